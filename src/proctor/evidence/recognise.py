@@ -90,14 +90,11 @@ _LABELLED = _ONLY_PLAIN | split_words(
     "id run_id request_id session_id conversation_id user_id timestamp created_at latency_ms tags agent version environment"
 )
 """The same keys, plus labels of a record that identify no format."""
-
-
 _REQUESTS = (("request", "response"), ("request_body", "response_body"), ("input", "output"))
 """Fields in which programs log a request to a provider and its response."""
 _SENT = split_words("messages input contents tools previous_response_id conversation")
 _REPLIES = ("message", "answer", "completion", "response", "output", "reply")
 """Fields with the answer to the messages next to them; a `message` that is text may be a logger's."""
-_ASKING = ("user", "tool")
 
 
 def read_value(value: Json, format: str | None) -> list[Evidence]:
@@ -137,13 +134,14 @@ def _join_request(value: Json) -> Json:
         given, request = (_name_fields(holder.get("body", holder)) for holder in (wrapper, request))
         around = {**without(value, sent_key, given_key), **(without(wrapper, "body") if "body" in wrapper else {})}
         sent = {key: holder[key] for holder in (around, request) for key in _SENT if key in holder}
-        replies = _find_role(sent.get("messages"), -1) in _ASKING and ("messages" in given or _find_reply(given) is not None)
+        first = _find_role(given.get("messages"), 0)
+        replies = _find_role(sent.get("messages"), -1) in ("user", "tool") and (first or _find_reply(given))
         form = sent if replies else without(given, "messages", "response")
-        if not sent or not form or not messages.recognise_formats(form):
+        if not (sent and form and messages.recognise_formats(form)):
             continue
-        if replies and "messages" in given:
+        if replies and first:
             # The state of a run repeats the messages that were sent.
-            sent["messages"] = [*(() if _find_role(given["messages"], 0) in ("user", "system") else sent["messages"]), *given["messages"]]
+            sent["messages"] = [*(() if first in ("user", "system") else sent["messages"]), *given["messages"]]
         failure = find_failure(around)
         value = {**around, **given, **sent, **({} if failure is None else {"error": around.get("error") or failure})}
         break
@@ -152,10 +150,9 @@ def _join_request(value: Json) -> Json:
 
 def _is_run(value: dict[str, Any]) -> bool:
     """Return whether `input` and `output` may be the messages of a run: a response, a span and plain evidence have these fields as well."""
-    if not isinstance(value.get("input"), (list, dict)) or isinstance(value["output"], str) or value.get("object") == "response":
-        return False
+    is_listed = isinstance(value.get("input"), (list, dict)) and not isinstance(value["output"], str) and value.get("object") != "response"
     is_plain = plain.list_carrying(value) - messages.PLAIN_FIELDS or not set(plain.CALLS).isdisjoint(value)
-    return not is_plain and find_table(value) is None and not messages.recognise_formats(value)
+    return is_listed and not is_plain and find_table(value) is None and not messages.recognise_formats(value)
 
 
 def _name_fields(value: Json) -> dict[str, Any]:
@@ -168,25 +165,20 @@ def _name_fields(value: Json) -> dict[str, Any]:
 def _join_answer(value: dict[str, Any]) -> dict[str, Any]:
     """Return messages that end before the agent's turn with the answer next to them as the last message; any other value unchanged."""
     key, listed = _find_reply(value), value.get("messages")
-    if key is None or _find_role(listed, -1) not in _ASKING or plain.lists_calls_and_answer(value):
+    if key is None or _find_role(listed, -1) not in ("user", "tool") or plain.lists_calls_and_answer(value):
         return value
     if any(family.open_envelope(value) is not None for family in messages.MESSAGE_FORMATS.values()):
         return value
-    named = {"role": "assistant"} if "role" in listed[-1] else {"type": "ai"}
-    answer = value[key] if isinstance(value[key], dict) else {**named, "content": value[key]}
+    answer = value[key] if isinstance(value[key], dict) else {"role": "assistant", "content": value[key]}
     before = [entry.get("content") for entry in listed if _find_role([entry], 0) == "assistant"]
     # A state may still hold the answer of the turn before.
     return value if answer.get("content") in list(filter(None, before))[-1:] else {**without(value, key), "messages": [*listed, answer]}
 
 
 def _find_reply(value: dict[str, Any]) -> str | None:
-    for key in _REPLIES:
-        reply = value.get(key)
-        if (
-            _find_role([reply], 0) == "assistant"
-            if isinstance(reply, dict)
-            else key != "message" and isinstance(reply, str) and reply.strip()
-        ):
+    for key, reply in ((key, value.get(key)) for key in _REPLIES):
+        is_text = isinstance(reply, str) and key != "message" and bool(reply.strip())
+        if is_text or (isinstance(reply, dict) and _find_role([reply], 0) == "assistant"):
             return key
     return None
 

@@ -58,7 +58,6 @@ _LOSS = re.compile(
     rf"(?:is_|was_|been_|has_been_)?(?:{_LOST}|partial|incomplete)$|(?:\w+_)?{_LISTED}_(?:is_|was_|were_)?(?:{_LOST}|summary)(?:_count)?$"
     rf"|{_LOST}_(?:\w+_)?{_LISTED}(?:_count)?$|has_more$|__summary__$"
 )
-_UNITS = ("num_requests", "requests", "calls", "count", "total_tokens", "output_tokens")
 _NOTHING = frozenset(("", "false", "no", "none", "null", "0"))
 
 
@@ -102,12 +101,11 @@ def _check_fields(
         if answers and isinstance(value, dict) and to_snake_case(key).endswith("tool_usage"):
             for tool, count in value.items():
                 # A provider may count the requests or the tokens of a tool. The tools of an MCP server have names of their own.
-                count = any(count.get(unit) for unit in _UNITS) if isinstance(count, dict) else count
+                count = bool(count.get("num_requests") or count.get("total_tokens")) if isinstance(count, dict) else count
                 if marker := find_marker(f"{to_snake_case(tool).replace('mcp', '')}_tool_calls", count, calls):
                     unknowns.mark_parts(marker.parts, f"{at}.{key}.{shorten(tool, 40)}: {marker.why}")
-            continue
         # At the top only objects that are known to report on an answer are opened; below one of them all are.
-        if isinstance(value, dict) and depth and (key in _REPORTING or depth < _DEPTH) and key not in _READ:
+        elif isinstance(value, dict) and depth and (key in _REPORTING or depth < _DEPTH) and key not in _READ:
             _check_fields(value, f"{at}.{shorten(key, 40)}", calls, unknowns, is_end=is_end, answers=answers, depth=depth - 1)
         elif value is None or not _may_report(key):
             continue
@@ -155,8 +153,8 @@ MESSAGE_FORMATS: dict[str, MessageFormat] = {family.name: family for family in _
 PLAIN_FIELDS = frozenset(
     ("case", "context", "timezone", "now", "available_tools", "renders", "state", "http_status", "duration_ms", "error", "metadata")
 )
-_TAKEN = frozenset((*HOLDERS, "tools", "id", "model", "spans", "input", "meta", "responseMetadata", "response_metadata"))
-_ANSWERS = ("output", "answer", "response", "reply", "text", "final_output", "final_answer", "finalOutput")
+_TAKEN = frozenset((*HOLDERS, "tools", "id", "model", "spans", "input", "meta", "responseMetadata", "response_metadata", "output_text"))
+_ANSWERS = ("output", "answer", "response", "reply", "text", "final_output", "final_answer", "finalOutput", "output_text")
 _MAX_ENTRIES = 100
 
 
@@ -258,9 +256,7 @@ def _with_envelope(evidence: Evidence, opened: Opened, rest: dict[str, Json], er
     if names:
         given.setdefault("available_tools", names)
     model = opened.model or text_or_none(rest.get("model")) or evidence.model
-    ids = {key: rest[key] for key in ("id", "model") if isinstance(rest.get(key), str)}
-    if opened.model is not None:
-        ids["model"] = opened.model
+    ids = {key: value for key, value in (("id", rest.get("id")), ("model", opened.model or rest.get("model"))) if isinstance(value, str)}
     others = {key: value for key, value in rest.items() if key not in PLAIN_FIELDS and key not in _TAKEN and value is not None}
     short = {key: value for key, value in others.items() if not isinstance(value, (list, dict)) and value not in ("", False)}
     listed = [call.name for call in evidence.tool_calls or ()]
@@ -268,9 +264,11 @@ def _with_envelope(evidence: Evidence, opened: Opened, rest: dict[str, Json], er
     for key, value in others.items():
         for entry in islice(_list_entries(value), _MAX_ENTRIES):
             check_field(key, entry, "$", unknowns, listed=listed, has_answer=True)
+    text = (evidence.text or "").strip()
     for key in _ANSWERS:
-        answer = others.get(key)
-        if isinstance(answer, str) and answer.strip() and answer.strip() != (evidence.text or "").strip():
+        answer = said.strip() if isinstance(said := rest.get(key), str) else ""
+        # The `output_text` of a response repeats all of its messages.
+        if answer and answer != text and not (key == "output_text" and (answer.endswith(text) or text.endswith(answer))):
             unknowns.mark("answer", f"$.{key} and the last message record different answers")
     # Read as plain evidence, so that these fields follow the same rules and give the same errors as there.
     plain = read_plain(given)

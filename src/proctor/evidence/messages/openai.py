@@ -84,14 +84,10 @@ def _open_response(document: dict[str, Any]) -> Opened | None:
     failed = read_status(status) == "failed"
     if status not in (None, "completed", "incomplete") and not failed:
         mark_end(unknowns, "$.status", status)
-    parts = [[str(dict_or_empty(part).get("text", "")) for part in list_of(dict_or_empty(item).get("content"))] for item in output]
-    texts, text = [text for said in parts if (text := "".join(said))], document.get("output_text")
-    if isinstance(text, str) and text.strip() and text not in ("".join(texts), *texts[-1:]):
-        unknowns.mark("answer", "$.output_text and the messages under output record different answers")
     for key in _ELSEWHERE:
         if document.get(key):
             mark_earlier(unknowns, f"$.{key}: the provider stores what came before; it is not recorded here")
-    read_keys = ("output", "input", "messages", *_ELSEWHERE, "text", "output_text", "object", *(() if failed else ("status",)))
+    read_keys = ("output", "input", "messages", *_ELSEWHERE, "text", "object", *(() if failed else ("status",)))
     entries = [*list_with_paths(sent, "$.messages"), *before, *list_with_paths(output, "$.output")]
     return Opened(entries=entries, rest=without(document, *read_keys), unknowns=unknowns)
 

@@ -61,7 +61,7 @@ def _open_contents(document: dict[str, Any]) -> Opened | None:
     unknowns, entries = Unknowns(), [*list_with_paths(list_of(document.get("messages")), "$.messages"), *list_with_paths(sent or [], at)]
     if candidates is not None:
         listed = list_of(candidates) or [{}]
-        answers = [_read_candidate(dict_or_empty(answer), f"$.candidates[{index}]", unknowns) for index, answer in enumerate(listed)]
+        answers = [_read_candidate(dict_or_empty(answer), f"$.candidates[{index}]") for index, answer in enumerate(listed)]
         if len(answers) > 1:
             read = [_read_content(answer, place, unknowns) for place, answer in answers]
             compare_choices([message for message in read if message is not None], "$.candidates", unknowns)
@@ -74,7 +74,7 @@ def _open_contents(document: dict[str, Any]) -> Opened | None:
     )
 
 
-def _read_candidate(candidate: dict[str, Any], at: str, unknowns: Unknowns) -> tuple[str, dict[str, Any]]:
+def _read_candidate(candidate: dict[str, Any], at: str) -> tuple[str, dict[str, Any]]:
     content = candidate.get("content")
     if not isinstance(content, dict):
         raise EvidenceError(f"{at}.content: an answer without content")

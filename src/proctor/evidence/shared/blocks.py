@@ -214,7 +214,6 @@ class Draft:
     waits: bool | None = None
     thinks: bool = False
     is_empty: bool = False
-    """Whether it was recorded without content, and without the reason why the model stopped."""
 
     def mark(self, at: str, why: str, parts: Iterable[Part] = CONTENT_PARTS) -> None:
         """Mark parts as unknown because a recognised field is unreadable."""
@@ -318,10 +317,8 @@ class Draft:
         self._check_text(block, _TEXT_KNOWN, at, has_answer=text is not None)
 
     def _check_text(self, block: dict[str, Any], known: frozenset[str], at: str, *, has_answer: bool) -> None:
-        if known.issuperset(block):
-            return
         check_fields(block, known, at, self.unknowns, has_answer=has_answer)
-        for key in list_unrecognised(block, known):
+        for key in () if known.issuperset(block) else list_unrecognised(block, known):
             if isinstance(block[key], bool) and (marker := find_marker(key, block[key], ())) is not None:
                 self.mark(f"{at}.{key}", marker.why, _SPOKEN[self.role])
 

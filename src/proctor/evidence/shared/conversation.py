@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections import deque
 from collections.abc import Sequence
 
@@ -28,8 +27,8 @@ WAITS = "the messages end with a request for a person's approval or input, befor
 NO_AGENT = "no message of the agent is recorded"
 NO_BEGINNING = "the messages do not begin with the user's message, so calls before them may be missing"
 _OMITTED = lazy_pattern(  # `[12 messages omitted]`
-    r"[\[(<{*.\u2026-]+(?=.*\b(omitted|truncated|removed|trimmed|dropped|pruned|cleared|elided|skipped|cut)\b)[\w ,+]*"
-    r"\b(messages?|turns?|history|conversation|transcript|tool calls?)\b[\w ,+]*[\])>}*.\u2026-]+\s*$", re.I
+    r"(?i)[\[(<{*.\u2026-]+(?=.*\b(omitted|truncated|removed|trimmed|dropped|pruned|cleared|elided|skipped|cut)\b)[\w ,+]*"
+    r"\b(messages?|turns?|history|conversation|transcript|tool calls?)\b[\w ,+]*[\])>}*.\u2026-]+\s*$"
 )  # fmt: skip
 _EARLIER: tuple[Part, ...] = (*CALL_PARTS, "input", "turns", "usage")
 _LATER: tuple[Part, ...] = (*CALL_PARTS, "answer", "usage")
@@ -144,9 +143,9 @@ def _split_exchanges(messages: Sequence[Message], unknowns: Unknowns) -> list[_E
     """The newest exchange with a call, the only one that a result without an id can answer."""
     by_id: dict[str | None, tuple[_Exchange, int]] = {}
     for message in messages:
+        if not exchanges and (message.role == "assistant" or message.calls):
+            exchanges.append(_Exchange(None))
         if message.role == "assistant":
-            if not exchanges:
-                exchanges.append(_Exchange(None))
             current = exchanges[-1]
             current.add_message(message)
             for call in message.calls:
@@ -155,11 +154,9 @@ def _split_exchanges(messages: Sequence[Message], unknowns: Unknowns) -> list[_E
                     by_id[call.id] = (current, len(current.calls))  # ids may be reused
                 current.add_call(call)
         elif message.calls:
-            exchanges = exchanges or [_Exchange(None)]
-            made = [(call.name, call.id or call.arguments) for call in exchanges[-1].calls]
             for call in message.calls:
                 # The message of a result may repeat its call.
-                if (call.name, call.id or call.arguments) not in made:
+                if (call.name, call.id or call.arguments) not in [(made.name, made.id or made.arguments) for made in exchanges[-1].calls]:
                     unknowns.mark_parts(CALL_PARTS, f"a call of {show(call.name, 40)} is in a message of the role {message.role}")
                     exchanges[-1].add_call(call)
         # After the calls: some formats have call and result in one message.

@@ -122,17 +122,15 @@ def fill(draft: Draft, entry: dict[str, Any]) -> None:
     # LangChain and LlamaIndex store provider fields here.
     moved = {key: extra[key] for key in _MOVED if extra.get(key) is not None and entry.get(key) is None} if extra else extra
     fields = {**entry, **moved} if moved else entry
+    if not _CALLING.isdisjoint(fields) or extra:
+        _add_listed_calls(draft, fields, extra)
     if draft.role == "tool" and not _holds_results(entry):
         if draft.dialect.results_in_blocks:
             draft.mark(at, "a message of a tool without a result", ("tool_results",))
             _add_content(draft, entry)
         else:
             _fill_result(draft, fields)
-            if not draft.dialect.is_span and not _CALLING.isdisjoint(fields):
-                _add_listed_calls(draft, fields, {})
     else:
-        if not _CALLING.isdisjoint(fields) or extra:
-            _add_listed_calls(draft, fields, extra)
         _add_content(draft, entry)
         refusal, audio = fields.get("refusal"), fields.get("audio")
         if refusal not in draft.texts:
