@@ -22,7 +22,7 @@ from proctor.evidence.shared.message_reader import find_role
 from proctor.evidence.tables.read import SPAN_TABLES, SpanTable, find_table, read_rows
 from proctor.evidence.traces import read_otlp as otlp
 from proctor.evidence.unknowns.statuses import find_failure
-from proctor.evidence.values.access import dict_or_empty, read_object, split_words
+from proctor.evidence.values.access import dict_or_empty, list_of, read_object, split_words
 from proctor.evidence.values.json_bytes import decode, decode_container, find_binary_kind, split_documents, too_deep_error
 from proctor.model.account import Account
 from proctor.model.evidence import Evidence, Json
@@ -164,7 +164,7 @@ def _name_fields(value: Json) -> dict[str, Any]:
 
 def _join_answer(value: dict[str, Any]) -> dict[str, Any]:
     """Return messages that end before the agent's turn with the answer next to them as the last message; any other value unchanged."""
-    key, listed = _find_reply(value), value.get("messages")
+    key, listed = _find_reply(value), list_of(value.get("messages"))
     if key is None or _find_role(listed, -1) not in ("user", "tool") or plain.lists_calls_and_answer(value):
         return value
     if any(family.open_envelope(value) is not None for family in messages.MESSAGE_FORMATS.values()):
