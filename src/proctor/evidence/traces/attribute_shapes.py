@@ -10,6 +10,7 @@ from operator import itemgetter
 from proctor.evidence.otlp.spans import NOT_UNDERSTOOD
 from proctor.evidence.traces import vocabulary
 from proctor.evidence.traces.vocabulary import CARRIED, NAMES
+from proctor.evidence.unknowns.unrecognised import PASSED
 from proctor.evidence.values.access import is_misspelt, list_of
 from proctor.evidence.values.json_bytes import decode_container
 from proctor.model.account import Part
@@ -26,8 +27,7 @@ for _table, _names in NAMES.items():
 _NONE: Names = dict.fromkeys(NAMES, ())
 _CAPTURED = ("input_messages", "output_messages", "output_text", "output_calls", "conversations")
 _PASSED = frozenset(("arguments", "args", "parameters", "tool_input"))
-_GIVEN = _PASSED | {"params", "kwargs", "input"}
-_CALLEE = re.compile(r"(?:(?:^|.*[._])(?:tool|function)|^func|^action|^command)(?:[._]?name)?$", re.IGNORECASE)
+_CALLEE = re.compile(r"(?:(?:^|.*[._])(?:tool|function|call[._]?name)|^func|^action|^command)(?:[._]?name)?$", re.IGNORECASE)
 _KIND_HINT = re.compile(r"(?:^|[._])(?:kind|type|op|operation)$", re.IGNORECASE)
 _BY_LENGTH: dict[int, list[str]] = {}
 for _name in _INDEX:
@@ -92,7 +92,7 @@ class Shape:
         # The rest is for rules a to c: what is not read.
         self.unrecognised = tuple(key for key in keys if not is_recognised(key))
         """Attributes that are not read, except those of infrastructure and settings."""
-        is_given = any(key.rpartition(".")[2] in _GIVEN for key in keys)
+        is_given = any(key.rpartition(".")[2] in PASSED for key in keys)
         self.callees = tuple(key for key in self.unrecognised if _CALLEE.match(key)) if is_given else ()
         if "name" in keys and not _PASSED.isdisjoint(keys):
             self.callees += ("name",)

@@ -84,8 +84,7 @@ def build_evidence(
     )
     # The status of a model or tool span is that of the provider, not of the agent.
     statuses = [unknown_parts.find_http_status(root) for root in tree.roots if root.kind not in ("model", "tool")]
-    # An agent that answered did finish, even if its root reports an error: `mark_ends` marks the unknown parts. Mibo's tests may expect a
-    # failed request, so the run has the error.
+    # An agent that answered did finish: `mark_ends` marks the unknown parts. Mibo's tests may expect the failure of a request.
     error = (root.message or "the trace ended in an error") if text is None and root is not None and is_failed else None
     error = unknown_parts.explain_failure(tree) if canonical and error is None else error
     describe = _recall_conventions if len(shapes) <= _MAX_CACHED_SHAPES else _describe_conventions

@@ -355,9 +355,7 @@ def mark_ends(
             unknowns.mark_parts(("tool_calls", *_ANSWER), why)
     # Canonical spans need no times, and a failure is the error of their run.
     for step in () if canonical else outer:
-        why = _explain_failure(tree, step)
-        if why is None and step.kind not in _NOT_RUNS and not step.has_ended():
-            why = "has not ended"
+        why = _explain_failure(tree, step) or (None if step.kind in _NOT_RUNS or step.has_ended() else "has not ended")
         if why is not None:
             unknowns.mark_parts((*CALL_PARTS, "answer", "nodes"), f"the span {show(step.span.name)} {why}")
 

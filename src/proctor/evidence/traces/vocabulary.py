@@ -73,7 +73,9 @@ NAMES: Final[dict[str, tuple[str, ...]]] = {
             genkit:output output.value traceloop.entity.output gen_ai.completion output tool.output tool.result tool.response
             """,
         "tool_call_id": "gen_ai.tool.call.id tool_call.id ai.toolCall.id gen_ai.tool_call.id tool.call.id",
-        "tool_errors": "error.message langfuse.observation.status_message genkit:error gen_ai.tool.error exception.message error.type",
+        "tool_errors": """
+            error.message langfuse.observation.status_message genkit:error gen_ai.tool.error exception.message error error.type
+            """,
         # The last ones are names that people use by hand.
         "tool_outcome": "gen_ai.tool.status tool.error tool.status tool.success tool.is_error tool.exit_code tool.outcome",
         "tool_server": "mcp.server.name server.name fastmcp.server.name",
@@ -279,7 +281,7 @@ EVENT_CONTENT: Final = list_names("gen_ai.event.content body message content gen
 
 ERROR_TYPE: Final = "error.type"
 STATUS_CODE: Final = "otel.status_code"
-FAILURES: Final = (ERROR_TYPE, "exception.type", "exception.message", STATUS_CODE, "error", "exception")
+FAILURES: Final = (ERROR_TYPE, "exception.type", "exception.message", STATUS_CODE, "error", "error.message")
 """Attributes that mark a failed span, whatever its status is."""
 TOOL_ERROR: Final = "tool_error"
 """`error.type` of an MCP call whose result has `isError`."""
