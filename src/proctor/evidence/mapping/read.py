@@ -130,18 +130,23 @@ def find_list(holder: Holder, path: CompiledPath) -> tuple[list[Json], Position 
     return items, position, None
 
 
-def list_unselected(holder: Holder, path: CompiledPath) -> list[Json]:
-    """Return the list entries that a path passes over: a filter rejects them, or the rest of the path has no match in them."""
-    segments, found = path.query.segments, list[Json]()
+def split_entries(holder: Holder, path: CompiledPath) -> tuple[list[Json], list[tuple[Json, Json]]]:
+    """Return the list entries that a path goes through, and those passed over with the value at the rest of the path or themselves."""
+    segments, selected, others = path.query.segments, list[Json](), list[tuple[Json, Json]]()
     plurals = [*(index for index, part in enumerate(segments) if _is_plural(part)), len(segments)]
     walk = Walk(holder.parsed if len(plurals) > 2 else holder.find_nodes(path)[1])
     for index, end in itertools.pairwise(plurals):
         rest, nodes = Query(False, segments[index + 1 : end]), walk.select_query(Query(True, segments[: index + 1]), walk.root)
         parents = [*(node[2] for node in nodes), *walk.select_query(Query(True, segments[:index]), walk.root)]
-        selected = {(id(node[2][0]), node[1]) for node in nodes if node[2] is not None and walk.select_query(rest, node)}
+        taken = {(id(node[2][0]), node[1]) for node in nodes if node[2] is not None and walk.select_query(rest, node)}
         for entries in {id(one[0]): one[0] for one in parents if one is not None and isinstance(one[0], list)}.values():
-            found += [entry for key, entry in enumerate(entries) if (id(entries), key) not in selected]
-    return found
+            for key, entry in enumerate(entries):
+                if (id(entries), key) in taken:
+                    selected.append(entry)
+                else:
+                    inner = walk.select_query(rest, (decode_container(entry), None, None))
+                    others.append((entry, inner[0][0] if inner else entry))
+    return selected, others
 
 
 def _explain_other(path: CompiledPath, value: Json) -> Missing:
@@ -263,6 +268,8 @@ AGENTS = split_words("assistant agent bot ai model chatbot ai_agent")
 _TOOLS = split_words("tool function tool_result tool_call")
 _SILENT = split_words("system developer platform context memory")
 SPEAKERS = USERS | AGENTS | _TOOLS | _SILENT
+
+
 _SINGLE = re.compile(r"[._](tool|function|command|action|call)(_(call|use))?$")
 """Fields with one call; if it is null, none was made."""
 _REPORTED = frozenset((*RESULTS, "content", "text"))
@@ -301,21 +308,24 @@ class CallReader:
 
     def _find_passed_over(self, holder: Holder, names: Counter[str]) -> Json:
         """Return an entry that looks like a call and is not selected; `names` counts the selected calls."""
-        phases: Counter[tuple[str, str]] = Counter()
-        for entry in map(decode_container, list_unselected(holder, self.each)):
-            if not isinstance(entry, dict):
+        selected, others = split_entries(holder, self.each)
+        # The start or the end of a selected call is no other call, nor is a call whose end is selected.
+        kinds = {find_kind(entry)[0] for entry in map(decode_container, selected) if isinstance(entry, dict)}
+        phases = {"start", "end"} | ({"call"} if "call" not in kinds and kinds & {"start", "end"} else set())
+        seen: Counter[tuple[str, str]] = Counter()
+        for entry, item in ((decode_container(entry), decode_container(item)) for entry, item in others):
+            if not isinstance(entry, dict) or not isinstance(item, dict):
                 continue
             kind, word = find_kind(entry)
-            if kind == "other" and _NAMING.isdisjoint(entry):
+            if kind == "other" and _NAMING.isdisjoint(item):
                 continue
-            found = self._find_fields(Holder(entry))
+            found = self._find_fields(Holder(item))
             name = str(found.get("name"))
-            phases[word, name] += 1
-            # The start or the end of a selected call is no other call.
-            if kind in ("start", "end") and phases[word, name] <= names[name]:
+            seen[word, name] += 1
+            if kind in phases and seen[word, name] <= names[name]:
                 continue
-            is_shaped = is_call(entry) or (bool(self._paths) and "name" in found and "arguments" in found)
-            if is_shaped or (kind == "call" and name not in names and _REPORTED.isdisjoint(entry)):
+            is_shaped = is_call(item) or (bool(self._paths) and "name" in found and "arguments" in found)
+            if is_shaped or (kind == "call" and name not in names and _REPORTED.isdisjoint(item)):
                 return entry
         return None
 
