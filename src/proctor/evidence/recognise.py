@@ -164,7 +164,7 @@ def _name_fields(value: Json) -> dict[str, Any]:
 
 def _join_answer(value: dict[str, Any]) -> dict[str, Any]:
     """Return messages that end before the agent's turn with the answer next to them as the last message; any other value unchanged."""
-    key, listed = _find_reply(value), list_of(value.get("messages"))
+    key, listed = _find_reply(value) if "messages" in value else None, list_of(value.get("messages"))
     if key is None or _find_role(listed, -1) not in ("user", "tool") or plain.lists_calls_and_answer(value):
         return value
     if any(family.open_envelope(value) is not None for family in messages.MESSAGE_FORMATS.values()):

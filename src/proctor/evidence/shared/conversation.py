@@ -27,7 +27,7 @@ WAITS = "the messages end with a request for a person's approval or input, befor
 NO_AGENT = "no message of the agent is recorded"
 NO_BEGINNING = "the messages do not begin with the user's message, so calls before them may be missing"
 _OMITTED = lazy_pattern(  # `[12 messages omitted]`
-    r"(?i)[\[(<{*.\u2026-]+(?=.*\b(omitted|truncated|removed|trimmed|dropped|pruned|cleared|elided|skipped|cut)\b)[\w ,+]*"
+    r"(?i)[\[(<{*.\u2026-]+(?=.*\b(omitted|truncated|removed|trimmed|dropped|pruned|cleared|elided|skipped)\b)[\w ,+]*"
     r"\b(messages?|turns?|history|conversation|transcript|tool calls?)\b[\w ,+]*[\])>}*.\u2026-]+\s*$"
 )  # fmt: skip
 _EARLIER: tuple[Part, ...] = (*CALL_PARTS, "input", "turns", "usage")
