@@ -53,7 +53,7 @@ _ACTS = re.compile(r"tool|call|function|mcp", re.IGNORECASE)
 """Kinds of calls that may have no arguments; an action of a dialogue is often none."""
 _EXPECTED = re.compile(r"expect|reference|ground_truth|golden|available|offered|allowed")
 _NESTED, _CERTAIN = 3, 2.5
-"""Levels of lists in lists that are searched for calls, and the score from which a place has calls without doubt."""
+"""Levels of lists in lists that are searched for calls, and the score from which a place certainly has calls."""
 _ROLE = re.compile(r"(role|speaker|who|sender|author|from|author_type|participant)$")
 _GROUP = re.compile(
     r"(session|conversation|run|trace|thread|chat|request|req|dialog|dialogue|ticket|call|correlation|interaction|task|invocation)"
@@ -229,7 +229,7 @@ def _find_best(
         if not score and _TEXT.match(word):
             wrote = (speakers or {}).get(field.path[:-1])
             if wrote and wrote != {"agent" if wanted is _ANSWER else "user"}:
-                continue  # somebody else may have written it
+                continue  # another person may have written it
             score = 2.5 if wrote or any(map(wanted.match, parents)) else 1.0 if wanted is _ANSWER and not in_other else 0.0
         score -= 0.1 * len(field.path) + 1.5 * in_other
         if score > (best[0] if best is not None else least):
@@ -276,7 +276,7 @@ def _list_candidates(fields: list[Field], at: str, samples: list[Json], depth: i
     for path, value, word, items in ((field.path, field.value, field.word, field.items) for field in fields):
         where, why, best = f"{at}{_write(path)[1:]}", "", 0.0
         listed = 2 if _CALLS.search(word) else 1 if _STEPS.search(word) else 0
-        # A list of pairs has each call with its result; if it is empty, its name tells.
+        # A list of pairs has each call with its result; if it is empty, its name decides.
         pairs: Any = [dict(enumerate(one)) for one in list_of(value) if isinstance(one, list)]
         pairs = pairs or ([{0: {"tool": "", "tool_input": {}}}] if value == [] and word == "intermediate_steps" else [])
         mapped: list[CallMap | str | None] = [_map_call(items or pairs, f"{where}[*]")] if items or pairs else []
@@ -420,12 +420,12 @@ def _propose_lines(entries: list[dict[str, Json]], record: EvidenceMap) -> Evide
         fields = [f for f in _list_fields(lines) if f.path not in ((event,), group) and isinstance(f.value, str)]
         text = next((f.path for f in fields if _TEXT.match(f.word)), None)
         # The name of a field decides, unless the user wrote it: the start of an agent has the user's text.
-        asked, given = _find_best(fields, _INPUT, _ANSWER, least=1), _find_best(fields, _ANSWER, _INPUT, least=1)
+        sent, given = _find_best(fields, _INPUT, _ANSWER, least=1), _find_best(fields, _ANSWER, _INPUT, least=1)
         if _ASKS.search(kind):
-            asked, given = asked or given or text, None
-        elif _ANSWERS.search(kind) and not _THINKS.search(kind) and asked is None:
+            sent, given = sent or given or text, None
+        elif _ANSWERS.search(kind) and not _THINKS.search(kind) and sent is None:
             given = given or text
-        question = question or (f"{each}{_write(asked)[1:]}" if asked is not None else None)
+        question = question or (f"{each}{_write(sent)[1:]}" if sent is not None else None)
         answer = f"{each}{_write(given)[1:]}" if given is not None else answer
     return EvidenceMap(group=_write(group), input=question, text=answer, tool_calls=calls) if answer or calls else None
 

@@ -266,7 +266,7 @@ def _with_envelope(evidence: Evidence, opened: Opened, rest: dict[str, Json], er
             check_field(key, entry, "$", unknowns, listed=listed, has_answer=True)
     text = (evidence.text or "").strip()
     for key in _ANSWERS:
-        answer = said.strip() if isinstance(said := rest.get(key), str) else ""
+        answer = value.strip() if isinstance(value := rest.get(key), str) else ""
         # The `output_text` of a response repeats all of its messages.
         if answer and answer != text and not (key == "output_text" and (answer.endswith(text) or text.endswith(answer))):
             unknowns.mark("answer", f"$.{key} and the last message record different answers")

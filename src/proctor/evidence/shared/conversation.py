@@ -58,7 +58,7 @@ class _Exchange:
             self.end = ENDS_WITH_RESULT
         else:
             self.end = message.end if message.body is None else None
-        # What was said before further reasoning remains recorded.
+        # Text before further reasoning remains recorded.
         self.text = message.text if self.end in (None, ENDS_WITH_REASONING) else None
         self.body = None if self.end is not None else message.body if message.body is not None else parse_json(message.text)
         self.usage.append(message.usage)

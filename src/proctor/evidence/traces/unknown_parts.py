@@ -131,7 +131,7 @@ def _mark_call_shape(step: Step, listed: Collection[str], unknowns: Unknowns) ->
     shape, attributes = step.shape, step.attributes
     words = [word for key in shape.kind_hints if isinstance(word := attributes[key], str)]
     is_tool = any(vocabulary.KINDS.get(word.lower()) == "tool" or _TOOL_WORD.search(word) for word in words)
-    # A span of the application around or beside the recorded call is no other call.
+    # A span of the application around or next to the recorded call is no other call.
     if is_tool or (shape.callees and "model" not in step.above):
         if not {step.span.name, *(attributes[key] for key in shape.callees if isinstance(attributes[key], str))}.isdisjoint(listed):
             return
