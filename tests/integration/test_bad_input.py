@@ -41,7 +41,7 @@ GOOD = b'{"text": "hi"}\n'
         (b'"text"', ""),
         (b"{}}", ""),
         (b'{"tool_calls": [{"name": 3}]}', "$.tool_calls[0].name"),
-        (b'{"tool_calls": 5}', "$.tool_calls"),
+        (b'{"text": 5}', "$.text"),
         (b'{"something": "else entirely", "nothing": 1', ""),
     ],
 )
