@@ -68,7 +68,7 @@ def read_call(value: Json, path: str, unknowns: Unknowns | None = None) -> ToolC
     if ordinary is not None and isinstance(ordinary.get("name"), str) and ordinary.get("arguments") is not None:
         return _read_ordinary(ordinary, path, unknowns)
     entry = open_payload(entry)
-    if "Name" in entry or "Tool" in entry:  # Go and C# Go and C# capitalise field names
+    if "Name" in entry or "Tool" in entry:  # Go and C# capitalise field names
         entry = {key[:1].lower() + key[1:]: value for key, value in entry.items()}
     function = dict_or_empty(entry.get("function") or entry.get("tool"))
     merged: dict[str, Any] = {**entry, "function": function.get("name", entry.get("function"))}
