@@ -55,19 +55,19 @@ test-live-others: .venv/.ready
 # for each operation, and all tests of REST and the service on both databases; thirty thousand harmless fields; ten times the examples of every property; every search of FHIR that an independent server answers beside ours;
 # the browser tests with scripts that come 700 ms after their page.
 torture: .venv/.ready
-	PROCTOR_ON_REQUEST=1 PROCTOR_CROWD_ROUNDS=30 PROCTOR_FLOOD_ROUNDS=30 $(BIN)/python -m pytest -m live -q tests/live tests/rest/test_doorstep.py -k "doorstep or flood"
-	PROCTOR_ON_REQUEST=1 PROCTOR_CRASH_ROUNDS=20 PROCTOR_OUTAGE_S=30 PROCTOR_SIGNAL_ROUNDS=100 $(BIN)/python -m pytest -m live -q tests/live -k "(crash or outage or signal or restart) and not doorstep and not flood"
-	PROCTOR_SCHEMA_EXAMPLES=200 $(BIN)/python -m pytest -m live -q tests/rest/test_openapi.py
+	PROCTOR_ON_REQUEST=1 PROCTOR_CROWD_ROUNDS=30 PROCTOR_FLOOD_ROUNDS=30 $(BIN)/python -m pytest -m live -q tests/live/floods tests/rest/server/test_slow_clients.py
+	PROCTOR_ON_REQUEST=1 PROCTOR_CRASH_ROUNDS=20 PROCTOR_OUTAGE_S=30 PROCTOR_SIGNAL_ROUNDS=100 $(BIN)/python -m pytest -m live -q tests/live/crashes
+	PROCTOR_SCHEMA_EXAMPLES=200 $(BIN)/python -m pytest -m live -q tests/rest/server/test_openapi.py
 	PROCTOR_ON_REQUEST=1 $(BIN)/python -m pytest -q -m "on_request" tests
-	PROCTOR_ON_REQUEST=1 PROCTOR_EVERY_DATABASE=1 $(BIN)/python -m pytest -m live -q tests/rest tests/service --ignore tests/rest/test_openapi.py
+	PROCTOR_ON_REQUEST=1 PROCTOR_EVERY_DATABASE=1 $(BIN)/python -m pytest -m live -q tests/rest tests/service --ignore tests/rest/server/test_openapi.py
 	PROCTOR_FUZZ_EXAMPLES=110000 PROCTOR_PAIRS=200 $(BIN)/python -m pytest -q tests/fuzz tests/evidence/test_never_green.py
 	PROCTOR_HARMLESS_PLACES=30000 $(BIN)/python -m pytest -q tests/evidence/test_harmless_fields.py
 	PROCTOR_EXAMPLES=10 $(BIN)/python -m pytest -q -m "hypothesis and not live"
-	PROCTOR_FHIR_SEARCHES=all $(BIN)/python -m pytest -m live -q tests/live/test_fhir_second_opinion.py
+	PROCTOR_FHIR_SEARCHES=all $(BIN)/python -m pytest -m live -q tests/live/clients/test_fhir_second_opinion.py
 	$(MAKE) test-native
-	PROCTOR_PAGE_LATENCY_MS=700 $(BIN)/python -m pytest -m live -q tests/live -k browser
-	PROCTOR_ON_REQUEST=1 PROCTOR_BATCH_DEATHS=10 $(BIN)/python -m pytest -m live -q tests/batches/test_batch_faults.py tests/batches/test_dask_deaths.py
-	PROCTOR_BATCH_TRACES=1000000 PROCTOR_BATCH_PARTITIONS=50000 PROCTOR_BATCH_FILES=10000 $(BIN)/python -m pytest -q -s tests/batches/test_batch_torture.py tests/batches/test_batch_footers.py
+	PROCTOR_PAGE_LATENCY_MS=700 $(BIN)/python -m pytest -m live -q tests/live/browser
+	PROCTOR_ON_REQUEST=1 PROCTOR_BATCH_DEATHS=10 $(BIN)/python -m pytest -m live -q tests/batches/test_kills.py tests/batches/dask/test_dask_deaths.py
+	PROCTOR_BATCH_TRACES=1000000 PROCTOR_BATCH_PARTITIONS=50000 PROCTOR_BATCH_FILES=10000 $(BIN)/python -m pytest -q -s tests/batches/test_torture.py tests/batches/test_footers.py
 
 # The lowest and the highest versions that `pyproject.toml` allows, in separate environments; `ONLY="tests/store -k sqlite"` runs some of the tests.
 LOWEST ?= .venv/lowest
@@ -129,7 +129,7 @@ docs: .venv/.ready
 # The pictures of the web pages for the docs, of a service that is seeded for them; needs the package playwright and a Chromium.
 screenshots: .venv/.ready
 	$(BIN)/python -m docs.screenshots
-	PROCTOR_SCREENSHOTS=1 $(BIN)/python -m pytest -m live -q tests/live/test_screenshots.py
+	PROCTOR_SCREENSHOTS=1 $(BIN)/python -m pytest -m live -q tests/live/browser/test_screenshots.py
 
 # With the reader of traces compiled, as a native wheel has it, if this machine has a C compiler.
 COMPILED := $(if $(shell command -v cc),$(NATIVE))
@@ -226,7 +226,7 @@ frameworks: .venv/.ready
 # each of them in an empty folder; `ONLY=crewai` for one.
 .PHONY: framework-pages
 framework-pages: .venv/.ready
-	PROCTOR_ON_REQUEST=1 PROCTOR_FRAMEWORK_PAGES=all $(BIN)/python -m pytest -m live -q tests/live/test_framework_pages.py tests/live/test_framework_returns.py $(if $(ONLY),-k "$(ONLY)")
+	PROCTOR_ON_REQUEST=1 PROCTOR_FRAMEWORK_PAGES=all $(BIN)/python -m pytest -m live -q tests/live/clients/test_framework_pages.py tests/live/clients/test_framework_returns.py $(if $(ONLY),-k "$(ONLY)")
 
 # Builds the wheel, installs it with what each page of the docs names and nothing else (under .frameworks/lean), and executes the page there;
 # `ONLY="README how-to/test-n8n"` for some. `make test` does the same on links into .venv.

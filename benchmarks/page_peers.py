@@ -23,7 +23,7 @@ from typing import Any
 from urllib.parse import urljoin
 from urllib.request import Request, urlopen
 
-from tests.live.visited_place import Place, Visitor, opened_place
+from tests.live.browser.served_page import Place, Visitor, opened_place
 
 from benchmarks.measure import find_chromium
 from benchmarks.pages import Load, load, serve

@@ -18,7 +18,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
-from tests.live.visited_place import Place, Visitor, opened_place
+from tests.live.browser.served_page import Place, Visitor, opened_place
 
 from benchmarks.measure import find_chromium
 from benchmarks.page_peers import make_trace, send_traces

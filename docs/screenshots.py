@@ -15,7 +15,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from tests.live.chromium import launch_chromium
+from tests.live.browser.chromium import launch_chromium
 from tests.live.serving import serving
 from tests.pages.trace_seeds import seed_traces
 from tests.pages.world import BAD, GOOD, add_run, decide_all

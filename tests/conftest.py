@@ -33,15 +33,25 @@ LIVE_PLACES = {
     "rest",
     "service",
     "store",
-    "batches/test_batch_faults.py",
-    "batches/test_batch_s3.py",
-    "batches/test_dask_deaths.py",
+    "batches/test_kills.py",
+    "batches/test_s3.py",
+    "batches/dask/test_dask_deaths.py",
     "integration/test_ci_templates.py",
     "mcp_server/test_criteria.py",
-    "targets/test_mcp_results.py",
+    "targets/mcp/test_results.py",
 }
 """Folders and files with live tests. A run of live tests collects only these: collecting all takes every worker half a minute."""
-ON_BOTH_DATABASES = {f"rest/test_{name}.py" for name in ("public_traces", "projects", "runs", "verification_runs", "labels", "keys")}
+ON_BOTH_DATABASES = {
+    f"rest/{name}.py"
+    for name in (
+        "server/test_keys",
+        "test_labels",
+        "test_projects",
+        "test_runs",
+        "traces/test_public_traces",
+        "verification/test_verification_runs",
+    )
+}
 """Files of `tests/rest` that use both databases; the others are about what happens above them, and use both in `make torture`."""
 ON_REQUEST = os.environ.get("PROCTOR_ON_REQUEST") == "1"
 COVERED_BY_REST = {
@@ -57,7 +67,14 @@ COVERED_BY_REST = {
 }
 """Files of `tests/service` whose statements `ON_BOTH_DATABASES` sends to PostgreSQL, too; they use both in `make torture`."""
 KILLED_ON_POSTGRESQL = {
-    f"live/test_{name}.py" for name in ("run_restart", "schedule_kill", "mcplab_service", "settings_browser", "pages_browser")
+    f"live/{name}.py"
+    for name in (
+        "browser/test_pages_browser",
+        "browser/test_settings_browser",
+        "clients/test_mcplab_service",
+        "crashes/test_run_restart",
+        "crashes/test_schedule_kill",
+    )
 }
 """Files of `tests/live` that use both databases in `make torture` only."""
 EVERY_DATABASE = os.environ.get("PROCTOR_EVERY_DATABASE") == "1"

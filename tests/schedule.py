@@ -12,29 +12,29 @@ import zlib
 from xdist.scheduler import LoadFileScheduling
 
 TOGETHER = {
-    "tests/live/test_calibration_browser.py": "one browser",
-    "tests/live/test_case_pages_browser.py": "one service with cases and runs",
-    "tests/live/test_deciding_crash.py": "one service",
-    "tests/live/test_otel_sdk.py": "one service",
-    "tests/live/test_pages_walk.py": "one filled service and a browser",
-    "tests/live/test_report_browser.py": "one browser",
+    "tests/live/browser/test_calibration_browser.py": "one browser",
+    "tests/live/browser/test_case_pages_browser.py": "one service with cases and runs",
+    "tests/live/crashes/test_deciding_crash.py": "one service",
+    "tests/live/clients/test_otel_sdk.py": "one service",
+    "tests/live/browser/test_pages_walk.py": "one filled service and a browser",
+    "tests/live/browser/test_report_browser.py": "one browser",
 }
 """Files under tests/live/ whose tests share something, and what."""
 BY_DATABASE = {
-    "tests/live/test_pages_browser.py": "a service with runs",
-    "tests/live/test_settings_browser.py": "a service",
-    "tests/live/test_trace_pages_browser.py": "a service with traces",
+    "tests/live/browser/test_pages_browser.py": "a service with runs",
+    "tests/live/browser/test_settings_browser.py": "a service",
+    "tests/live/browser/test_trace_pages_browser.py": "a service with traces",
 }
 """The same where there is one on each database."""
-BY_NAME = {"tests/live/test_framework_pages.py"}
+BY_NAME = {"tests/live/clients/test_framework_pages.py"}
 """Files in which the tests of one name share an environment: no other worker waits while it is made."""
 BY_FIXTURE = {
-    "tests/live/test_doorstep_crowd.py": ("holds_nobody_up", "memory_given_back"),
-    "tests/live/test_deciding.py": ("keep_nobody_waiting", "client_leaves"),
-    "tests/live/test_mcp_clients.py": ("over_http",),
+    "tests/live/floods/test_slow_client_flood.py": ("holds_nobody_up", "memory_given_back"),
+    "tests/live/floods/test_slow_patterns.py": ("keep_nobody_waiting", "client_leaves"),
+    "tests/live/clients/test_mcp_clients.py": ("over_http",),
 }
 """Files in which only those tests share a service whose names have one of these words in them."""
-PARTS = {"tests/rest/test_openapi.py": 3}
+PARTS = {"tests/rest/server/test_openapi.py": 3}
 """Into how many parts the tests of a file are divided; each part has a service of its own."""
 _DATABASE = re.compile(r"sqlite|postgresql")
 

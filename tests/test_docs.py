@@ -58,7 +58,7 @@ EXECUTED_LIVE = {
     *("compare-runs-in-the-browser.md", "look-at-traces.md"),
 }
 """Pages whose commands do not end, or talk to a running service: the tests of `proctor mcp` and `proctor view` give them, and the browser
-tests do what the others tell; their pictures are made anew by `tests/live/test_screenshots.py`."""
+tests do what the others tell; their pictures are made anew by `tests/live/browser/test_screenshots.py`."""
 
 
 @pytest.fixture(scope="session")

@@ -10,7 +10,7 @@ ROOT = Path(__file__).parents[1]
 
 
 def test_tests_with_servers_of_their_own_are_taken_one_by_one() -> None:
-    assert find_group("tests/live/test_signals.py::test_a[1]") != find_group("tests/live/test_signals.py::test_a[2]")
+    assert find_group("tests/live/crashes/test_signals.py::test_a[1]") != find_group("tests/live/crashes/test_signals.py::test_a[2]")
 
 
 def test_what_shares_a_browser_or_a_database_stays_together() -> None:

@@ -30,8 +30,8 @@ from proctor.report.data.json_text import render_json
 from proctor.service.access.callers import LOCAL
 from proctor.service.hub import Hub
 from proctor.store.files.run_files import RunFiles
+from tests.actions.mcplab.test_mcplab_command import model_server
 from tests.actions.mcplab_world import clerk
-from tests.actions.test_mcplab_command import model_server
 from tests.integration.running import proctor as command
 from tests.llm.provider_server import Asked, Said
 from tests.mcp_server.clients import connected

@@ -20,7 +20,7 @@ from proctor.sources.datasets.plan import plan_partitions
 from proctor.sources.records import RecordReader
 from tests.batches.batch_world import evaluate, read_errors, read_results, write_lines, write_suite
 from tests.batches.span_world import SPAN_SUITE, read_recording, write_requests
-from tests.batches.test_batch_spans import tell
+from tests.batches.spans.test_spans import tell
 
 
 def read_table(path: Path) -> list[bytes]:

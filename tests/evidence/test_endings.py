@@ -10,8 +10,8 @@ import pytest
 
 from proctor.evidence.reading import read_document
 from tests.evidence.message_samples import NAMES, TRUTHS, documents
+from tests.evidence.messages.test_recorded import REFUSED
 from tests.evidence.mutants import Place, apply
-from tests.evidence.test_messages_recorded import REFUSED
 
 LISTS: tuple[Place, ...] = (
     (),

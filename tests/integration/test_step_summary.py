@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.integration.run.test_live_commands import place
 from tests.integration.running import proctor
-from tests.integration.test_live_commands import place
 
 __all__ = ["place"]
 

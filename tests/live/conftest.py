@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from proctor.model.case import System
-from tests.live.simulated_sites import Site
+from tests.live.clients.simulated_sites import Site
 
 
 @pytest.fixture(autouse=True)

@@ -79,7 +79,7 @@ def list_colours_by_width(style: str) -> set[str]:
 
 
 def test_no_colour_depends_on_the_width_of_the_window() -> None:
-    # So what is said about the colours at one width is true at every other one: tests/live/accessibility.py looks at one in the dark.
+    # So colours that pass at one width pass at every other: tests/live/browser/accessibility.py examines one width in the dark scheme.
     style = "".join(file.body.decode() for name, file in load_static_files().items() if name.endswith(".css"))
     # The names of columns that stand before each value where there is no room for a table, and the lines between: as they are elsewhere.
     assert list_colours_by_width(style) == {"color: var(--muted)", "border-top: 1px solid var(--line)"}

@@ -22,7 +22,7 @@ from proctor.sources.datasets.files import open_store
 from tests.batches.batch_world import evaluate, read_results, write_suite
 from tests.batches.make_span_tables import find_port
 from tests.batches.span_world import SPAN_SUITE, read_recording, write_span_row
-from tests.batches.test_batch_spans import RECORDING, write_table
+from tests.batches.spans.test_spans import RECORDING, write_table
 from tests.foreign import install_from_index, install_from_npm
 from tests.platforms.install import platforms_folder
 

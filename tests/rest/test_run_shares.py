@@ -12,8 +12,8 @@ from proctor.service.hub import Hub
 from proctor.store.sql.tables import METADATA
 from tests.pages.markup import Markup
 from tests.rest.services import Service
-from tests.rest.test_sandboxes import Agent, appointment, benchmark, environment
 from tests.rest.verial import Author, booked
+from tests.rest.verification.test_sandboxes import Agent, appointment, benchmark, environment
 
 UNKNOWN = "vrl_shr_" + "x" * 43
 HOSTILE = "<script>alert(1)</script>\u202e"

@@ -1,4 +1,4 @@
-"""Messages over MLLP, sent over a bare socket; a real client is in `tests/live/test_simulator_clients.py`."""
+"""Messages over MLLP, sent over a bare socket; a real client is in `tests/live/clients/test_simulator_clients.py`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Files over SFTP, by the client of the library that serves them; clients of others are in `tests/live/test_sftp_clients.py`."""
+"""Files over SFTP, by the client of the library that serves them; clients of others are in `tests/live/clients/test_sftp_clients.py`."""
 
 from __future__ import annotations
 

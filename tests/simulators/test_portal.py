@@ -1,4 +1,4 @@
-"""The payer's portal: pages and REST over one state. A real browser goes through both wizards in `tests/live/test_simulator_clients.py`."""
+"""The portal of the payer: pages and REST over one state. `tests/live/clients/test_simulator_clients.py` drives it in a real browser."""
 
 from __future__ import annotations
 

@@ -8,7 +8,7 @@
 - `body_pieces`: a body in chunks of a few bytes costs a thousand times its size.
 
 This extends uvicorn's HTTP/1.1 protocol. It uses undocumented members: `conn` (an `h11.Connection`), `cycle`, `client`,
-`send_400_response`, `on_response_complete`; `tests/rest/test_doorstep.py` fails if one of them is gone.
+`send_400_response`, `on_response_complete`; `tests/rest/server/test_slow_clients.py` fails if one of them is gone.
 """
 
 from __future__ import annotations

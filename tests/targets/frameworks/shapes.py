@@ -1,5 +1,5 @@
 """Twins of what frameworks return: objects with the classes, modules and fields of the real ones, as they were seen in runs of the versions
-that the readers name. The live tests (`tests/live/test_framework_pages.py`) run the real packages.
+that the readers name. The live tests (`tests/live/clients/test_framework_pages.py`) run the real packages.
 """
 
 from __future__ import annotations
