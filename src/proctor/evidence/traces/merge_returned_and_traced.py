@@ -15,7 +15,7 @@ import msgspec
 from proctor.evidence.otlp.spans import Span
 from proctor.evidence.shared.call_identity import Pair, pair_calls
 from proctor.evidence.traces.build import build_evidence
-from proctor.evidence.traces.step import SpanTree
+from proctor.evidence.traces.tree import SpanTree
 from proctor.evidence.unknowns.account import Unknowns
 from proctor.model.account import CALL_PARTS, PART_NAMES, Account, Part
 from proctor.model.evidence import Evidence, Json, ToolCall, Usage

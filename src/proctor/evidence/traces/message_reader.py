@@ -12,6 +12,7 @@ from typing import Any
 
 import msgspec
 
+from proctor.evidence.otlp.spans import SpanEvent
 from proctor.evidence.shared.blocks import CALLS, GAPS, HOSTED_SUFFIXES, KEYED_CALLS, KEYED_RESULTS, RESULTS, SILENT, Dialect, Draft
 from proctor.evidence.shared.message import Message, Role, ToolResult
 from proctor.evidence.shared.message_reader import CALL_LISTS, ROLES, fill, find_role, read_role
@@ -370,6 +371,28 @@ class MessageCache:
                 parsed.read(value, role)
             self._known[value, role] = parsed
         return parsed
+
+
+def read_event_message(event: SpanEvent) -> Json:
+    """Return the message of an event, or None if it has none or its content was not captured."""
+    role = vocabulary.INPUT_EVENTS.get(event.name) or ("assistant" if event.name in vocabulary.OUTPUT_EVENTS else None)
+    if role is None:
+        return None
+    content = decode_container(find_first(event.attributes, *vocabulary.EVENT_CONTENT))
+    if isinstance(content, dict) and not {"role", "tool_calls", "content", "message"}.isdisjoint(content):
+        inner = decode_container(content.get("message")) if "message" in content else content
+        if inner is not None and not isinstance(inner, (dict, str)):
+            return {"role": role, "content": inner}
+        if isinstance(inner, dict) and isinstance(inner.get("content"), dict) and "parts" in inner["content"]:
+            inner = inner["content"]  # Gemini
+        return {"role": role, **dict_or_empty(inner)} if inner else None
+    if isinstance(content, list) and content and "role" in dict_or_empty(content[0]):
+        return content
+    calls, id = event.attributes.get("tool_calls"), find_first(event.attributes, "id", "tool_call_id")
+    if content is None and calls is None:
+        return None
+    given = {"tool_calls": calls, "tool_call_id": id or None}
+    return {"role": role, "content": content, **{key: value for key, value in given.items() if value is not None}}
 
 
 def join_last_text(messages: Sequence[Message]) -> str | None:

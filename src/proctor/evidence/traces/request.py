@@ -14,7 +14,8 @@ from proctor.evidence.otlp.spans import Span
 from proctor.evidence.shared.blocks import HOSTED
 from proctor.evidence.shared.message import Message
 from proctor.evidence.traces import vocabulary
-from proctor.evidence.traces.step import SpanTree, Step
+from proctor.evidence.traces.step import Step
+from proctor.evidence.traces.tree import SpanTree
 from proctor.evidence.values.access import dict_or_empty
 from proctor.model.evidence import ToolCall, Usage
 

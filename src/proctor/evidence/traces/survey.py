@@ -14,7 +14,7 @@ from proctor.evidence.traces.kind import describe_kind
 from proctor.evidence.traces.request import find_exchanges
 from proctor.evidence.traces.step import Step
 from proctor.evidence.traces.tool_span import find_tool_name
-from proctor.evidence.traces.truncation import read_tree
+from proctor.evidence.traces.tree import read_tree
 from proctor.evidence.traces.unknown_parts import is_unread_call
 from proctor.evidence.values.access import text_or_none
 from proctor.model.show import shorten, show

@@ -16,7 +16,8 @@ from proctor.evidence.traces import vocabulary
 from proctor.evidence.traces.attribute_shapes import decode_attribute, find_value, unquote
 from proctor.evidence.traces.message_reader import read_result
 from proctor.evidence.traces.request import MAX_PARALLEL, is_within
-from proctor.evidence.traces.step import SpanTree, Step
+from proctor.evidence.traces.step import Step
+from proctor.evidence.traces.tree import SpanTree
 from proctor.evidence.unknowns.markers import is_redacted
 from proctor.evidence.unknowns.statuses import find_failure
 from proctor.evidence.values.access import dict_or_empty, find_first, is_misspelt, list_of, split_words, text_or_none
