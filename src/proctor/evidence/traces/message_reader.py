@@ -7,17 +7,13 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Sequence
-from types import NoneType
 from typing import Any
-
-import msgspec
 
 from proctor.evidence.otlp.spans import SpanEvent
 from proctor.evidence.shared.blocks import CALLS, GAPS, HOSTED_SUFFIXES, KEYED_CALLS, KEYED_RESULTS, RESULTS, SILENT, Dialect, Draft
 from proctor.evidence.shared.message import Message, Role, ToolResult
 from proctor.evidence.shared.message_reader import CALL_LISTS, ROLES, fill, find_role, read_role
 from proctor.evidence.traces import vocabulary
-from proctor.evidence.traces.text_messages import TEXT_MESSAGES, TextMessage, TextPart
 from proctor.evidence.unknowns.account import Unknowns
 from proctor.evidence.values.access import dict_or_empty, find_first, split_words
 from proctor.evidence.values.json_bytes import decode_container
@@ -211,41 +207,23 @@ class ParsedMessages:
 
     def _read_plain_message(self, value: dict[str, Any]) -> bool:
         """Read a message of only texts in a fifth of the time; return False and read nothing for any other."""
-        role, parts, finish = value.get("role"), value.get("parts"), value.get("finish_reason", msgspec.UNSET)
+        word, parts, finish = value.get("role"), value.get("parts"), value.get("finish_reason")
+        role = ROLES.get(word) if type(word) is str else None
+        if role is None or role == "tool" or type(parts) is not list or not _PLAIN_FIELDS.issuperset(value):
+            return False
         # A message right after a call may be its result.
-        if (
-            not _PLAIN_FIELDS.issuperset(value)
-            or type(role) is not str
-            or not isinstance(parts, list)
-            or not isinstance(finish, (str, NoneType, msgspec.UnsetType))
-            or (self.messages and self.messages[-1].calls)
-        ):
+        if (finish is not None and type(finish) is not str) or (self.messages and self.messages[-1].calls):
             return False
-        texts: list[TextPart] = []
+        texts: list[str] = []
         for part in parts:
-            if type(part) is not dict or len(part) != 2 or part.get("type") != "text" or type(part.get("content")) is not str:
+            text = part.get("content") if type(part) is dict and len(part) == 2 and part.get("type") == "text" else None
+            if type(text) is not str or text.startswith(_MORE_THAN_WORDS):
                 return False
-            texts.append(TextPart("text", part["content"]))
-        return self._add_plain([TextMessage(role, texts, finish)])
-
-    def read_plain_text(self, text: str) -> bool:
-        """Read JSON with messages of only texts in a third of the time; return False and read nothing for any other."""
-        try:
-            given = TEXT_MESSAGES.decode(text)
-        except (RecursionError, UnicodeError, msgspec.MsgspecError):
-            return False
-        return self._add_plain(given)
-
-    def _add_plain(self, given: list[TextMessage]) -> bool:
-        found: list[Message] = []
-        for message in given:
-            role, parts = ROLES.get(message.role), message.parts
-            spoken = parts[0].content if len(parts) == 1 else "".join([part.content for part in parts]) if parts else None
-            if role is None or role == "tool" or [part for part in parts if part.content.startswith(_MORE_THAN_WORDS)]:
-                return False
-            found.append(Message(role=role, text=None if spoken in WITHHELD else spoken))
-        self.messages += found
-        self.ends += [(message.finish_reason or "").lower() for message in given if message.finish_reason is not msgspec.UNSET]
+            texts.append(text)
+        spoken = "".join(texts) if texts else None
+        self.messages.append(Message(role=role, text=None if spoken in WITHHELD else spoken))
+        if "finish_reason" in value:
+            self.ends.append((finish or "").lower())
         return True
 
     def _read_holder(self, value: dict[str, Any], role: Role) -> bool:
@@ -364,12 +342,9 @@ class MessageCache:
         parsed = self._known.get((value, role)) if isinstance(value, str) else None
         if parsed is None:
             parsed = ParsedMessages()
-            if not isinstance(value, str):
-                parsed.read(value, role)
-                return parsed
-            if not (value.startswith("[") and '"tool_call' not in value and parsed.read_plain_text(value)):
-                parsed.read(value, role)
-            self._known[value, role] = parsed
+            parsed.read(value, role)
+            if isinstance(value, str):
+                self._known[value, role] = parsed
         return parsed
 
 
