@@ -71,6 +71,7 @@ def build_evidence(
     if canonical and error is None:
         failures = ((step.span.name, unknown_parts.explain_failure(trace, step)) for step in tree.roots)
         error = next((f"the span {show(name)} {why}" for name, why in failures if why is not None), None)
+    timed = [one.span for one in tree.roots if one.find_duration_ms() is not None]
     describe = _recall_conventions if len(shapes) <= _MAX_CACHED_SHAPES else _describe_conventions
     account = unknowns.close_account("Mibo spans" if canonical else describe(shapes, frozenset(map(_get_scope, spans))))
     if skips_nodes and tree.kinds - {"tool"}:
@@ -83,7 +84,8 @@ def build_evidence(
         tool_calls=None if "tool_calls" in unknowns.unknown and not calls else tuple([entry.call for entry in calls]),
         nodes=nodes,
         http_status=next((status for status in statuses if status is not None), None),
-        duration_ms=_find_duration_ms(tree),
+        # Several roots: their parent is missing, and they may have run in parallel, so their durations are not added up.
+        duration_ms=(max(one.end_ns for one in timed) - min(one.start_ns for one in timed)) / 1e6 if timed else None,
         usage=usage,
         turns=turns,
         now=write_ns_as_iso(root.start_ns) if root is not None else None,
@@ -141,14 +143,6 @@ def _explain_no_run(tree: SpanTree, is_n8n: bool) -> str | None:
     if any(step.shape.work is not None for step in tree.steps):
         return None
     return "the trace has no span of an agent, a model or a tool"
-
-
-def _find_duration_ms(tree: SpanTree) -> float | None:
-    if len(tree.roots) == 1:
-        return tree.roots[0].find_duration_ms()
-    # Several roots: their parent is missing, and they may have run in parallel, so their durations are not added up.
-    timed = [root.span for root in tree.roots if root.span.start_ns and root.span.end_ns]
-    return (max(root.end_ns for root in timed) - min(root.start_ns for root in timed)) / 1e6 if timed else None
 
 
 def _build_nodes(tree: SpanTree, calls: Sequence[ObservedCall]) -> tuple[Node, ...]:

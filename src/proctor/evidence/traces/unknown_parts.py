@@ -217,8 +217,6 @@ def _mark_losses(trace: Trace, unknowns: Unknowns) -> None:
 def _mark_differences(trace: Trace, unknowns: Unknowns) -> None:
     """Mark calls that only one of several places lists, and the last answer if two places have different texts of it."""
     for exchange in trace.exchanges:
-        if not exchange.has_several_records():
-            continue
         for messages in exchange.list_records():
             _mark_unlisted(messages, exchange.calls, exchange.step, unknowns)
             if exchange in trace.requests[-1:] and differ(join_last_text(messages), exchange.text):
@@ -324,11 +322,11 @@ def _mark_ends(trace: Trace, unknowns: Unknowns) -> None:
     own, calls = trace.requests, trace.calls
     answered = [exchange for exchange in own if exchange.outputs is not None]
     for exchange in trace.exchanges:
-        why = exchange.explain_cut() if exchange.outputs else None
+        why = next(filter(None, (step.explain_cut() for step in exchange.steps)), None) if exchange.outputs else None
         if why is None:
             continue
         why = f"the answer in the span {show(exchange.step.span.name)} {why}"
-        if exchange.breaks_off():
+        if any(step.breaks_off() for step in exchange.steps):
             unknowns.mark_parts(CALL_PARTS, why)
         # Only the last answer is the run's; an earlier cut affects only its turn.
         if exchange in answered:
