@@ -202,10 +202,11 @@ def _find_lost_field(entry: dict[str, Json], status: dict[str, Json]) -> str | N
 
 def find_near_field(entry: dict[str, Json], known: frozenset[str]) -> str | None:
     """Return the first field that nearly is a known one, or that has attributes or a failure under another name."""
-    if known.issuperset(entry):
-        return None
-    unknown_fields = ((key, value) for key, value in entry.items() if key not in known)
-    return next((key for key, value in unknown_fields if _is_near(key, known) or _holds_attributes(value) or _reports_failure(value)), None)
+    for key, value in () if known.issuperset(entry) else entry.items():
+        reports_failure = isinstance(value, dict) and read_status(value.get("code")) == "failed"
+        if key not in known and (reports_failure or _is_near(key, known) or _holds_attributes(value)):
+            return key
+    return None
 
 
 _is_near = functools.lru_cache(maxsize=1024)(is_misspelt)
@@ -218,10 +219,6 @@ def _holds_attributes(value: Json) -> bool:
         return False
     is_span = "name" in entry and ("spanId" in entry or "span_id" in entry)
     return is_span or {"key", "value"} <= entry.keys() or "attributes" in entry or any(key.startswith(_ATTRIBUTES) for key in entry)
-
-
-def _reports_failure(value: Json) -> bool:
-    return isinstance(value, dict) and read_status(value.get("code")) == "failed"
 
 
 def read_attributes(value: Json) -> dict[str, Json]:
