@@ -36,6 +36,7 @@ _ALONE = CALLS | RESULTS | SILENT | GAPS
 _OF_ONE_MESSAGE = split_words("text output_text input_text refusal summary_text tool_call tool_use tool_result tool_call_response")
 """Kinds of blocks that belong to one message if they are listed without roles."""
 _CALL_LISTS = (*CALL_LISTS, "tool_call_chunks")
+_HOLDERS: tuple[tuple[str, type | tuple[type, ...]], ...] = (("content", dict), ("message", (dict, str)), ("prompt", str))
 _PLAIN_FIELDS = frozenset(("role", "parts", "finish_reason"))
 _MORE_THAN_WORDS = (*PRINTED, "[", "{")
 """Prefixes of a text that may contain an object or a conversation."""
@@ -163,15 +164,7 @@ class ParsedMessages:
         if 0 < len(texts) < len(entries):
             self._mark("a list of texts and other things")
         for entry in entries:
-            entry = decode_container(entry)
-            if isinstance(entry, dict):
-                self._read_object(entry, role)
-            elif isinstance(entry, list):
-                self._read_list(entry, role)
-            elif isinstance(entry, str):
-                self.messages.append(Message(role=role, text=entry))
-            elif entry is not None:
-                self._mark(f"a message that is {as_text(entry)}")
+            self.read(entry, role)
 
     def _read_object(self, value: dict[str, Any], role: Role) -> None:
         if self._read_plain_message(value):
@@ -183,27 +176,30 @@ class ParsedMessages:
             self._read_pydantic(value["parts"], "user" if value["kind"] == "request" else "assistant")
         elif isinstance(value.get("choices"), list):
             # The first choice is read as the answer; the others are counted in `Step.choices`.
-            for choice in map(dict_or_empty, value["choices"][:1]):
-                self.read(find_first(choice, "message", "delta"), "assistant")
+            self.read(find_first(_find_first_object(value["choices"]), "message", "delta"), "assistant")
         elif isinstance(value.get("candidates"), list):
-            for candidate in map(dict_or_empty, value["candidates"][:1]):
-                self.read(candidate.get("content"), "assistant")
+            self.read(_find_first_object(value["candidates"]).get("content"), "assistant")
         elif isinstance(value.get("generations"), list):
-            generations = value["generations"]
-            first = generations[0] if generations else None
-            for generation in map(dict_or_empty, (first if isinstance(first, list) else [first])[:1]):
-                if isinstance(generation.get("message"), dict):
-                    self._read_object(generation["message"], "assistant")
-                elif isinstance(generation.get("text"), str):
-                    self.messages.append(Message(role="assistant", text=generation["text"]))
-                else:
-                    self._mark(f"a generation with {_describe_fields(generation)}")
+            generation = _find_first_object(value["generations"])
+            if isinstance(generation.get("message"), dict):
+                self._read_object(generation["message"], "assistant")
+            elif isinstance(generation.get("text"), str):
+                self.messages.append(Message(role="assistant", text=generation["text"]))
+            else:
+                self._mark(f"a generation with {_describe_fields(generation)}")
         elif isinstance(value.get("response"), dict) and ("blocks" in value["response"] or "role" in value["response"]):
             self._read_object(value["response"], "assistant")
         elif _is_message(value):
             self._read_message(value, role)
-        elif value and not self._read_holder(value, role):
-            self._mark(f"an object with {_describe_fields(value)}")
+        elif value:
+            held = _find_held(value, role)
+            lists = any(isinstance(value.get(key), list) for key in (*_CALL_LISTS, "content"))
+            if held is not None:
+                self.read(*held)
+            elif lists or isinstance(value.get("text"), str) or isinstance(value.get("content"), str):
+                self._read_message(value, role)
+            else:
+                self._mark(f"an object with {_describe_fields(value)}")
 
     def _read_plain_message(self, value: dict[str, Any]) -> bool:
         """Read a message of only texts in a fifth of the time; return False and read nothing for any other."""
@@ -225,36 +221,6 @@ class ParsedMessages:
         if "finish_reason" in value:
             self.ends.append((finish or "").lower())
         return True
-
-    def _read_holder(self, value: dict[str, Any], role: Role) -> bool:
-        for key in ("messages", "contents", "replies", "all_messages"):
-            if isinstance(decode_container(value.get(key)), list):
-                self.read(value[key], role)
-                return True
-        for key in ("llm_request", "request", "kwargs") if role != "assistant" else ():
-            if isinstance(value.get(key), dict) and not _read_constructor(value):
-                return self._read_holder(value[key], role)
-        if isinstance(value.get("output"), list) and any("type" in dict_or_empty(entry) for entry in value["output"]):
-            self._read_list(value["output"], "assistant")
-            return True
-        if role != "assistant" and isinstance(value.get("input"), (str, list)):
-            self.read(value["input"], role)
-            return True
-        if isinstance(value.get("content"), dict):
-            self._read_object(value["content"], role)
-            return True
-        if isinstance(value.get("message"), (dict, str)):
-            self.read(value["message"], role)
-            return True
-        if isinstance(value.get("prompt"), str):
-            self.messages.append(Message(role=role, text=value["prompt"]))
-            return True
-        if any(isinstance(value.get(key), list) for key in [*_CALL_LISTS, "content"]) or any(
-            isinstance(value.get(key), str) for key in ("text", "content")
-        ):
-            self._read_message(value, role)
-            return True
-        return False
 
     def _read_pydantic(self, parts: list[Any], role: Role) -> None:
         """Read a message of Pydantic AI, whose parts have roles of their own."""
@@ -388,6 +354,30 @@ def read_result(part: dict[str, Any]) -> ToolResult:
     draft = SpanDraft("tool", "result", Unknowns())
     draft.add_result(part, "result")
     return draft.results[0]
+
+
+def _find_first_object(entries: list[Any]) -> dict[str, Any]:
+    """Return the first object of a list, or of the first list in it."""
+    first = entries[0] if entries else None
+    return _find_first_object(first) if isinstance(first, list) else dict_or_empty(first)
+
+
+def _find_held(value: dict[str, Any], role: Role) -> tuple[Json, Role] | None:
+    """Return the messages inside an object, and the role of their speaker."""
+    for key in ("messages", "contents", "replies", "all_messages"):
+        if isinstance(decode_container(value.get(key)), list):
+            return value[key], role
+    for key in ("llm_request", "request", "kwargs") if role != "assistant" else ():
+        if isinstance(value.get(key), dict):
+            return _find_held(value[key], role)
+    if isinstance(value.get("output"), list) and any("type" in dict_or_empty(entry) for entry in value["output"]):
+        return value["output"], "assistant"
+    if role != "assistant" and isinstance(value.get("input"), (str, list)):
+        return value["input"], role
+    for key, kinds in _HOLDERS:
+        if isinstance(value.get(key), kinds):
+            return value[key], role
+    return None
 
 
 def _is_part(entry: Json) -> bool:
