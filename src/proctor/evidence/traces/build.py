@@ -14,7 +14,7 @@ import msgspec
 
 from proctor.evidence.otlp.spans import Span
 from proctor.evidence.shared.usage import add_usage, read_count
-from proctor.evidence.shared.workflow import find_answering_node, is_ai, is_sub_node, read_answer, with_parameters
+from proctor.evidence.shared.workflow import find_answering_node, read_answer, with_parameters
 from proctor.evidence.traces import unknown_parts, vocabulary
 from proctor.evidence.traces.attribute_shapes import Shape, find_decoded, list_conventions
 from proctor.evidence.traces.join_calls import ObservedCall
@@ -25,7 +25,6 @@ from proctor.evidence.traces.tree import SpanTree
 from proctor.evidence.unknowns.account import Unknowns
 from proctor.evidence.values.access import text_or_none, write_ns_as_iso
 from proctor.evidence.values.json_bytes import decode_container
-from proctor.evidence.values.text import NODE_KEYS, find_text
 from proctor.model.account import Part
 from proctor.model.evidence import Evidence, Json, Node, ToolCall, Usage
 from proctor.model.show import show
@@ -56,8 +55,8 @@ def build_evidence(
     is_n8n = bool([shape for shape in shapes if shape.names["n8n"]])
     skips_nodes = parts is not None and "nodes" not in parts and not is_n8n and "nodes" not in unknowns.unknown
     nodes = None if skips_nodes else _build_nodes(tree, calls)
-    if text is None and body is None and nodes is not None:
-        text, body = _find_workflow_answer(tree, nodes)
+    if text is None and body is None and nodes is not None and any(vocabulary.N8N_TYPE in step.attributes for step in tree.steps):
+        text, body = read_answer(find_answering_node(nodes))
     turns = trace.find_turns()
     usage = _sum_usage(tree, trace.exchanges, unknowns)
     root, is_failed = (tree.root.span, tree.root.failed) if tree.root is not None else (None, False)
@@ -176,16 +175,3 @@ def _build_node(step: Step, calls: tuple[ToolCall, ...]) -> Node:
         items=listed if items is None else items,
         usage=step.find_usage(),
     )
-
-
-def _find_workflow_answer(tree: SpanTree, nodes: tuple[Node, ...]) -> tuple[str | None, Json]:
-    """Return the text and body of the answer of an n8n workflow: its last AI node's, else its last node's."""
-    typed = [step.attributes for step in tree.steps if vocabulary.N8N_TYPE in step.attributes]
-    for attributes in reversed(typed):
-        node_type = text_or_none(attributes.get(vocabulary.N8N_TYPE))
-        if is_ai(node_type) and not is_sub_node(node_type):
-            output = decode_container(attributes.get(vocabulary.N8N_OUTPUT))
-            text = find_text(output, NODE_KEYS)
-            if text is not None and text.strip():
-                return text, output
-    return read_answer(find_answering_node(nodes)) if typed else (None, None)

@@ -15,6 +15,7 @@ from proctor.evidence.shared.message import Message, Role, ToolResult
 from proctor.evidence.shared.message_reader import CALL_LISTS, ROLES, fill, find_role, read_role
 from proctor.evidence.traces import vocabulary
 from proctor.evidence.unknowns.account import Unknowns
+from proctor.evidence.unknowns.markers import is_redacted
 from proctor.evidence.values.access import dict_or_empty, find_first, split_words
 from proctor.evidence.values.json_bytes import decode_container
 from proctor.evidence.values.text import as_text
@@ -24,8 +25,6 @@ from proctor.model.show import shorten, show
 
 _EVENT_ROLES = {**vocabulary.INPUT_EVENTS, "gen_ai.choice": "assistant"}
 SPAN = Dialect(is_span=True)
-WITHHELD = frozenset(("<elided>", "__REDACTED__", "[REDACTED]", "[redacted]", "***", "REDACTED"))
-"""Placeholders that instrumentations write for a text that may not be recorded."""
 PRINTED = ("McpCall(", *(f"Response{kind}" for kind in ("Function", "CustomTool", "Output", "Computer", "Code", "File")))
 """Prefixes of OpenAI's Responses items that Python printed."""
 _LONGEST = 20_000
@@ -85,7 +84,7 @@ class SpanDraft(Draft):
         """Return the message, without placeholder text."""
         if self.bare > len(self.calls):
             self.mark_unrecognised("a call of which nothing else is recorded")
-        if "".join(self.texts) in WITHHELD:
+        if is_redacted("".join(self.texts)):
             self.texts.clear()
         return super().build()
 
@@ -217,7 +216,7 @@ class ParsedMessages:
                 return False
             texts.append(text)
         spoken = "".join(texts) if texts else None
-        self.messages.append(Message(role=role, text=None if spoken in WITHHELD else spoken))
+        self.messages.append(Message(role=role, text=None if is_redacted(spoken) else spoken))
         if "finish_reason" in value:
             self.ends.append((finish or "").lower())
         return True

@@ -37,8 +37,8 @@ _CLASSES = split_words("DynamicStructuredTool DynamicTool StructuredTool Functio
 _ENTITY_INPUT = split_words("inputs input_str args kwargs tags metadata sanitize_inputs_outputs")
 _ARGUMENT_WRAPPERS = _ENTITY_INPUT | {"tool_name", "request", "input"}
 _ENTITY_OUTPUT = frozenset(("outputs", "output", "kwargs"))
-_PLACEHOLDERS = ("N/A", "<not serializable>", "[REDACTED]", "__REDACTED__", "[Scrubbed due to ")
-"""Placeholders for values that could not, or may not, be recorded."""
+_PLACEHOLDERS = ("N/A", "<not serializable>", "[Scrubbed due to ")
+"""Placeholders for values that could not be recorded."""
 _MESSAGE_MARKS = frozenset(("tool_call_id", "status", "type", "additional_kwargs"))
 _WRAPPERS = split_words("data response kwargs output outputs tool_output raw_output blocks error content")
 _STRUCTURED = ("[", "{", '"', "<")
