@@ -66,9 +66,8 @@ class Step:
     is_whole = False
     """Whether the answer is recorded as the provider returned it."""
     unrecognised: Sequence[str] = ()
-    tool_name: str | bool | None = True
-    """The name that a tool span records; true until it is read, as are the fields below."""
     _usage: Usage | bool | None = True
+    """True until it is read."""
     _input: str | bool | None = True
     _output: tuple[str | None, bool] | None = None
 
