@@ -319,6 +319,15 @@ def read_groups(
     key = next((key for key in keys[0] if isinstance(entry.get(key), list)), None)
     if key is None:
         raise EvidenceError(f"{path}: expected OTLP with {keys[0][0]}, a list")
+
+    def attempt(read: Callable[..., Any], *arguments: Any) -> Any:
+        try:
+            return read(*arguments)
+        except EvidenceError as error:
+            if refuse is None:
+                raise
+            refuse(error.message, 1)
+
     groups: list[SpanGroup] = []
     for index, group in enumerate(entry[key]):
         if not group:
@@ -326,24 +335,12 @@ def read_groups(
         at = f"{path}.{key}[{index}]"
         resource, spans = read_attributes(dict_or_empty(dict_or_empty(group).get("resource")).get("attributes")), []
         groups.append(SpanGroup(resource, spans))
-        try:
-            for number, scope in enumerate(_list_entries(group, keys[1], at)):
-                inner = f"{at}.{keys[1][0]}[{number}]"
-                items = _list_entries(scope, keys[2], inner)
-                read = read_scope(scope, resource)
-                for place, item in enumerate(items):
-                    try:
-                        span = read(item, f"{inner}.{keys[2][0]}[{place}]")
-                    except EvidenceError as error:
-                        if refuse is None:
-                            raise
-                        refuse(error.message, 1)
-                    else:
-                        spans.extend([] if span is None else [span])
-        except EvidenceError as error:
-            if refuse is None:
-                raise
-            refuse(error.message, 1)
+        for number, scope in enumerate(attempt(_list_entries, group, keys[1], at) or ()):
+            inner = f"{at}.{keys[1][0]}[{number}]"
+            items = attempt(_list_entries, scope, keys[2], inner) or ()
+            read = read_scope(dict_or_empty(scope), resource)
+            found = (attempt(read, item, f"{inner}.{keys[2][0]}[{place}]") for place, item in enumerate(items))
+            spans.extend(span for span in found if span is not None)
     return groups
 
 
