@@ -28,7 +28,6 @@ INTERPRETED = (
     "evidence/traces/merge_returned_and_traced.py",
     "evidence/traces/rows.py",
     "evidence/traces/survey.py",
-    "evidence/traces/text_messages.py",
 )
 """Modules that define structs: mypyc ignores the options of their classes, such as `frozen`."""
 REQUIREMENTS = ("mypy==2.4.1", "setuptools>=80", "msgspec>=0.20")

@@ -12,8 +12,9 @@ from proctor.evidence.otlp.spans import Span
 from proctor.evidence.shared import spoken_calls
 from proctor.evidence.traces import message_reader
 from proctor.evidence.traces.message_reader import MessageCache, ParsedMessages
-from proctor.evidence.traces.step import SpanTree, Step
+from proctor.evidence.traces.step import Step
 from proctor.evidence.traces.tool_span import read_tool_call
+from proctor.evidence.traces.tree import SpanTree
 
 TEXTS = st.sampled_from(
     ["", "hello", "[REDACTED]", '[{"role": "user", "content": "hi"}]', '{"role": "user"}', "ToolUseBlock(id='1')", "ResponseOutputMessage("]

@@ -42,17 +42,11 @@ class Received(msgspec.Struct):
     def drop(self, is_usable: Callable[[SpanGroup, Span], bool], reason: str) -> Received:
         """Refuse the spans that cannot be used."""
         for index, group in enumerate(self.groups):
-            good = [span for span in group.spans if is_usable(group, span)]
-            # Nearly every request is complete.
-            if len(good) < len(group.spans):
-                self.refuse(
-                    f"{'a span' if self.noun == 'spans' else 'a log record'} {reason}", self._count(group.spans) - self._count(good)
-                )
-                self.groups[index] = SpanGroup(group.resource, good)
+            unusable = [span for span in group.spans if not is_usable(group, span)]
+            if unusable:
+                self.refuse(f"a {self.noun[:-1]} {reason}", sum(map(self.count, unusable)))
+                self.groups[index] = SpanGroup(group.resource, [span for span in group.spans if is_usable(group, span)])
         return self
-
-    def _count(self, spans: list[Span]) -> int:
-        return sum(map(self.count, spans))
 
 
 def receive_protobuf(data: bytes, limits: WireLimits | None = None) -> Received:

@@ -37,7 +37,7 @@ def read_protobuf_groups(data: bytes, refuse: Refuse | None = None, limits: Wire
 def read_protobuf_log_groups(data: bytes, refuse: Refuse | None = None, limits: WireLimits | None = None) -> list[SpanGroup]:
     """Return the events of one binary request with logs, by resource and span; `refuse` receives broken records."""
     groups = _parse(data, "log record", refuse, limits).resource_logs
-    return [SpanGroup(convert_attributes(group.resource.attributes), gather_events(_list_events(_list_records(group)))) for group in groups]
+    return [SpanGroup(convert_attributes(group.resource.attributes), _gather_events(group)) for group in groups]
 
 
 def read_traces_or_logs(data: bytes) -> list[Span]:
@@ -54,21 +54,19 @@ def read_traces_or_logs(data: bytes) -> list[Span]:
     if any(span.id for span in spans):
         return spans
     try:
-        records = [record for group in _parse(data, "log record").resource_logs for record in _list_records(group)]
+        groups = _parse(data, "log record").resource_logs
     except EvidenceError:
-        records = []
+        groups = []
+    records = [record for group in groups for scope in group.scope_logs for record in scope.log_records]
     if any(record.time_unix_nano or record.observed_time_unix_nano or record.trace_id for record in records):
-        return gather_events(_list_events(records))
+        return [event for group in groups for event in _gather_events(group)]
     if failure is not None:
         raise failure
     return spans
 
 
-def _list_records(group: Any) -> list[Any]:
-    return [record for scope in group.scope_logs for record in scope.log_records]
-
-
-def _list_events(records: list[Any]) -> list[Span]:
+def _gather_events(group: Any) -> list[Span]:
+    records = [record for scope in group.scope_logs for record in scope.log_records if record.trace_id and record.span_id]
     spans = [
         make_event_span(
             record.trace_id.hex(),
@@ -78,14 +76,14 @@ def _list_events(records: list[Any]) -> list[Span]:
             _convert_value(record.body),
         )
         for record in records
-        if record.trace_id and record.span_id
     ]
-    return [span for span in spans if span is not None]
+    return gather_events(span for span in spans if span is not None)
 
 
 def _parse(data: bytes, noun: _Noun, refuse: Refuse | None = None, limits: WireLimits | None = None) -> Any:
     # Imported late: protobuf takes a tenth of a second to load, and the feature is optional.
     try:
+        from google.protobuf.message import DecodeError
         from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest
         from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
     except ImportError:
@@ -94,45 +92,44 @@ def _parse(data: bytes, noun: _Noun, refuse: Refuse | None = None, limits: WireL
     if limits is not None:
         # Counted before parsing: the parsed objects take many times the memory of the bytes.
         check_size(data, build_shape(request.DESCRIPTOR), limits)
-    if _decode_into(request, data) is not None:
-        if refuse is None:
-            raise EvidenceError("binary data that is not OTLP protobuf")
-        request.Clear()
-        # Decode each item separately: one broken text would fail the whole request, which several exporters may share.
-        groups, scopes, items = _LISTS[noun]
-        for group_data in select_fields(data, 1):
-            scopes_data = select_fields(group_data, 2)
-            group = getattr(request, groups).add()
-            # By the rules of protobuf a message that occurs several times is the concatenation of its parts.
-            why = _decode_into(group.resource, b"".join(select_fields(group_data, 1)))
+
+    def explain_failure(message: Any, data: bytes) -> str | None:
+        try:
+            message.ParseFromString(data)
+        except (DecodeError, RecursionError) as error:
+            return "has a text that is not UTF-8" if "UTF-8" in str(error) else "is not OTLP protobuf"
+        return None
+
+    if explain_failure(request, data) is None:
+        return request
+    if refuse is None:
+        raise EvidenceError("binary data that is not OTLP protobuf")
+    request.Clear()
+    # Decode each item separately: one broken text would fail the whole request, which several exporters may share.
+    groups, scopes, items = _LISTS[noun]
+    for group_data in select_fields(data, 1):
+        scopes_data = select_fields(group_data, 2)
+        group = getattr(request, groups).add()
+        # By the rules of protobuf a message that occurs several times is the concatenation of its parts.
+        why = explain_failure(group.resource, b"".join(select_fields(group_data, 1)))
+        if why is not None:
+            del getattr(request, groups)[-1]
+            refuse(f"the resource of a {noun} {why}", sum(len(select_fields(scope_data, 2)) for scope_data in scopes_data))
+            continue
+        for scope_data in scopes_data:
+            items_data = select_fields(scope_data, 2)
+            scope = getattr(group, scopes).add()
+            why = explain_failure(scope.scope, b"".join(select_fields(scope_data, 1)))
             if why is not None:
-                del getattr(request, groups)[-1]
-                refuse(f"the resource of a {noun} {why}", sum(len(select_fields(scope_data, 2)) for scope_data in scopes_data))
+                refuse(f"the scope of a {noun} {why}", len(items_data))
                 continue
-            for scope_data in scopes_data:
-                items_data = select_fields(scope_data, 2)
-                scope = getattr(group, scopes).add()
-                why = _decode_into(scope.scope, b"".join(select_fields(scope_data, 1)))
+            decoded = getattr(scope, items)
+            for item_data in items_data:
+                why = explain_failure(decoded.add(), item_data)
                 if why is not None:
-                    refuse(f"the scope of a {noun} {why}", len(items_data))
-                    continue
-                decoded = getattr(scope, items)
-                for item_data in items_data:
-                    why = _decode_into(decoded.add(), item_data)
-                    if why is not None:
-                        del decoded[-1]
-                        refuse(f"a {noun} {why}", 1)
+                    del decoded[-1]
+                    refuse(f"a {noun} {why}", 1)
     return request
-
-
-def _decode_into(message: Any, data: bytes) -> str | None:
-    from google.protobuf.message import DecodeError
-
-    try:
-        message.ParseFromString(data)
-    except (DecodeError, RecursionError) as error:
-        return "has a text that is not UTF-8" if "UTF-8" in str(error) else "is not OTLP protobuf"
-    return None
 
 
 def _convert_span(span: Any, resource: dict[str, Json], scope: str) -> Span:

@@ -202,10 +202,11 @@ def _find_lost_field(entry: dict[str, Json], status: dict[str, Json]) -> str | N
 
 def find_near_field(entry: dict[str, Json], known: frozenset[str]) -> str | None:
     """Return the first field that nearly is a known one, or that has attributes or a failure under another name."""
-    if known.issuperset(entry):
-        return None
-    unknown_fields = ((key, value) for key, value in entry.items() if key not in known)
-    return next((key for key, value in unknown_fields if _is_near(key, known) or _holds_attributes(value) or _reports_failure(value)), None)
+    for key, value in () if known.issuperset(entry) else entry.items():
+        reports_failure = isinstance(value, dict) and read_status(value.get("code")) == "failed"
+        if key not in known and (reports_failure or _is_near(key, known) or _holds_attributes(value)):
+            return key
+    return None
 
 
 _is_near = functools.lru_cache(maxsize=1024)(is_misspelt)
@@ -218,10 +219,6 @@ def _holds_attributes(value: Json) -> bool:
         return False
     is_span = "name" in entry and ("spanId" in entry or "span_id" in entry)
     return is_span or {"key", "value"} <= entry.keys() or "attributes" in entry or any(key.startswith(_ATTRIBUTES) for key in entry)
-
-
-def _reports_failure(value: Json) -> bool:
-    return isinstance(value, dict) and read_status(value.get("code")) == "failed"
 
 
 def read_attributes(value: Json) -> dict[str, Json]:
@@ -322,6 +319,15 @@ def read_groups(
     key = next((key for key in keys[0] if isinstance(entry.get(key), list)), None)
     if key is None:
         raise EvidenceError(f"{path}: expected OTLP with {keys[0][0]}, a list")
+
+    def attempt(read: Callable[..., Any], *arguments: Any) -> Any:
+        try:
+            return read(*arguments)
+        except EvidenceError as error:
+            if refuse is None:
+                raise
+            refuse(error.message, 1)
+
     groups: list[SpanGroup] = []
     for index, group in enumerate(entry[key]):
         if not group:
@@ -329,24 +335,12 @@ def read_groups(
         at = f"{path}.{key}[{index}]"
         resource, spans = read_attributes(dict_or_empty(dict_or_empty(group).get("resource")).get("attributes")), []
         groups.append(SpanGroup(resource, spans))
-        try:
-            for number, scope in enumerate(_list_entries(group, keys[1], at)):
-                inner = f"{at}.{keys[1][0]}[{number}]"
-                items = _list_entries(scope, keys[2], inner)
-                read = read_scope(scope, resource)
-                for place, item in enumerate(items):
-                    try:
-                        span = read(item, f"{inner}.{keys[2][0]}[{place}]")
-                    except EvidenceError as error:
-                        if refuse is None:
-                            raise
-                        refuse(error.message, 1)
-                    else:
-                        spans.extend([] if span is None else [span])
-        except EvidenceError as error:
-            if refuse is None:
-                raise
-            refuse(error.message, 1)
+        for number, scope in enumerate(attempt(_list_entries, group, keys[1], at) or ()):
+            inner = f"{at}.{keys[1][0]}[{number}]"
+            items = attempt(_list_entries, scope, keys[2], inner) or ()
+            read = read_scope(dict_or_empty(scope), resource)
+            found = (attempt(read, item, f"{inner}.{keys[2][0]}[{place}]") for place, item in enumerate(items))
+            spans.extend(span for span in found if span is not None)
     return groups
 
 

@@ -8,8 +8,6 @@ from typing import Any, NamedTuple
 from proctor.errors import EvidenceError
 
 _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
-_PAIR = 0
-"""The key for the shape of attributes; no field of a message has the number 0."""
 _MAX_DEPTH = 100
 """Levels of messages inside each other, as the decoder itself allows."""
 
@@ -29,7 +27,7 @@ class TooMuch(EvidenceError):
 
 @functools.cache
 def build_shape(descriptor: Any) -> Shape:
-    """Return which fields of a message are messages, recursively; key 0 is the shape of attributes, which are the most frequent."""
+    """Return which fields of a message are messages, recursively."""
     known: dict[str, Shape] = {}
 
     def build(descriptor: Any) -> Shape:
@@ -39,22 +37,18 @@ def build_shape(descriptor: Any) -> Shape:
             shape.update({field.number: build(field.message_type) for field in descriptor.fields if field.message_type is not None})
         return known[descriptor.full_name]
 
-    return {**build(descriptor), _PAIR: known.get("opentelemetry.proto.common.v1.KeyValue")}
+    return build(descriptor)
 
 
 def check_size(data: bytes, shape: Shape, limits: WireLimits) -> None:
     """Raise `TooMuch` for a request that contains more than allowed, and `EvidenceError` for bytes that are not protobuf."""
     # A field takes at least two bytes, and the request itself is one message.
-    if len(data) // 2 > limits.messages:
-        _walk(data, shape, limits)
-
-
-def _walk(data: bytes, shape: Shape, limits: WireLimits) -> None:
-    pair = shape.get(_PAIR)
-    messages = fields = 0
+    if len(data) // 2 <= limits.messages:
+        return
+    messages = fields = place = 0
     # The ends of the enclosing messages, instead of recursion: a hostile request may nest arbitrarily deep.
     ends: list[tuple[int, Shape]] = []
-    end, place = len(data), 0
+    end = len(data)
     try:
         while True:
             while place >= end:
@@ -69,48 +63,31 @@ def _walk(data: bytes, shape: Shape, limits: WireLimits) -> None:
             if tag > 127:
                 tag, place = _read_varint(data, place - 1)
             fields += 1
-            kind = tag & 7
-            if kind == _BYTES:
-                length = data[place]
-                place += 1
-                if length > 127:
-                    length, place = _read_varint(data, place - 1)
-                inner = shape.get(tag >> 3)
-                if inner is None:
-                    place += length
-                    continue
-                plain = inner is pair and 0 < length < 128 and _is_plain_pair(data, place, place + length, end)
-                messages += 2 if plain else 1
-                if plain:
-                    fields += 3
-                    place += length
-                if messages > limits.messages:
-                    raise TooMuch(f"more than {limits.messages} messages of protobuf in one request (--protobuf-messages)")
-                if plain or not length:
-                    continue
-                if place + length > end or len(ends) >= _MAX_DEPTH:
-                    raise _broken_error() if place + length > end else TooMuch(f"messages of protobuf more than {_MAX_DEPTH} levels deep")
-                ends.append((end, shape))
-                end, shape = place + length, inner
-            else:
-                place = _skip(data, place, kind)
             if fields > limits.fields:
                 raise TooMuch(f"more than {limits.fields} fields of protobuf in one request (--protobuf-fields)")
+            if tag & 7 != _BYTES:
+                place = _skip(data, place, tag & 7)
+                continue
+            length = data[place]
+            place += 1
+            if length > 127:
+                length, place = _read_varint(data, place - 1)
+            inner = shape.get(tag >> 3)
+            if inner is None:
+                place += length
+                continue
+            messages += 1
+            if messages > limits.messages:
+                raise TooMuch(f"more than {limits.messages} messages of protobuf in one request (--protobuf-messages)")
+            if place + length > end:
+                raise _broken_error()
+            if len(ends) >= _MAX_DEPTH:
+                raise TooMuch(f"messages of protobuf more than {_MAX_DEPTH} levels deep")
+            ends.append((end, shape))
+            end, shape = place + length, inner
     # The bytes end inside a field. Checking for the end before each byte would slow down every valid request.
     except IndexError:
         raise _broken_error() from None
-
-
-def _is_plain_pair(data: bytes, place: int, stop: int, end: int) -> bool:
-    """Return whether an ordinary attribute begins here, a short key with a short text: two messages and three fields."""
-    # 0x0A is field 1 with a length, 0x12 field 2: the key, the value, and in the value its field 1, a text.
-    if stop > end or data[place] != 0x0A:
-        return False
-    place += 2 + data[place + 1]
-    # The key had a length of one byte, or this is not a field of the value.
-    if place + 4 > stop or data[place] != 0x12 or place + 2 + data[place + 1] != stop:
-        return False
-    return data[place + 2] == 0x0A and place + 4 + data[place + 3] == stop
 
 
 def select_fields(data: bytes, number: int) -> list[bytes]:
@@ -136,11 +113,9 @@ def select_fields(data: bytes, number: int) -> list[bytes]:
 
 def _skip(data: bytes, place: int, kind: int) -> int:
     if kind == _VARINT:
-        return place + 1 if data[place] < 128 else _read_varint(data, place)[1]
-    if kind == _FIXED64:
-        return place + 8
-    if kind == _FIXED32:
-        return place + 4
+        return _read_varint(data, place)[1]
+    if kind in (_FIXED64, _FIXED32):
+        return place + (8 if kind == _FIXED64 else 4)
     raise _broken_error()  # Groups are an old form that OTLP does not use.
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import binascii
 import functools
 import re
 from collections.abc import Callable
@@ -55,16 +54,13 @@ _NOT_NESTING = split_words("links events attributes metadata inputs outputs inpu
 
 
 @functools.lru_cache(maxsize=256)
-def _split_columns(columns: tuple[str, ...]) -> tuple[frozenset[str], tuple[str, ...]]:
-    """Return the columns for spans inside their parent, and those that may have some under a name of their own."""
-    nesting = frozenset(filter(_NESTING.fullmatch, columns))
-    return nesting, tuple(key for key in columns if key not in _NOT_NESTING)
+def _list_columns(columns: tuple[str, ...]) -> list[tuple[str, bool]]:
+    """Return the columns that may have spans inside a span, and whether each is named so."""
+    return [(key, _NESTING.fullmatch(key) is not None) for key in columns if key not in _NOT_NESTING]
 
 
 def _list_nesting(row: Row) -> list[tuple[str, bool]]:
-    """Return the columns of a row that may have spans inside it, and whether each is named so."""
-    nesting, columns = _split_columns(tuple(row))
-    return [(key, key in nesting) for key in columns if type(row[key]) is list or key in nesting]
+    return [(key, is_named) for key, is_named in _list_columns(tuple(row)) if is_named or type(row[key]) is list]
 
 
 def _read_tree(row: Row, read: Callable[[Row], Span], is_span: Callable[[Row], bool], trace_key: str) -> list[Span]:
@@ -106,22 +102,23 @@ def _make_span(row: Row, trace: Json, id: Json, path: str = "$", **fields: Any) 
     return Span(trace_id=fold_id(trace), id=id, name=text_or_none(row.get("name")) or "", **fields)
 
 
-def _open_object(value: Json, name: str, attributes: dict[str, Json]) -> Row:
-    """Return an object, which may be JSON text; any other value, such as cut JSON, is named in `attributes` as lost data."""
+def _open_object(value: Json, name: str) -> Row:
+    """Return an object, which may be JSON text; for any other value, such as cut JSON, an attribute that names it as lost data."""
     found = decode_container(value)
-    if not isinstance(found, dict) and found not in (None, "", []):
-        attributes[NOT_UNDERSTOOD] = name
-    return dict_or_empty(found)
+    return found if isinstance(found, dict) else {} if found in (None, "", []) else {NOT_UNDERSTOOD: name}
 
 
 def _open_member(row: Row, key: str) -> Row:
     return dict_or_empty(decode_container(row.get(key)))
 
 
-def _flatten_columns(row: Row, found: dict[str, Json]) -> None:
+def _flatten_columns(row: Row) -> dict[str, Json]:
+    """Return the attributes that have columns of their own."""
+    found: dict[str, Json] = {}
     for name, value in row.items():
         if name.startswith("attributes.") and value is not None:
             _flatten(name.removeprefix("attributes."), value, found)
+    return found
 
 
 def _flatten(name: str, value: Json, found: dict[str, Json], depth: int = 0) -> None:
@@ -157,9 +154,8 @@ def _is_phoenix_row(row: Row) -> bool:
 def _read_phoenix_row(row: Row) -> Span:
     """Return the span of a row; numbered attributes, which Phoenix gathers into lists, become single ones again."""
     context = {**dict_or_empty(row.get("context")), **{key[8:]: row[key] for key in ("context.trace_id", "context.span_id") if key in row}}
-    attributes: dict[str, Json] = {}
-    _flatten("", _open_object(row.get("attributes"), "attributes", attributes), attributes)
-    _flatten_columns(row, attributes)
+    attributes = _flatten_columns(row)
+    _flatten("", _open_object(row.get("attributes"), "attributes"), attributes)
     kind = text_or_none(row.get("span_kind"))
     if kind and kind != "UNKNOWN":
         attributes.setdefault("openinference.span.kind", kind)
@@ -181,12 +177,16 @@ def _is_run(row: Row) -> bool:
 
 def _read_langsmith_row(row: Row) -> Span:
     """Return the span of a run: the inputs are `gen_ai.prompt`, the outputs `gen_ai.completion`."""
-    error = text_or_none(row.get("error")) or None
+    error, id = text_or_none(row.get("error")) or None, str(row.get("id"))
+    # Exports that do not name the parent list all ancestors, or encode them in the order of the trace.
+    above = [one for one in list_of(decode_container(row.get("parent_run_ids"))) if isinstance(one, str) and one]
+    ordered = [part[-len(id) :] for part in (text_or_none(row.get("dotted_order")) or "").split(".")]
+    above = above or (ordered[:-1] if ordered[-1] == id else [])
     return _make_span(
         row,
         row.get("trace_id"),
         row.get("id"),
-        parent_id=_find_parent_run(row),
+        parent_id=text_or_none(row.get("parent_run_id")) or (above[-1] if above else None),
         attributes=_read_run(row),
         failed=error is not None or read_status(row.get("status")) == "failed",
         events=() if error is None else (SpanEvent("exception", {"exception.message": error}),),
@@ -194,21 +194,11 @@ def _read_langsmith_row(row: Row) -> Span:
     )
 
 
-def _find_parent_run(row: Row) -> str | None:
-    """Return the parent run: exports that do not name it list all ancestors, or encode them in the order of the trace."""
-    named, id = text_or_none(row.get("parent_run_id")), str(row.get("id"))
-    above = [one for one in list_of(decode_container(row.get("parent_run_ids"))) if isinstance(one, str) and one]
-    ordered = [part[-len(id) :] for part in (text_or_none(row.get("dotted_order")) or "").split(".")]
-    if not above and ordered[-1] == id:
-        above = ordered[:-1]
-    return named or (above[-1] if above else None)
-
-
 def _read_run(row: Row) -> dict[str, Json]:
     kind = (text_or_none(row.get("run_type")) or "chain").lower()
-    found: dict[str, Json] = {}
-    extra, outputs = _open_object(row.get("extra"), "extra", found), _open_member(row, "outputs")
+    extra, outputs = _open_object(row.get("extra"), "extra"), _open_member(row, "outputs")
     metadata, settings = dict_or_empty(extra.get("metadata")), dict_or_empty(extra.get("invocation_params"))
+    found: dict[str, Json] = {NOT_UNDERSTOOD: extra[NOT_UNDERSTOOD]} if NOT_UNDERSTOOD in extra else {}
     found |= {"langsmith.span.kind": kind, "gen_ai.operation.name": _OPERATIONS.get(kind, "chain")}
     found["gen_ai.system"] = text_or_none(metadata.get("ls_provider")) or "langchain"
     for key, value in metadata.items():
@@ -241,9 +231,7 @@ def _is_langfuse_trace(row: Row) -> bool:
 
 def _is_langfuse_row(row: Row) -> bool:
     """Return whether this is an observation of Langfuse in either spelling (`traceId`, `trace_id`), or a trace with its observations."""
-    if _is_langfuse_trace(row):
-        return True
-    return _is_observation(row) and any(name in row for name in _TRACES)
+    return (_is_observation(row) and any(name in row for name in _TRACES)) or _is_langfuse_trace(row)
 
 
 def _is_observation(row: Row) -> bool:
@@ -262,10 +250,8 @@ def _list_observations(row: Row) -> list[Row]:
 
 def _read_observation(row: Row) -> Span:
     # Langfuse stores OTLP attributes below `metadata`. The export to blob storage has a map of JSON texts here.
-    metadata = _open_member(row, "metadata")
-    attributes: dict[str, Json] = {}
-    attributes |= _open_object(metadata.get("attributes"), "metadata.attributes", attributes)
-    attributes[f"{_OBSERVATION}type"] = (text_or_none(row.get("type")) or "span").lower()
+    metadata, kind = _open_member(row, "metadata"), text_or_none(row.get("type")) or "span"
+    attributes = {**_open_object(metadata.get("attributes"), "metadata.attributes"), f"{_OBSERVATION}type": kind.lower()}
     observed = {name: value for column, name in reversed(_OBSERVED.items()) if (value := row.get(column)) is not None}
     attributes |= {name: write_as_text(value) for name, value in observed.items() if value != "" and value != {}}
     level = text_or_none(row.get("level")) or "DEFAULT"
@@ -318,8 +304,7 @@ def _read_mlflow_row(row: Row) -> list[Span]:
 
 def _read_mlflow_span(row: Row, path: str) -> Span:
     context, status = dict_or_empty(row.get("context")), dict_or_empty(row.get("status"))
-    attributes: dict[str, Json] = {}
-    attributes |= {key: write_as_text(value) for key, value in _open_object(row.get("attributes"), "attributes", attributes).items()}
+    attributes = {key: write_as_text(value) for key, value in _open_object(row.get("attributes"), "attributes").items()}
     return _make_span(
         row,
         _read_id(find_first(row, "otel_trace_id", "trace_id") or context.get("trace_id")),
@@ -344,7 +329,7 @@ def _read_id(value: Json) -> str:
     if len(value) in _ID_BYTES and value.endswith("="):
         try:
             data = base64.b64decode(value, validate=True)
-        except (ValueError, binascii.Error):
+        except ValueError:
             return value
         return data.hex() if len(data) == _ID_BYTES[len(value)] else value
     # The id of a trace has the prefix `tr-`, ids of the first generation `0x`.
@@ -365,17 +350,13 @@ class SpanTable(msgspec.Struct, frozen=True):
 
     name: str
     summary: str
-    is_row: Callable[[dict[str, Any]], bool]
-    read_row: Callable[[dict[str, Any]], list[Span]]
-    is_whole: Callable[[dict[str, Any]], bool] = lambda row: False
+    is_row: Callable[[Row], bool]
+    read_row: Callable[[Row], list[Span]]
+    is_whole: Callable[[Row], bool] = lambda row: False
     """Whether a row is a complete trace."""
 
 
-def _is_plain_row(row: dict[str, Any]) -> bool:
-    return ("trace_id" in row or "traceId" in row) and ("span_id" in row or "spanId" in row)
-
-
-def _read_plain_row(row: dict[str, Any]) -> Span:
+def _read_plain_row(row: Row) -> Span:
     """Return an OTLP-like span, with attributes as an object, a list or JSON text."""
     entry = {name: value for name, value in row.items() if name in _COLUMNS}
     for name in ("attributes", "events", "status"):
@@ -402,14 +383,13 @@ def _read_plain_row(row: dict[str, Any]) -> Span:
     return span
 
 
-def _read_attributes(row: dict[str, Any], value: Json) -> Json:
+def _read_attributes(row: Row, value: Json) -> Json:
     """Return the attributes of a plain row: as an object, as a map of texts, or each in its own column."""
     if isinstance(value, list) and value and all(isinstance(one, dict) and isinstance(one.get("value", ""), str) for one in value):
         value = {str(one.get("key")): one.get("value") for one in value}
     if isinstance(value, dict) and all(isinstance(one, (str, type(None))) for one in value.values()):
         value = {key: text if key not in COUNTS or (count := read_digits(text, 15)) is None else count for key, text in value.items()}
-    columns: dict[str, Json] = {}
-    _flatten_columns(row, columns)
+    columns = _flatten_columns(row)
     return {**dict_or_empty(value), **columns} if columns else value
 
 
@@ -437,7 +417,7 @@ _ALL = (
     SpanTable(
         "spans",
         "spans in the words of OpenTelemetry, one in every row",
-        _is_plain_row,
+        lambda row: ("trace_id" in row or "traceId" in row) and ("span_id" in row or "spanId" in row),
         lambda row: _read_tree(row, _read_plain_row, _has_span_id, "trace_id"),
     ),
 )

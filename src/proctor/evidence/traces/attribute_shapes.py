@@ -131,21 +131,13 @@ def find_near_parts(key: str) -> tuple[Part, ...]:
     return tuple(dict.fromkeys(part for table, _ in _INDEX[near] for part in CARRIED.get(table, ()))) if near is not None else ()
 
 
-_MAX_CACHED_SHAPES = 1024
-_shapes: dict[tuple[object, ...], Shape] = {}
+_recall_shape = functools.lru_cache(maxsize=1024)(Shape)
 
 
 def find_shape(attributes: dict[str, Json]) -> Shape:
     """Return the shape of a span with these attributes."""
-    key: tuple[object, ...] = (*attributes, *map(type, attributes.values()))
-    shape = _shapes.get(key)
-    if shape is None:
-        shape = Shape(tuple(attributes), tuple(map(type, attributes.values())))
-        if len(_shapes) >= _MAX_CACHED_SHAPES:
-            _shapes.clear()
-        if len(attributes) <= _MAX_CACHED_NAMES:
-            _shapes[key] = shape
-    return shape
+    keys, types = tuple(attributes), tuple(map(type, attributes.values()))
+    return _recall_shape(keys, types) if len(keys) <= _MAX_CACHED_NAMES else Shape(keys, types)
 
 
 _CONVENTIONS = {name: (tuple(marks.split()), tuple(scopes.split())) for name, (marks, scopes) in vocabulary.CONVENTIONS.items()}

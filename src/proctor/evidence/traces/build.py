@@ -14,21 +14,20 @@ import msgspec
 
 from proctor.evidence.otlp.spans import Span
 from proctor.evidence.shared.usage import add_usage, read_count
-from proctor.evidence.shared.workflow import find_answering_node, is_ai, is_sub_node, read_answer, with_parameters
+from proctor.evidence.shared.workflow import find_answering_node, read_answer, with_parameters
 from proctor.evidence.traces import unknown_parts, vocabulary
 from proctor.evidence.traces.attribute_shapes import Shape, find_decoded, list_conventions
-from proctor.evidence.traces.join_calls import ObservedCall, join_calls
-from proctor.evidence.traces.request import Exchange, find_exchanges
-from proctor.evidence.traces.step import SpanTree, Step
-from proctor.evidence.traces.tool_span import find_output_tools, find_tool_name, find_tools
-from proctor.evidence.traces.trace_conversation import find_agent_requests, find_answer, find_entries, find_input, find_turns
-from proctor.evidence.traces.truncation import read_tree
+from proctor.evidence.traces.join_calls import ObservedCall
+from proctor.evidence.traces.request import Exchange
+from proctor.evidence.traces.step import Step
+from proctor.evidence.traces.trace import Trace
+from proctor.evidence.traces.tree import SpanTree
 from proctor.evidence.unknowns.account import Unknowns
 from proctor.evidence.values.access import text_or_none, write_ns_as_iso
 from proctor.evidence.values.json_bytes import decode_container
-from proctor.evidence.values.text import NODE_KEYS, find_text
 from proctor.model.account import Part
 from proctor.model.evidence import Evidence, Json, Node, ToolCall, Usage
+from proctor.model.show import show
 
 _KIND_WORDS = {"model": "llm", "unknown": None}
 _N8N = (vocabulary.N8N_TYPE, vocabulary.N8N_STATUS, vocabulary.N8N_PARAMETERS, vocabulary.N8N_OUTPUT, vocabulary.N8N_ITEMS)
@@ -47,37 +46,19 @@ def build_evidence(
     is not among them was not called. `parts` are the parts that are read (None: all): nodes are not built if they are not among them, and
     the account lists them as recorded. The other parts cost little, and the account needs them. `unknowns` receives what is marked.
     """
-    tree, losses = read_tree(spans)
-    exchanges = find_exchanges(tree)
-    joined = join_calls(exchanges, find_tools(tree))
-    calls = _complete_calls(tree, joined.calls, canonical)
+    trace = Trace(spans, canonical=canonical)
+    tree, calls = trace.tree, trace.calls
     unknowns = Unknowns() if unknowns is None else unknowns
-    # The first reason for a part is shown, so causes come before consequences.
-    unknown_parts.mark_losses(tree, spans, losses, unknowns)
-    unknown_parts.mark_strays(joined, unknowns)
-    unknown_parts.mark_steps(tree, calls, unknowns)
-    agent_requests = find_agent_requests(tree, exchanges)
-    entries = find_entries(tree)
-    if not canonical:
-        unknown_parts.mark_text_calls(exchanges, joined, unknowns)
-        unknown_parts.mark_differences(tree, exchanges, agent_requests, joined, unknowns)
-    unknown_parts.mark_ends(tree, exchanges, agent_requests, entries, calls, unknowns, canonical)
-    if not canonical:
-        unknown_parts.mark_choices(exchanges, unknowns)
-    if tree.orphans:
-        unknown_parts.mark_orphans(tree, exchanges, unknowns, canonical)
-    if not canonical or (not calls and any(exchange.stopped_for_tools() for exchange in exchanges)):
-        unknown_parts.mark_calls(tree, exchanges, calls, unknowns)
-    unknown_parts.mark_call_details(tree, calls, unknowns)
-    text, body = find_answer(tree, agent_requests, entries, unknowns, root_first=canonical)
+    unknown_parts.mark_unknown_parts(trace, unknowns)
+    text, body = trace.find_answer(unknowns)
     shapes = frozenset(map(_get_shape, tree.steps))
     is_n8n = bool([shape for shape in shapes if shape.names["n8n"]])
     skips_nodes = parts is not None and "nodes" not in parts and not is_n8n and "nodes" not in unknowns.unknown
     nodes = None if skips_nodes else _build_nodes(tree, calls)
-    if text is None and body is None and nodes is not None:
-        text, body = _find_workflow_answer(tree, nodes)
-    turns = find_turns(agent_requests, exchanges, calls, entries)
-    usage = _sum_usage(tree, exchanges, unknowns)
+    if text is None and body is None and nodes is not None and any(vocabulary.N8N_TYPE in step.attributes for step in tree.steps):
+        text, body = read_answer(find_answering_node(nodes))
+    turns = trace.find_turns()
+    usage = _sum_usage(tree, trace.exchanges, unknowns)
     root, is_failed = (tree.root.span, tree.root.failed) if tree.root is not None else (None, False)
     named = (
         {"trace_id": root.trace_id or None, "service.name": root.resource.get("service.name"), "span": root.name or None} if root else {}
@@ -86,25 +67,29 @@ def build_evidence(
     statuses = [unknown_parts.find_http_status(root) for root in tree.roots if root.kind not in ("model", "tool")]
     # An agent that answered did finish: `mark_ends` marks the unknown parts. Mibo's tests may expect the failure of a request.
     error = (root.message or "the trace ended in an error") if text is None and root is not None and is_failed else None
-    error = unknown_parts.explain_failure(tree) if canonical and error is None else error
+    if canonical and error is None:
+        failures = ((step.span.name, unknown_parts.explain_failure(trace, step)) for step in tree.roots)
+        error = next((f"the span {show(name)} {why}" for name, why in failures if why is not None), None)
+    timed = [one.span for one in tree.roots if one.find_duration_ms() is not None]
     describe = _recall_conventions if len(shapes) <= _MAX_CACHED_SHAPES else _describe_conventions
     account = unknowns.close_account("Mibo spans" if canonical else describe(shapes, frozenset(map(_get_scope, spans))))
     if skips_nodes and tree.kinds - {"tool"}:
         account = msgspec.structs.replace(account, unbuilt=("nodes",))
     evidence = Evidence(
         case=next(filter(None, map(_get_case, spans)), None),
-        input=turns[0].input if turns and turns[0].input else find_input(agent_requests, entries),
+        input=turns[0].input if turns and turns[0].input else trace.find_input(),
         text=text,
         body=body,
         tool_calls=None if "tool_calls" in unknowns.unknown and not calls else tuple([entry.call for entry in calls]),
         nodes=nodes,
         http_status=next((status for status in statuses if status is not None), None),
-        duration_ms=_find_duration_ms(tree),
+        # Several roots: their parent is missing, and they may have run in parallel, so their durations are not added up.
+        duration_ms=(max(one.end_ns for one in timed) - min(one.start_ns for one in timed)) / 1e6 if timed else None,
         usage=usage,
         turns=turns,
         now=write_ns_as_iso(root.start_ns) if root is not None else None,
         error=error,
-        model=next((step.model for exchange in reversed(agent_requests or exchanges) for step in exchange.steps if step.model), None),
+        model=next((step.model for exchange in reversed(trace.requests or trace.exchanges) for step in exchange.steps if step.model), None),
         no_run=None if canonical else _explain_no_run(tree, is_n8n),
         account=account,
         metadata={key: value for key, value in named.items() if value is not None},
@@ -113,25 +98,6 @@ def build_evidence(
     for step in tree.steps:
         step.children.clear()
     return evidence
-
-
-def _complete_calls(tree: SpanTree, calls: list[ObservedCall], canonical: bool) -> list[ObservedCall]:
-    """Return the calls with their nodes, except calls that only return the answer; a listed output tool that ran is a real call."""
-    if not calls:
-        return []
-    outputs, listed = find_output_tools(tree)
-    hidden = {find_tool_name(step) for step in tree.steps if step.names["tool_arguments"]} if canonical else ()
-    found: list[ObservedCall] = []
-    for entry in calls:
-        call, holder = entry.call, entry.holder
-        if call.name in outputs or (not entry.executed and call.name in listed):
-            continue
-        if canonical and call.arguments is None and call.name not in hidden:
-            call = msgspec.structs.replace(call, arguments={})  # Canonical spans without arguments have empty arguments.
-        if call.node is None and holder is not None:
-            call = msgspec.structs.replace(call, node=holder.node_name)
-        found.append(entry if call is entry.call else entry._replace(call=call))
-    return found
 
 
 def _describe_conventions(shapes: frozenset[Shape], scopes: frozenset[str]) -> str:
@@ -178,14 +144,6 @@ def _explain_no_run(tree: SpanTree, is_n8n: bool) -> str | None:
     return "the trace has no span of an agent, a model or a tool"
 
 
-def _find_duration_ms(tree: SpanTree) -> float | None:
-    if len(tree.roots) == 1:
-        return tree.roots[0].find_duration_ms()
-    # Several roots: their parent is missing, and they may have run in parallel, so their durations are not added up.
-    timed = [root.span for root in tree.roots if root.span.start_ns and root.span.end_ns]
-    return (max(root.end_ns for root in timed) - min(root.start_ns for root in timed)) / 1e6 if timed else None
-
-
 def _build_nodes(tree: SpanTree, calls: Sequence[ObservedCall]) -> tuple[Node, ...]:
     by_holder: dict[Step | None, list[ToolCall]] = {}
     for entry in calls:
@@ -217,16 +175,3 @@ def _build_node(step: Step, calls: tuple[ToolCall, ...]) -> Node:
         items=listed if items is None else items,
         usage=step.find_usage(),
     )
-
-
-def _find_workflow_answer(tree: SpanTree, nodes: tuple[Node, ...]) -> tuple[str | None, Json]:
-    """Return the text and body of the answer of an n8n workflow: its last AI node's, else its last node's."""
-    typed = [step.attributes for step in tree.steps if vocabulary.N8N_TYPE in step.attributes]
-    for attributes in reversed(typed):
-        node_type = text_or_none(attributes.get(vocabulary.N8N_TYPE))
-        if is_ai(node_type) and not is_sub_node(node_type):
-            output = decode_container(attributes.get(vocabulary.N8N_OUTPUT))
-            text = find_text(output, NODE_KEYS)
-            if text is not None and text.strip():
-                return text, output
-    return read_answer(find_answering_node(nodes)) if typed else (None, None)

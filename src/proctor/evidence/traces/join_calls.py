@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from bisect import bisect_right
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 import msgspec
@@ -58,7 +58,7 @@ def join_calls(exchanges: Sequence[Exchange], executed: Sequence[ExecutedTool]) 
     sides = [side for exchange in exchanges for side in (exchange.inputs, exchange.outputs) if side]
     if not [message for side in sides for message in side if message.calls or message.results]:
         return JoinedCalls(_place_executed(exchanges, executed), 0, [], False)
-    requested = _find_requested_calls(exchanges)
+    requested = _CallCollector(exchanges).found
     pairs = _pair([call for _, call in requested], [entry.call for entry in executed])
     executed = _pair_handoffs(requested, exchanges, executed, pairs)
     results = _Results(exchanges, (call for _, call in requested))
@@ -66,12 +66,11 @@ def join_calls(exchanges: Sequence[Exchange], executed: Sequence[ExecutedTool]) 
     for index, (number, call) in enumerate(requested):
         twin = executed[pairs[index]] if index in pairs else None
         # In the order of the requests: results without an id are assigned in that order.
-        result = results.take_result_of(call)
-        found.append(_join_call(call, twin, result, number, exchanges[number].step if number >= 0 else None))
+        found.append(_join_call(call, twin, results.take_result_of(call), number, exchanges[number].step if number >= 0 else None))
     paired = set(pairs.values())
     # Tools that ran without a recorded request: the request was not captured.
     unrequested = [entry for place, entry in enumerate(executed) if place not in paired]
-    strays = results.list_strays([entry.call for entry in executed], [entry.call for entry in unrequested])
+    strays = results.list_strays({entry.call.id for entry in executed}, [entry.call for entry in unrequested])
     if unrequested:
         # Inserted after everything requested before it began; the order of requests does not change.
         found = sorted((*found, *_place_executed(exchanges, unrequested)), key=lambda entry: (entry.exchange, entry.start_ns))
@@ -94,25 +93,22 @@ def _pair_handoffs(
     requested: Sequence[tuple[int, ToolCall]], exchanges: Sequence[Exchange], executed: Sequence[ExecutedTool], pairs: dict[int, int]
 ) -> Sequence[ExecutedTool]:
     """Pair the tool spans that OpenInference writes for handoffs with the calls that the model requested."""
-    handoffs = [place for place, entry in enumerate(executed) if entry.call.name.startswith(_HANDOFF)]
-    if not handoffs:
-        return executed
-    bare = list(executed)
-    for place in handoffs:
-        entry = executed[place]
-        handoff_name = "transfer_to_" + _NO_NAME.sub("_", entry.call.name.removeprefix(_HANDOFF)).lower()
-        siblings = [
-            index
-            for index, (number, _) in enumerate(requested)
-            if index not in pairs and number >= 0 and exchanges[number].step.parent is entry.step.holder
+    paired = list(executed)
+    for place, entry in enumerate(executed):
+        if not entry.call.name.startswith(_HANDOFF):
+            continue
+        # Its input and output are the agents before and after, not arguments and result.
+        paired[place] = ExecutedTool(msgspec.structs.replace(entry.call, arguments=None, result=None), entry.step)
+        holder = entry.step.holder
+        open_calls = [
+            at for at, (number, _) in enumerate(requested) if at not in pairs and number >= 0 and exchanges[number].step.parent is holder
         ]
-        # Authors may name the tool of a handoff freely: then it is the only sibling call.
-        found = next((index for index in siblings if requested[index][1].name == handoff_name), siblings[0] if len(siblings) == 1 else None)
+        name = "transfer_to_" + _NO_NAME.sub("_", entry.call.name.removeprefix(_HANDOFF)).lower()
+        # Authors may name the tool of a handoff freely: then it is the only call of its agent.
+        found = next((at for at in open_calls if requested[at][1].name == name), open_calls[0] if len(open_calls) == 1 else None)
         if found is not None:
             pairs[found] = place
-            # Its input and output are the agents before and after, not arguments and result.
-            bare[place] = ExecutedTool(msgspec.structs.replace(entry.call, arguments=None, result=None), entry.step)
-    return bare
+    return paired
 
 
 def _pair(requested: Sequence[ToolCall], executed: Sequence[ToolCall]) -> dict[int, int]:
@@ -172,53 +168,16 @@ def _join_call(call: ToolCall, twin: ExecutedTool | None, result: ToolResult | N
 # --- requested calls and their results
 
 
-def _find_requested_calls(exchanges: Sequence[Exchange]) -> list[tuple[int, ToolCall]]:
-    """Return each requested call with the index of its request; a call that only a later request repeats belongs to the one before."""
-    collector = _CallCollector()
-    previous: Exchange | None = None
-    for number, exchange in enumerate(exchanges):
-        repeated = _RepeatedCalls()
-        # A span may record several requests: calls after a question that the one before did not contain belong to this one.
-        is_new = previous is not None and previous.inputs is not None and previous.list_questions() != exchange.list_questions()
-        previous = exchange
-        for call in (call for message in exchange.list_messages_of_turn() for call in message.calls):
-            if not collector.recognise_repeat(call, repeated):
-                repeated.places.add(collector.add(number if is_new else number - 1, call))
-        for call in exchange.calls:
-            if not collector.recognise_answer(number, call, repeated):
-                repeated.places.add(collector.add(number, call, answered=True))
-    return collector.found
-
-
 def _make_call_key(call: ToolCall) -> tuple[str, bytes]:
     """Return the tool and the arguments of a call as a key for calls without an id."""
     # Keys sorted: a repetition may write the same arguments in another order.
     return call.name, msgspec.json.encode(call.arguments, order="deterministic")
 
 
-class _RepeatedCalls:
-    """The known calls that one list of messages has repeated so far."""
-
-    def __init__(self) -> None:
-        self.places: set[int] = set()
-        self._passed: dict[object, int] = {}
-
-    def take(self, places: Sequence[int], key: object = None) -> bool:
-        """Return whether one of these calls can still be repeated, and take it; each key continues where its last search ended."""
-        # Calls are only ever added to `places`: n equal calls cost n steps, not n squared.
-        at = self._passed.get(key, 0) if key is not None else 0
-        while at < len(places) and places[at] in self.places:
-            at += 1
-        if key is not None:
-            self._passed[key] = at
-        if at == len(places):
-            return False
-        self.places.add(places[at])
-        return True
-
-
 class _CallCollector:
-    def __init__(self) -> None:
+    """The requested calls, each once with the index of its request; one that only a later request repeats belongs to the one before."""
+
+    def __init__(self, exchanges: Sequence[Exchange]) -> None:
         self.found: list[tuple[int, ToolCall]] = []
         self._by_id: dict[str, list[int]] = {}
         self._by_key: dict[tuple[str | None, str, bytes], list[int]] = {}
@@ -226,53 +185,74 @@ class _CallCollector:
         # for the item and one for the call).
         self._waiting: dict[tuple[str, bytes], list[int]] = {}
         self._answered: set[int] = set()
+        """Calls that come from the answer that requests them."""
+        previous: Exchange | None = None
+        for number, exchange in enumerate(exchanges):
+            self._repeated: set[int] = set()
+            """The known calls that the messages of this request have repeated so far."""
+            self._searches: dict[object, Iterator[int]] = {}
+            # A span may record several requests: calls after a question that the one before did not contain belong to this one.
+            is_new = previous is not None and previous.inputs is not None and previous.list_questions() != exchange.list_questions()
+            previous = exchange
+            for call in (call for message in exchange.list_messages_of_turn() for call in message.calls):
+                if not self._recognise_repeat(call):
+                    self._add(number if is_new else number - 1, call)
+            for call in exchange.calls:
+                if not self._recognise_answer(number, call):
+                    self._answered.add(self._add(number, call))
 
-    def add(self, number: int, call: ToolCall, *, answered: bool = False) -> int:
-        """Add a new call and return its index; `answered` if it comes from the answer that requests it."""
-        place, (name, passed) = len(self.found), _make_call_key(call)
-        if answered:
-            self._answered.add(place)
-        self._by_key.setdefault((None, name, passed), []).append(place)
-        self._waiting.setdefault((name, passed), []).append(place)
+    def _add(self, number: int, call: ToolCall) -> int:
+        place, key = len(self.found), _make_call_key(call)
         self.found.append((number, call))
+        self._repeated.add(place)
+        self._by_key.setdefault((None, *key), []).append(place)
+        self._waiting.setdefault(key, []).append(place)
         if call.id:
             self._by_id.setdefault(call.id, []).append(place)
-            self._by_key.setdefault((call.id, name, passed), []).append(place)
+            self._by_key.setdefault((call.id, *key), []).append(place)
         return place
 
-    def recognise_repeat(self, call: ToolCall, repeated: _RepeatedCalls) -> bool:
+    def _repeat_first(self, places: Iterable[int]) -> bool:
+        """Return whether one of these calls can still be repeated, and note it."""
+        place = next((place for place in places if place not in self._repeated), None)
+        if place is not None:
+            self._repeated.add(place)
+        return place is not None
+
+    def _recognise_repeat(self, call: ToolCall) -> bool:
         """Return whether a request repeats a known call that it has not repeated yet, and take over its id."""
         key = _make_call_key(call)
         # First the same id, tool and arguments, then the id alone (frameworks add defaults), last tool and arguments under a new id.
         exact = (call.id or None, *key)
-        if repeated.take(self._by_key.get(exact, ()), exact):
+        # Each search continues where the last one ended: n equal calls cost n steps, not n squared.
+        if exact in self._by_key and self._repeat_first(self._searches.setdefault(exact, iter(self._by_key[exact]))):
             return True
         if not call.id:
             return False
         if call.id in self._by_id:
-            return repeated.take([place for place in self._by_id[call.id] if can_be_one_tool(self.found[place][1].name, call.name)])
-        waiting = [place for place in self._waiting.get(key, ()) if place not in repeated.places]
-        if not waiting:
+            return self._repeat_first(place for place in self._by_id[call.id] if can_be_one_tool(self.found[place][1].name, call.name))
+        place = next((place for place in self._waiting.get(key, ()) if place not in self._repeated), None)
+        if place is None:
             return False
-        place = waiting[0]
         self._waiting[key].remove(place)
         number, known_call = self.found[place]
         self.found[place] = (number, msgspec.structs.replace(known_call, id=call.id))
         self._by_id.setdefault(call.id, []).append(place)
         self._by_key.setdefault(exact, []).append(place)
-        return repeated.take([place])
+        self._repeated.add(place)
+        return True
 
-    def recognise_answer(self, number: int, call: ToolCall, repeated: _RepeatedCalls) -> bool:
+    def _recognise_answer(self, number: int, call: ToolCall) -> bool:
         """Return whether the call that an answer requests is already known, from an earlier list of messages or another span."""
         known = [(place, self.found[place][1]) for place in self._by_id.get(call.id or "", ())]
         matching = [place for place, one in known if one.name == call.name and can_agree(one.arguments, call.arguments)]
         # Some record the list only after the answer, and everything that followed, was added to it.
         early = next((place for place in matching if place not in self._answered), None)
         if early is None:
-            return repeated.take(matching)
+            return self._repeat_first(matching)
         self._answered.add(early)
         self.found[early] = (number, self.found[early][1])
-        repeated.places.add(early)
+        self._repeated.add(early)
         return True
 
 
@@ -281,25 +261,18 @@ class _Results:
 
     def __init__(self, exchanges: Sequence[Exchange], requested: Iterable[ToolCall]) -> None:
         self._by_id: dict[str, list[ToolResult]] = {}
-        self._loose: dict[str | None, list[ToolResult]] = {}
-        self._recent: set[int] = set()
-        """Results after the last user text: the calls that they answer were made in this trace."""
-        self._earlier: set[str] = set()
-        """The ids of calls in the inputs of requests, including turns before the trace."""
-        if not any(message.results for exchange in exchanges for side in (exchange.inputs, exchange.outputs) for message in side or ()):
-            return
-        inputs = (message for exchange in exchanges for message in exchange.inputs or ())
-        self._earlier |= {call.id for message in inputs for call in message.calls if call.id is not None}
+        self._loose: dict[str | None, list[tuple[ToolResult, bool]]] = {}
+        """Results without a known id by the name of their tool; those after the last text of a user answer calls of this trace."""
+        # The ids of calls in the inputs of requests, including turns before the trace.
+        self._earlier = {call.id for exchange in exchanges for message in exchange.inputs or () for call in message.calls}
         uses = Counter(call.id for call in requested if call.id)
         # Every later request repeats them; a list that is longer than any before has a new one.
         seen = Counter[tuple[str | None, str | None, bytes, bool]]()
         for exchange in exchanges:
-            messages = (*(exchange.inputs or ()), *(exchange.outputs or ()))
-            if not any(message.results for message in messages):
-                continue
+            results = [result for side in (exchange.inputs, exchange.outputs) for message in side or () for result in message.results]
             in_list, used = Counter[tuple[str | None, str | None, bytes, bool]](), Counter[str]()
-            recent = {id(result) for message in exchange.list_messages_of_turn() for result in message.results}
-            for result in (result for message in messages for result in message.results):
+            recent = {id(result) for message in exchange.list_messages_of_turn() for result in message.results} if results else ()
+            for result in results:
                 if result.id and result.id in uses:
                     known = self._by_id.setdefault(result.id, [])
                     # An id has as many results as calls; further ones repeat the last.
@@ -315,41 +288,37 @@ class _Results:
                 if in_list[key] > seen[key]:
                     seen[key] += 1
                     name = strip_framework_prefix(result.name) if result.name is not None else None
-                    self._loose.setdefault(name, []).append(result)
-                    if id(result) in recent:
-                        self._recent.add(id(result))
+                    self._loose.setdefault(name, []).append((result, id(result) in recent))
 
     def take_result_of(self, call: ToolCall) -> ToolResult | None:
         """Remove and return the result of a call; if an id has fewer results than calls, the last calls have none."""
         if call.id and self._by_id.get(call.id):
             return self._by_id[call.id].pop(0)
-        for name in (strip_framework_prefix(call.name), None):
-            fitting = self._loose.get(name)
-            place = next((place for place, result in enumerate(fitting or ()) if _can_answer(result, call)), None)
-            if fitting and place is not None:
-                return fitting.pop(place)
+        for name in (strip_framework_prefix(call.name), None) if self._loose else ():
+            fitting = self._loose.get(name, [])
+            place = next((place for place, (result, _) in enumerate(fitting) if _can_answer(result, call)), None)
+            if place is not None:
+                return fitting.pop(place)[0]
         return None
 
     def has_stray_error(self) -> bool:
         """Return whether an error is left after all calls have their results: one of them failed, and it is unknown which."""
         # Errors of calls from turns before the trace are repeated in its messages, and do not affect the calls in it.
-        loose = (result for waiting in self._loose.values() for result in waiting)
-        return any(result.error is not None and result.id not in self._earlier for result in loose)
+        loose = (result for waiting in self._loose.values() for result, _ in waiting)
+        return any(result.error is not None and (result.id is None or result.id not in self._earlier) for result in loose)
 
-    def list_strays(self, ran: Iterable[ToolCall], alone: Sequence[ToolCall]) -> list[ToolResult]:
-        """Return results that neither a call nor a tool span explains; `alone` are spans that no model requested."""
-        known, unmatched = {call.id for call in ran if call.id}, list(alone)
+    def list_strays(self, ran: Collection[str | None], alone: list[ToolCall]) -> list[ToolResult]:
+        """Return results that no call explains; `ran` are the ids of tool spans, `alone` those that no model requested."""
         found: list[ToolResult] = []
-        for result in (result for loose in self._loose.values() for result in loose if id(result) in self._recent):
-            answered_call = next((call for call in unmatched if _can_answer(result, call)), None)
+        for result in (result for waiting in self._loose.values() for result, is_recent in waiting if is_recent):
+            answered_call = next((call for call in alone if _can_answer(result, call)), None)
+            # Langfuse lists the definitions of tools among the messages.
+            value = dict_or_empty(result.value) if not result.id else {}
             if answered_call is not None:
-                unmatched.remove(answered_call)
-            elif not result.id:
-                # Langfuse lists the definitions of tools among the messages.
-                value = dict_or_empty(result.value)
-                if value.get("type") != "function" or not isinstance(value.get("function"), dict):
-                    found.append(result)
-            elif result.id not in known:
+                alone.remove(answered_call)
+            elif not (value.get("type") == "function" and isinstance(value.get("function"), dict)) and (
+                not result.id or result.id not in ran
+            ):
                 found.append(result)
         return found
 

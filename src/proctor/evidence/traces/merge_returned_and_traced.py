@@ -15,7 +15,7 @@ import msgspec
 from proctor.evidence.otlp.spans import Span
 from proctor.evidence.shared.call_identity import Pair, pair_calls
 from proctor.evidence.traces.build import build_evidence
-from proctor.evidence.traces.step import SpanTree
+from proctor.evidence.traces.tree import SpanTree
 from proctor.evidence.unknowns.account import Unknowns
 from proctor.model.account import CALL_PARTS, PART_NAMES, Account, Part
 from proctor.model.evidence import Evidence, Json, ToolCall, Usage
@@ -47,13 +47,13 @@ def find_inner_work(spans: Sequence[Span], evidence: Evidence) -> InnerWork | No
 
 def merge_returned_and_traced(returned: Evidence, traced: Evidence, inner: InnerWork | None = None) -> Evidence:
     """Merge both records into one evidence; `inner` is the traced work inside tools."""
-    return _Merged(returned, traced, inner or InnerWork()).merge()
+    return _Merger(returned, traced, inner or InnerWork()).merge()
 
 
-class _Merged:
+class _Merger:
     def __init__(self, returned: Evidence, traced: Evidence, inner: InnerWork) -> None:
         self._returned, self._traced, self._inner = returned, traced, inner
-        self._own, self._seen = returned.account or Account(), traced.account or Account()
+        self._accounts = {_RETURNED: returned.account or Account(), _TRACED: traced.account or Account()}
         self._fields: dict[str, Json] = {}
         self._unknowns = Unknowns()
         self._disputed: list[ToolCall] = []
@@ -61,62 +61,73 @@ class _Merged:
         self._sources: dict[str, list[Part]] = {_TRACED: [], _RETURNED: [], "both": []}
 
     def merge(self) -> Evidence:
-        self._join_calls()
-        self._join_answer()
-        self._join_usage()
-        from_spans = self._returned.nodes is None
-        if from_spans and self._traced.nodes is not None:
-            self._fields["nodes"] = tuple(
-                msgspec.structs.replace(node, tool_calls=tuple(map(self._without_disputed, node.tool_calls))) for node in self._traced.nodes
-            )
-        self._take("nodes", from_spans=from_spans, recorded=bool(self._traced.nodes if from_spans else self._returned.nodes))
         returned, traced, unknowns = self._returned, self._traced, self._unknowns
+        self._merge_calls()
+        if returned.text is None and returned.body is None and "answer" not in self._accounts[_RETURNED].unknown:
+            self._fields |= {"text": traced.text, "body": traced.body}
+            self._take("answer", _TRACED, recorded=traced.text is not None or traced.body is not None)
+        else:
+            self._take("answer", _RETURNED, recorded=True)
+            if returned.text is not None and traced.text is not None and returned.text.strip() != traced.text.strip():
+                unknowns.note(f"the answer is {_RETURNED}; the last one in {_TRACED} differs: {show(traced.text, 100)}")
+        self._merge_usage()
+        if returned.nodes is None and traced.nodes is not None:
+            self._fields["nodes"] = tuple(
+                msgspec.structs.replace(node, tool_calls=tuple(map(self._without_disputed, node.tool_calls))) for node in traced.nodes
+            )
+        self._take(
+            "nodes",
+            _TRACED if returned.nodes is None else _RETURNED,
+            recorded=bool(traced.nodes if returned.nodes is None else returned.nodes),
+        )
         for part in ("input", "turns", "state"):
-            self._copy_unknown(part, self._own)
+            self._copy_unknown(part, _RETURNED)
         sources = [f"from {source}: {', '.join(PART_NAMES[part] for part in parts)}" for source, parts in self._sources.items() if parts]
-        for note in (*(["; ".join(sources)] if sources else []), *self._own.notes, *self._seen.notes):
-            unknowns.note(note)
-        for name in (*self._own.ignored, *self._seen.ignored):
-            unknowns.ignore(name)
+        if sources:
+            unknowns.note("; ".join(sources))
+        for account in self._accounts.values():
+            for note in account.notes:
+                unknowns.note(note)
+            for name in account.ignored:
+                unknowns.ignore(name)
         return msgspec.structs.replace(
             returned,
             **self._fields,
             model=returned.model or traced.model,
             available_tools=returned.available_tools if returned.available_tools is not None else traced.available_tools,
-            account=unknowns.close_account(" and ".join(reader for reader in (self._own.reader, self._seen.reader) if reader)),
+            account=unknowns.close_account(" and ".join(account.reader for account in self._accounts.values() if account.reader)),
             metadata={**traced.metadata, **returned.metadata},
         )
 
-    def _take(self, part: Part, *, from_spans: bool, recorded: bool) -> None:
+    def _take(self, part: Part, source: str, *, recorded: bool) -> None:
         """Note the source of a part, and copy why it is unknown there."""
-        self._copy_unknown(part, self._seen if from_spans else self._own)
+        self._copy_unknown(part, source)
         if recorded:
-            self._sources[_TRACED if from_spans else _RETURNED].append(part)
+            self._sources[source].append(part)
 
-    def _join_answer(self) -> None:
-        returned, traced = self._returned, self._traced
-        if returned.text is None and returned.body is None and "answer" not in self._own.unknown:
-            self._fields |= {"text": traced.text, "body": traced.body}
-            self._take("answer", from_spans=True, recorded=traced.text is not None or traced.body is not None)
-            return
-        self._take("answer", from_spans=False, recorded=True)
-        if returned.text is not None and traced.text is not None and returned.text.strip() != traced.text.strip():
-            self._unknowns.note(f"the answer is {_RETURNED}; the last one in {_TRACED} differs: {show(traced.text, 100)}")
+    def _copy_unknown(self, part: Part, source: str) -> None:
+        account = self._accounts[source]
+        why = account.unknown.get(part)
+        if why is not None and part == "tool_calls" and account.seen_tools:
+            self._unknowns.mark_other_tools(why, account.seen_tools)
+        elif why is not None:
+            (self._unknowns.mark_unrecognised if part in account.overridable else self._unknowns.mark_parts)((part,), why)
 
-    def _join_usage(self) -> None:
+    def _merge_usage(self) -> None:
         returned, traced, outer = self._returned.usage, self._traced.usage, self._inner.outer_usage
         if returned is not None and traced is not None and outer is not None and returned.total() == outer.total():
             returned = None  # These are the tokens of the outer agent only.
         self._fields["usage"] = returned or traced
-        self._take("usage", from_spans=returned is None, recorded=returned is not None or traced is not None)
+        self._take("usage", _TRACED if returned is None else _RETURNED, recorded=returned is not None or traced is not None)
         # Only a complete sum is compared.
-        if returned is not None and traced is not None and "usage" not in self._seen.unknown and returned.total() != traced.total():
+        is_complete = returned is not None and traced is not None and "usage" not in self._accounts[_TRACED].unknown
+        if is_complete and returned.total() != traced.total():
             self._unknowns.mark("usage", f"{_RETURNED} reports {returned.total()} tokens, {_TRACED} report {traced.total()}")
 
     def _without_disputed(self, call: ToolCall) -> ToolCall:
         return msgspec.structs.replace(call, arguments=None) if call in self._disputed else call
 
-    def _join_calls(self) -> None:
+    def _merge_calls(self) -> None:
         returned, traced = _list_calls(self._returned), _list_calls(self._traced)
         if returned is None or traced is None:
             self._take_calls_of_one(returned, traced)
@@ -125,87 +136,70 @@ class _Merged:
         self._disputed = [pair.second for pair in pairs if pair.second is not None and not pair.agrees]
         self._mark_calls(pairs)
         for pair in pairs:
-            if pair.first is not None and not pair.agrees:
-                why = f"{_RETURNED} and {_TRACED} have different arguments of {show(pair.first.name, 60)}"
-                self._unknowns.mark("tool_arguments", why)
-            if pair.first is not None and pair.has_two_results():
-                self._unknowns.note(f"{_RETURNED} and {_TRACED} have different results of {show(pair.first.name, 60)}")
-            for part in ("tool_arguments", "tool_results"):
-                missing = self._explain_inside(pair, part)
+            name = show(pair.first.name, 60) if pair.first is not None else ""
+            if name and not pair.agrees:
+                self._unknowns.mark("tool_arguments", f"{_RETURNED} and {_TRACED} have different arguments of {name}")
+            if name and pair.has_two_results():
+                self._unknowns.note(f"{_RETURNED} and {_TRACED} have different results of {name}")
+            for part in CALL_PARTS[1:]:
+                missing = self._explain_missing(pair, part)
                 if missing is not None:
                     self._unknowns.mark(part, missing)
         self._sources["both" if returned and traced else _TRACED if traced else _RETURNED].append("tool_calls")
         # If the spans have all calls, they also have their order. Only spans record when the calls inside a tool were made.
-        if ("tool_calls" in self._own.unknown and "tool_calls" not in self._unknowns.unknown) or (
-            self._inner.calls and all(pair.second is not None for pair in pairs)
-        ):
+        is_traced_only = "tool_calls" in self._accounts[_RETURNED].unknown and "tool_calls" not in self._unknowns.unknown
+        if is_traced_only or (self._inner.calls and all(pair.second is not None for pair in pairs)):
             pairs = [pair for call in traced for pair in pairs if pair.second is call]
         if self._returned.tool_calls is not None or any(pair.first is None for pair in pairs):
             self._fields["tool_calls"] = tuple(pair.merge() for pair in pairs)
 
-    def _take_calls_of_one(self, returned: tuple[ToolCall, ...] | None, seen: tuple[ToolCall, ...] | None) -> None:
-        known, other = (self._own, self._seen) if returned is not None else (self._seen, self._own)
-        why = other.unknown.get("tool_calls")
+    def _take_calls_of_one(self, returned: tuple[ToolCall, ...] | None, traced: tuple[ToolCall, ...] | None) -> None:
+        source, other = (_RETURNED, _TRACED) if returned is not None else (_TRACED, _RETURNED)
+        known, why = self._accounts[source], self._accounts[other].unknown.get("tool_calls")
         if returned is None:
-            self._fields["tool_calls"] = seen
-        if returned is None and seen is None and why is not None:
+            self._fields["tool_calls"] = traced
+        if returned is None and traced is None and why is not None:
             reasons = dict.fromkeys((known.unknown.get("tool_calls"), why))
             self._unknowns.mark("tool_calls", "; ".join(one for one in reasons if one is not None))
         elif why is not None:
-            self._unknowns.note(f"{_TRACED if known is self._own else _RETURNED}: tool calls unknown: {why}")
-        self._take("tool_calls", from_spans=returned is None, recorded=returned is not None or seen is not None)
+            self._unknowns.note(f"{other}: tool calls unknown: {why}")
+        self._take("tool_calls", source, recorded=returned is not None or traced is not None)
         for part in CALL_PARTS[1:]:
-            self._copy_unknown(part, known)
+            self._copy_unknown(part, source)
 
     def _mark_calls(self, pairs: Sequence[Pair]) -> None:
         """Mark the calls unknown if the records differ, or neither is complete."""
-        reasons = {_RETURNED: self._own.unknown.get("tool_calls"), _TRACED: self._seen.unknown.get("tool_calls")}
+        known = {source: account.unknown["tool_calls"] for source, account in self._accounts.items() if "tool_calls" in account.unknown}
         unpaired = [pair.second for pair in pairs if pair.first is None and pair.second is not None]
         nested = [call for call in unpaired if any(call is one for one in self._inner.calls)]
         if nested:
             names = dict.fromkeys(show(call.name, 60) for call in nested)
             self._unknowns.note(f"only in {_TRACED}, inside a tool: {', '.join(names)}")
-        only = {
-            _TRACED: next((call for call in unpaired if not any(call is one for one in nested)), None),
-            _RETURNED: next((pair.first for pair in pairs if pair.second is None), None),
-        }
         differ = f"{_RETURNED} and {_TRACED} have different calls"
         unsure = next((pair.first for pair in pairs if pair.second is not None and pair.first is not None and not pair.is_one_call), None)
         if unsure is not None:
             self._unknowns.mark("tool_calls", f"{differ}: {show(unsure.name, 60)} has other arguments in each")
-        for source, other in ((_TRACED, _RETURNED), (_RETURNED, _TRACED)):
-            call = only[source]
-            if call is not None and reasons[other] is None:
+        traced_only = next((call for call in unpaired if not any(call is one for one in nested)), None)
+        returned_only = next((pair.first for pair in pairs if pair.second is None), None)
+        for source, call, other in ((_TRACED, traced_only, _RETURNED), (_RETURNED, returned_only, _TRACED)):
+            if call is not None and other not in known:
                 self._unknowns.mark("tool_calls", f"{differ}: {show(call.name, 60)} is only in {source}")
-        known = {source: why for source, why in reasons.items() if why is not None}
         if len(known) == 2:
             self._unknowns.mark("tool_calls", "; ".join(dict.fromkeys(known.values())))
         for source, why in known.items() if "tool_calls" not in self._unknowns.unknown else ():
             self._unknowns.note(f"{source}: tool calls unknown: {why}")
 
-    def _explain_inside(self, pair: Pair, part: Part) -> str | None:
+    def _explain_missing(self, pair: Pair, part: Part) -> str | None:
         """Explain why the arguments or results of a call are unknown, or return None if one of the records has them."""
-        reasons: list[str] = []
-        for call, account in ((pair.first, self._own), (pair.second, self._seen)):
-            if call is None:
-                continue
-            has_part = call.arguments is not None if part == "tool_arguments" else call.result is not None or call.failed()
-            if part in account.unknown:
-                reasons.append(account.unknown[part])
-            elif has_part:
+        why: str | None = None
+        for call, account in zip((pair.first, pair.second), self._accounts.values(), strict=True):
+            if call is not None and part in account.unknown:
+                why = account.unknown[part]
+            elif call is not None and (
+                call.arguments is not None if part == "tool_arguments" else call.result is not None or call.failed()
+            ):
                 return None
-        return reasons[-1] if reasons else None
-
-    def _copy_unknown(self, part: Part, account: Account) -> None:
-        why = account.unknown.get(part)
-        if why is None:
-            return
-        if part == "tool_calls" and account.seen_tools:
-            self._unknowns.mark_other_tools(why, account.seen_tools)
-        elif part in account.overridable:
-            self._unknowns.mark_unrecognised((part,), why)
-        else:
-            self._unknowns.mark(part, why)
+        return why
 
 
 def _list_calls(evidence: Evidence) -> tuple[ToolCall, ...] | None:

@@ -7,17 +7,15 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Sequence
-from types import NoneType
 from typing import Any
 
-import msgspec
-
+from proctor.evidence.otlp.spans import SpanEvent
 from proctor.evidence.shared.blocks import CALLS, GAPS, HOSTED_SUFFIXES, KEYED_CALLS, KEYED_RESULTS, RESULTS, SILENT, Dialect, Draft
 from proctor.evidence.shared.message import Message, Role, ToolResult
 from proctor.evidence.shared.message_reader import CALL_LISTS, ROLES, fill, find_role, read_role
 from proctor.evidence.traces import vocabulary
-from proctor.evidence.traces.text_messages import TEXT_MESSAGES, TextMessage, TextPart
 from proctor.evidence.unknowns.account import Unknowns
+from proctor.evidence.unknowns.markers import is_redacted
 from proctor.evidence.values.access import dict_or_empty, find_first, split_words
 from proctor.evidence.values.json_bytes import decode_container
 from proctor.evidence.values.text import as_text
@@ -27,8 +25,6 @@ from proctor.model.show import shorten, show
 
 _EVENT_ROLES = {**vocabulary.INPUT_EVENTS, "gen_ai.choice": "assistant"}
 SPAN = Dialect(is_span=True)
-WITHHELD = frozenset(("<elided>", "__REDACTED__", "[REDACTED]", "[redacted]", "***", "REDACTED"))
-"""Placeholders that instrumentations write for a text that may not be recorded."""
 PRINTED = ("McpCall(", *(f"Response{kind}" for kind in ("Function", "CustomTool", "Output", "Computer", "Code", "File")))
 """Prefixes of OpenAI's Responses items that Python printed."""
 _LONGEST = 20_000
@@ -39,6 +35,7 @@ _ALONE = CALLS | RESULTS | SILENT | GAPS
 _OF_ONE_MESSAGE = split_words("text output_text input_text refusal summary_text tool_call tool_use tool_result tool_call_response")
 """Kinds of blocks that belong to one message if they are listed without roles."""
 _CALL_LISTS = (*CALL_LISTS, "tool_call_chunks")
+_HOLDERS: tuple[tuple[str, type | tuple[type, ...]], ...] = (("content", dict), ("message", (dict, str)), ("prompt", str))
 _PLAIN_FIELDS = frozenset(("role", "parts", "finish_reason"))
 _MORE_THAN_WORDS = (*PRINTED, "[", "{")
 """Prefixes of a text that may contain an object or a conversation."""
@@ -87,7 +84,7 @@ class SpanDraft(Draft):
         """Return the message, without placeholder text."""
         if self.bare > len(self.calls):
             self.mark_unrecognised("a call of which nothing else is recorded")
-        if "".join(self.texts) in WITHHELD:
+        if is_redacted("".join(self.texts)):
             self.texts.clear()
         return super().build()
 
@@ -166,15 +163,7 @@ class ParsedMessages:
         if 0 < len(texts) < len(entries):
             self._mark("a list of texts and other things")
         for entry in entries:
-            entry = decode_container(entry)
-            if isinstance(entry, dict):
-                self._read_object(entry, role)
-            elif isinstance(entry, list):
-                self._read_list(entry, role)
-            elif isinstance(entry, str):
-                self.messages.append(Message(role=role, text=entry))
-            elif entry is not None:
-                self._mark(f"a message that is {as_text(entry)}")
+            self.read(entry, role)
 
     def _read_object(self, value: dict[str, Any], role: Role) -> None:
         if self._read_plain_message(value):
@@ -186,96 +175,51 @@ class ParsedMessages:
             self._read_pydantic(value["parts"], "user" if value["kind"] == "request" else "assistant")
         elif isinstance(value.get("choices"), list):
             # The first choice is read as the answer; the others are counted in `Step.choices`.
-            for choice in map(dict_or_empty, value["choices"][:1]):
-                self.read(find_first(choice, "message", "delta"), "assistant")
+            self.read(find_first(_find_first_object(value["choices"]), "message", "delta"), "assistant")
         elif isinstance(value.get("candidates"), list):
-            for candidate in map(dict_or_empty, value["candidates"][:1]):
-                self.read(candidate.get("content"), "assistant")
+            self.read(_find_first_object(value["candidates"]).get("content"), "assistant")
         elif isinstance(value.get("generations"), list):
-            generations = value["generations"]
-            first = generations[0] if generations else None
-            for generation in map(dict_or_empty, (first if isinstance(first, list) else [first])[:1]):
-                if isinstance(generation.get("message"), dict):
-                    self._read_object(generation["message"], "assistant")
-                elif isinstance(generation.get("text"), str):
-                    self.messages.append(Message(role="assistant", text=generation["text"]))
-                else:
-                    self._mark(f"a generation with {_describe_fields(generation)}")
+            generation = _find_first_object(value["generations"])
+            if isinstance(generation.get("message"), dict):
+                self._read_object(generation["message"], "assistant")
+            elif isinstance(generation.get("text"), str):
+                self.messages.append(Message(role="assistant", text=generation["text"]))
+            else:
+                self._mark(f"a generation with {_describe_fields(generation)}")
         elif isinstance(value.get("response"), dict) and ("blocks" in value["response"] or "role" in value["response"]):
             self._read_object(value["response"], "assistant")
         elif _is_message(value):
             self._read_message(value, role)
-        elif value and not self._read_holder(value, role):
-            self._mark(f"an object with {_describe_fields(value)}")
+        elif value:
+            held = _find_held(value, role)
+            lists = any(isinstance(value.get(key), list) for key in (*_CALL_LISTS, "content"))
+            if held is not None:
+                self.read(*held)
+            elif lists or isinstance(value.get("text"), str) or isinstance(value.get("content"), str):
+                self._read_message(value, role)
+            else:
+                self._mark(f"an object with {_describe_fields(value)}")
 
     def _read_plain_message(self, value: dict[str, Any]) -> bool:
         """Read a message of only texts in a fifth of the time; return False and read nothing for any other."""
-        role, parts, finish = value.get("role"), value.get("parts"), value.get("finish_reason", msgspec.UNSET)
+        word, parts, finish = value.get("role"), value.get("parts"), value.get("finish_reason")
+        role = ROLES.get(word) if type(word) is str else None
+        if role is None or role == "tool" or type(parts) is not list or not _PLAIN_FIELDS.issuperset(value):
+            return False
         # A message right after a call may be its result.
-        if (
-            not _PLAIN_FIELDS.issuperset(value)
-            or type(role) is not str
-            or not isinstance(parts, list)
-            or not isinstance(finish, (str, NoneType, msgspec.UnsetType))
-            or (self.messages and self.messages[-1].calls)
-        ):
+        if (finish is not None and type(finish) is not str) or (self.messages and self.messages[-1].calls):
             return False
-        texts: list[TextPart] = []
+        texts: list[str] = []
         for part in parts:
-            if type(part) is not dict or len(part) != 2 or part.get("type") != "text" or type(part.get("content")) is not str:
+            text = part.get("content") if type(part) is dict and len(part) == 2 and part.get("type") == "text" else None
+            if type(text) is not str or text.startswith(_MORE_THAN_WORDS):
                 return False
-            texts.append(TextPart("text", part["content"]))
-        return self._add_plain([TextMessage(role, texts, finish)])
-
-    def read_plain_text(self, text: str) -> bool:
-        """Read JSON with messages of only texts in a third of the time; return False and read nothing for any other."""
-        try:
-            given = TEXT_MESSAGES.decode(text)
-        except (RecursionError, UnicodeError, msgspec.MsgspecError):
-            return False
-        return self._add_plain(given)
-
-    def _add_plain(self, given: list[TextMessage]) -> bool:
-        found: list[Message] = []
-        for message in given:
-            role, parts = ROLES.get(message.role), message.parts
-            spoken = parts[0].content if len(parts) == 1 else "".join([part.content for part in parts]) if parts else None
-            if role is None or role == "tool" or [part for part in parts if part.content.startswith(_MORE_THAN_WORDS)]:
-                return False
-            found.append(Message(role=role, text=None if spoken in WITHHELD else spoken))
-        self.messages += found
-        self.ends += [(message.finish_reason or "").lower() for message in given if message.finish_reason is not msgspec.UNSET]
+            texts.append(text)
+        spoken = "".join(texts) if texts else None
+        self.messages.append(Message(role=role, text=None if is_redacted(spoken) else spoken))
+        if "finish_reason" in value:
+            self.ends.append((finish or "").lower())
         return True
-
-    def _read_holder(self, value: dict[str, Any], role: Role) -> bool:
-        for key in ("messages", "contents", "replies", "all_messages"):
-            if isinstance(decode_container(value.get(key)), list):
-                self.read(value[key], role)
-                return True
-        for key in ("llm_request", "request", "kwargs") if role != "assistant" else ():
-            if isinstance(value.get(key), dict) and not _read_constructor(value):
-                return self._read_holder(value[key], role)
-        if isinstance(value.get("output"), list) and any("type" in dict_or_empty(entry) for entry in value["output"]):
-            self._read_list(value["output"], "assistant")
-            return True
-        if role != "assistant" and isinstance(value.get("input"), (str, list)):
-            self.read(value["input"], role)
-            return True
-        if isinstance(value.get("content"), dict):
-            self._read_object(value["content"], role)
-            return True
-        if isinstance(value.get("message"), (dict, str)):
-            self.read(value["message"], role)
-            return True
-        if isinstance(value.get("prompt"), str):
-            self.messages.append(Message(role=role, text=value["prompt"]))
-            return True
-        if any(isinstance(value.get(key), list) for key in [*_CALL_LISTS, "content"]) or any(
-            isinstance(value.get(key), str) for key in ("text", "content")
-        ):
-            self._read_message(value, role)
-            return True
-        return False
 
     def _read_pydantic(self, parts: list[Any], role: Role) -> None:
         """Read a message of Pydantic AI, whose parts have roles of their own."""
@@ -363,13 +307,32 @@ class MessageCache:
         parsed = self._known.get((value, role)) if isinstance(value, str) else None
         if parsed is None:
             parsed = ParsedMessages()
-            if not isinstance(value, str):
-                parsed.read(value, role)
-                return parsed
-            if not (value.startswith("[") and '"tool_call' not in value and parsed.read_plain_text(value)):
-                parsed.read(value, role)
-            self._known[value, role] = parsed
+            parsed.read(value, role)
+            if isinstance(value, str):
+                self._known[value, role] = parsed
         return parsed
+
+
+def read_event_message(event: SpanEvent) -> Json:
+    """Return the message of an event, or None if it has none or its content was not captured."""
+    role = vocabulary.INPUT_EVENTS.get(event.name) or ("assistant" if event.name in vocabulary.OUTPUT_EVENTS else None)
+    if role is None:
+        return None
+    content = decode_container(find_first(event.attributes, *vocabulary.EVENT_CONTENT))
+    if isinstance(content, dict) and not {"role", "tool_calls", "content", "message"}.isdisjoint(content):
+        inner = decode_container(content.get("message")) if "message" in content else content
+        if inner is not None and not isinstance(inner, (dict, str)):
+            return {"role": role, "content": inner}
+        if isinstance(inner, dict) and isinstance(inner.get("content"), dict) and "parts" in inner["content"]:
+            inner = inner["content"]  # Gemini
+        return {"role": role, **dict_or_empty(inner)} if inner else None
+    if isinstance(content, list) and content and "role" in dict_or_empty(content[0]):
+        return content
+    calls, id = event.attributes.get("tool_calls"), find_first(event.attributes, "id", "tool_call_id")
+    if content is None and calls is None:
+        return None
+    given = {"tool_calls": calls, "tool_call_id": id or None}
+    return {"role": role, "content": content, **{key: value for key, value in given.items() if value is not None}}
 
 
 def join_last_text(messages: Sequence[Message]) -> str | None:
@@ -390,6 +353,30 @@ def read_result(part: dict[str, Any]) -> ToolResult:
     draft = SpanDraft("tool", "result", Unknowns())
     draft.add_result(part, "result")
     return draft.results[0]
+
+
+def _find_first_object(entries: list[Any]) -> dict[str, Any]:
+    """Return the first object of a list, or of the first list in it."""
+    first = entries[0] if entries else None
+    return _find_first_object(first) if isinstance(first, list) else dict_or_empty(first)
+
+
+def _find_held(value: dict[str, Any], role: Role) -> tuple[Json, Role] | None:
+    """Return the messages inside an object, and the role of their speaker."""
+    for key in ("messages", "contents", "replies", "all_messages"):
+        if isinstance(decode_container(value.get(key)), list):
+            return value[key], role
+    for key in ("llm_request", "request", "kwargs") if role != "assistant" else ():
+        if isinstance(value.get(key), dict):
+            return _find_held(value[key], role)
+    if isinstance(value.get("output"), list) and any("type" in dict_or_empty(entry) for entry in value["output"]):
+        return value["output"], "assistant"
+    if role != "assistant" and isinstance(value.get("input"), (str, list)):
+        return value["input"], role
+    for key, kinds in _HOLDERS:
+        if isinstance(value.get(key), kinds):
+            return value[key], role
+    return None
 
 
 def _is_part(entry: Json) -> bool:

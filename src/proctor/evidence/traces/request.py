@@ -14,7 +14,8 @@ from proctor.evidence.otlp.spans import Span
 from proctor.evidence.shared.blocks import HOSTED
 from proctor.evidence.shared.message import Message
 from proctor.evidence.traces import vocabulary
-from proctor.evidence.traces.step import SpanTree, Step
+from proctor.evidence.traces.step import Step
+from proctor.evidence.traces.tree import SpanTree
 from proctor.evidence.values.access import dict_or_empty
 from proctor.model.evidence import ToolCall, Usage
 
@@ -61,9 +62,7 @@ class Exchange:
     def hides_hosted_tools(self) -> bool:
         """Return whether the provider may have run hosted tools that no span of the request shows."""
         hiding = [step for step in self.steps if step.hides_hosted_tools()]
-        if not hiding or any(step.is_whole for step in self.steps):
-            return False
-        return not all(self._shows_offers(step) for step in hiding)
+        return bool(hiding) and not any(step.is_whole for step in self.steps) and not all(map(self._shows_offers, hiding))
 
     def _shows_offers(self, step: Step) -> bool:
         """Return whether the span of a request, or the client's span below it, shows that only the application's tools were offered."""
@@ -73,14 +72,6 @@ class Exchange:
             return False
         offered = map(dict_or_empty, step.list_offered_tools())
         return all(isinstance(tool.get("input_schema"), dict) or isinstance(tool.get("parameters"), dict) for tool in offered)
-
-    def explain_cut(self) -> str | None:
-        """Explain why the answer is incomplete, or return None if the model finished."""
-        return next((why for step in self.steps if (why := step.explain_cut()) is not None), None)
-
-    def breaks_off(self) -> bool:
-        """Return whether the answer ended before the model finished."""
-        return any(step.breaks_off() for step in self.steps)
 
     def asks_application(self) -> bool:
         """Return whether the answer requests a tool that the application must run, so that it is not the last one."""
@@ -96,9 +87,8 @@ class Exchange:
 
     def knows_own_calls(self) -> bool:
         """Return whether the model's requests for the application's tools are known."""
-        for step in self.steps:
-            if step.unrecognised or step.loses_calls():
-                return False
+        if any(step.unrecognised or step.loses_calls() for step in self.steps):
+            return False
         # Recorded calls are known, unless their instrumentation loses some.
         if self.calls:
             return True
@@ -106,19 +96,13 @@ class Exchange:
             return self.step.knows_calls()
         return not self.stopped_for_tools() and any(step.knows_calls() for step in self.steps)
 
-    def has_several_records(self) -> bool:
-        """Return whether several places may record the answer."""
-        return len(self.steps) > 1 or self.step.shape.answers > 1 or bool(self.step.span.events)
-
     def list_records(self) -> list[list[Message]]:
         """Return the answer as recorded in places other than the one that is read."""
         found: list[list[Message]] = []
         for step in self.steps:
-            if step.span.scope in vocabulary.UNRELIABLE:
-                continue
-            if step.shape.answers > 1 or step.span.events:
+            if step.span.scope not in vocabulary.UNRELIABLE and (step.shape.answers > 1 or step.span.events):
                 found += step.list_answers()
-            elif step.outputs is not None and len(self.steps) > 1:
+            elif step.span.scope not in vocabulary.UNRELIABLE and step.outputs is not None and len(self.steps) > 1:
                 found.append(step.outputs)
         return [messages for messages in found if messages != self.outputs]
 
@@ -132,11 +116,7 @@ class Exchange:
 
     def find_usage(self) -> Usage | None:
         """Return the tokens of the request once, from the span nearest to the provider."""
-        for step in reversed(self.steps):
-            usage = step.find_usage()
-            if usage is not None:
-                return usage
-        return None
+        return next((usage for step in reversed(self.steps) if (usage := step.find_usage()) is not None), None)
 
     def list_messages_of_turn(self) -> list[Message]:
         """Return the messages that the model received after the last text of a user."""

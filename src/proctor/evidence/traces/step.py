@@ -1,4 +1,4 @@
-"""The spans of one trace as steps in a tree; a request to a model is read into its messages, its calls and why the model stopped.
+"""One span of a trace: its input, output and tokens, and, of a request to a model, the messages, the calls and why the model stopped.
 
 Attributes may be JSON text where a convention wants a structure; both are read.
 """
@@ -7,26 +7,21 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Iterable, Sequence
-from operator import attrgetter
+from collections.abc import Sequence
+from typing import Any
 
-from proctor.evidence.otlp.spans import Span, SpanEvent, is_event_only
+from proctor.evidence.otlp.spans import Span
 from proctor.evidence.shared.message import Message, Role
-from proctor.evidence.shared.usage import read_count
+from proctor.evidence.shared.usage import find_count, find_usage, read_count, read_usage
 from proctor.evidence.traces import vocabulary
-from proctor.evidence.traces.attribute_shapes import decode_attribute, find_shape, find_value, unflatten, unquote
+from proctor.evidence.traces.attribute_shapes import decode_attribute, find_decoded, find_shape, find_value, unflatten, unquote
 from proctor.evidence.traces.kind import find_kind, name_of_span
-from proctor.evidence.traces.message_reader import MessageCache, ParsedMessages, join_last_text
-from proctor.evidence.traces.values import decode_output, find_input_text, read_output, read_span_usage
+from proctor.evidence.traces.message_reader import MessageCache, ParsedMessages, join_last_text, read_event_message
 from proctor.evidence.unknowns.statuses import find_stop, is_error, read_status
 from proctor.evidence.values.access import dict_or_empty, find_first, list_of, split_words, text_or_none
 from proctor.evidence.values.json_bytes import decode_container
 from proctor.model.evidence import Json, ToolCall, Usage
 
-_get_start = attrgetter("start_ns")
-_PLACEHOLDER = "[Object]"
-"""The placeholder that Flowise writes on a root that it ends at once."""
-_AGENT_NAME = re.compile(r"agent|assistant|\bbot\b|chat ?bot|copilot", re.IGNORECASE)
 _FINAL = split_words("stop end_turn stop_sequence eos end")
 """Finish reasons that exclude a request for tools."""
 _STOPS_WITH_CALLS = ("gemini", "google", "vertex", "gcp", "ollama")
@@ -35,6 +30,16 @@ _UNFINISHED = frozenset(("", "in_progress"))
 _NO_REASON: frozenset[str] = frozenset()
 _NO_STEPS: dict[str | None, Step] = {}
 _PROVIDER = ("gen_ai.provider.name", "gen_ai.system", "llm.provider", "llm.system", "ai.model.provider")
+_ANSWER_KEYS = ("text", "output", "message", "content", "response", "answer", "raw", "final_output", "final_answer", "result")
+_QUESTION_KEYS = (
+    *("question", "input", "query", "prompt", "message", "text", "user_message", "user_msg", "task", "content", "description"),
+    *("input_args", "kwargs", "inputs", "args", "input_str"),
+)
+_MESSAGE_KEYS = frozenset(("messages", "contents", "replies", "generations", "choices", "candidates", "lc", "role", "llm_request"))
+_MAX_DEPTH = 6
+"""Levels to search for the question or the answer: frameworks wrap them only a few times."""
+_NO_COUNTS = [None, None, None]
+_WORDED_COUNT = re.compile(r"\b(\w{1,40})=(\d{1,12})\b")
 
 
 @functools.lru_cache(maxsize=256)
@@ -61,10 +66,8 @@ class Step:
     is_whole = False
     """Whether the answer is recorded as the provider returned it."""
     unrecognised: Sequence[str] = ()
-    tool_name: str | bool | None = True
-    """The name that a tool span records; true until it is read."""
-    _node_name: str | None = None
     _usage: Usage | bool | None = True
+    """True until it is read."""
     _input: str | bool | None = True
     _output: tuple[str | None, bool] | None = None
 
@@ -74,7 +77,7 @@ class Step:
         self.shape = shape = find_shape(span.attributes)
         self.names = shape.names
         self.kind = find_kind(span.name, span.attributes, shape)
-        self.failed = span.failed or (bool(shape.failures) and _reports_failure(span.attributes, shape.failures))
+        self.failed = span.failed or (bool(shape.failures) and any(map(self._reports_failure, shape.failures)))
         self.cache = cache
         self.children: list[Step] = []
         self.above = _NO_STEPS
@@ -90,14 +93,16 @@ class Step:
             if self.outputs:
                 self.calls, self.text = list_calls(self.outputs), join_last_text(self.outputs)
 
-    # --- its place, input, output and tokens
+    def _reports_failure(self, key: str) -> bool:
+        value = self.attributes[key]
+        if value in (None, ""):
+            return False
+        return read_status(value) == "failed" if key == vocabulary.STATUS_CODE else "." in key or is_error(value)
 
     @property
     def node_name(self) -> str:
         """The name of its node."""
-        if self._node_name is None:
-            self._node_name = name_of_span(self.span, self.kind, self.shape)
-        return self._node_name
+        return name_of_span(self.span, self.kind, self.shape)
 
     def find_above(self, *kinds: str) -> Step | None:
         """Return the nearest step above that has one of these kinds."""
@@ -111,24 +116,6 @@ class Step:
             found += step.children
         return found
 
-    def find_usage(self) -> Usage | None:
-        """Return the tokens that the span itself reports."""
-        if isinstance(self._usage, bool):
-            self._usage = read_span_usage(self.attributes, self.shape)
-        return self._usage
-
-    def find_input_text(self) -> str | None:
-        """Return the input as text."""
-        if isinstance(self._input, bool):
-            self._input = find_input_text(self.span, self.names["input_value"], self.cache)
-        return self._input
-
-    def read_output(self) -> tuple[str | None, bool]:
-        """Return the output as text, and whether the span returned only text or messages."""
-        if self._output is None:
-            self._output = read_output(self.span, self.names, self.cache)
-        return self._output
-
     def find_duration_ms(self) -> float | None:
         """Return how long the span took, or None if it has no times."""
         start, end = self.span.start_ns, self.span.end_ns
@@ -138,11 +125,121 @@ class Step:
         """Return whether the span has an end, or has no times at all."""
         return bool(self.span.end_ns or not self.span.start_ns)
 
+    # --- input and output as text, without the wrappers of frameworks
+
+    def find_input_text(self) -> str | None:
+        """Return the input as text: the last text of a user in it."""
+        if isinstance(self._input, bool):
+            keys = self.names["input_value"]
+            parsed = self._read_event_texts(is_output=False) or self._read_only_messages(keys, "user")
+            value: Json = None
+            if parsed is None:
+                value, written = find_decoded(self.attributes, keys)
+                parsed = self._find_messages(value, written, "user")
+            self._input = _find_question(value) if parsed is None else parsed.find_last_question()
+        return self._input
+
+    def read_output(self) -> tuple[str | None, bool]:
+        """Return the output as text, and whether the span returned only text or messages."""
+        if self._output is None:
+            value: Json = None
+            messages = self._read_only_messages(self.names["output_value"], "assistant")
+            if messages is None:
+                value, written = self.decode_output()
+                messages = self._find_messages(value, written, "assistant")
+            text = find_value(self.attributes, self.names["output_text"])
+            if not isinstance(text, str) or not text:
+                parsed = self._read_event_texts(is_output=True) or messages
+                text = _find_answer(value) if parsed is None else join_last_text(parsed.messages)
+            self._output = text, value is None or isinstance(value, str) or messages is not None
+        return self._output
+
+    def decode_output(self) -> tuple[Json, Json]:
+        """Return the output, decoded and as it is written."""
+        value, written = find_decoded(self.attributes, self.names["output_value"])
+        if isinstance(value, dict) and "kwargs" in value and {"outputs", "output", "kwargs"}.issuperset(value):
+            value = written = find_first(value, "outputs", "output")  # Traceloop
+        return value, written
+
     def build_output(self, text: str | None = None) -> Json:
         """Return the output of a node. A bare text becomes `{"text": ...}`, so that checks can select it by name."""
         if text is None and self.kind in ("model", "agent") and self.read_output()[1]:
             text = self.read_output()[0]
-        return {"text": text} if text is not None else decode_output(self.attributes, self.names)[0]
+        return {"text": text} if text is not None else self.decode_output()[0]
+
+    def find_forwarded_text(self) -> str | None:
+        """Return the last text of a user in messages that the step passes to the next one."""
+        value, _ = self.decode_output()
+        content = find_first(value, "input", "messages") if isinstance(value, dict) else value
+        parsed = self._find_messages(content, content, "user")
+        return parsed.find_last_question() if parsed is not None else None
+
+    def _read_event_texts(self, *, is_output: bool) -> ParsedMessages | None:
+        parsed = ParsedMessages()
+        role: Role = "assistant" if is_output else "user"
+        for event in self.span.events:
+            if event.name in vocabulary.OUTPUT_EVENTS if is_output else event.name == "gen_ai.user.message":
+                keys = ("message", "body", "content", "gen_ai.completion") if is_output else ("content", "body", "message")
+                content = decode_container(find_first(event.attributes, *keys))
+                parsed.read({"role": role, "content": content} if isinstance(content, (str, list)) else content, role)
+        return parsed if parsed.messages else None
+
+    def _read_only_messages(self, keys: tuple[str, ...], role: Role) -> ParsedMessages | None:
+        """Return the messages of the first attribute if it contains only messages, without decoding it twice."""
+        written = self.attributes[keys[0]] if keys and keys[0] in vocabulary.ONLY_MESSAGES else None
+        if not isinstance(written, str) or written[:1] != "[":
+            return None
+        parsed = self.cache.read(written, role)
+        return parsed if parsed.has_content() else None
+
+    def _find_messages(self, value: Json, written: Json, role: Role) -> ParsedMessages | None:
+        """Return the messages in a value, which may be text, or None for any other value."""
+        inner = written
+        if isinstance(value, dict):
+            if _MESSAGE_KEYS.isdisjoint(value):
+                nested = [value[key] for key in ("output", "response", "result", "input", "update") if isinstance(value.get(key), dict)]
+                if not nested or (_MESSAGE_KEYS | {"blocks"}).isdisjoint(nested[0]):
+                    return None
+                inner = nested[0]
+        elif not (isinstance(value, list) and value and all(isinstance(entry, (dict, list)) for entry in value)):
+            return None
+        # Only the content of a quoted text is a structure.
+        parsed = self.cache.read(value if isinstance(inner, str) and inner[:1] == '"' else inner, role)
+        return parsed if parsed.has_content() else None
+
+    # --- tokens
+
+    def find_usage(self) -> Usage | None:
+        """Return the tokens that the span itself reports."""
+        if isinstance(self._usage, bool):
+            self._usage = self._read_counts() or self._read_usage_objects()
+        return self._usage
+
+    def _read_counts(self) -> Usage | None:
+        shape, attributes = self.shape, self.attributes
+        if shape.usual_counts is not None:
+            inputs, outputs = shape.usual_counts(attributes)
+            if type(inputs) is int and type(outputs) is int and inputs >= 0 and outputs >= 0:
+                return Usage(input_tokens=inputs, output_tokens=outputs)
+        counts = [find_count(attributes, keys) if keys else None for keys in shape.counts] if shape.has_counts else _NO_COUNTS
+        # A name without a usable number reports nothing; the tokens may be there in another form.
+        return None if counts[:3] == _NO_COUNTS else _make_usage(*counts)
+
+    def _read_usage_objects(self) -> Usage | None:
+        for key in self.names["usage_objects"]:
+            value = decode_attribute(self.attributes, key)
+            if key == vocabulary.USAGE_TEXT and isinstance(value, str):
+                value = {word: int(count) for word, count in _WORDED_COUNT.findall(value)}
+            found = read_usage(dict_or_empty(value)) or _read_usage_by_kind(dict_or_empty(value))
+            if found is not None:
+                return found
+        # Haystack and Genkit have the tokens in the replies themselves.
+        output = find_first(self.attributes, *vocabulary.USAGE_IN_OUTPUT)
+        if output is None:
+            return None
+        raw = dict_or_empty(decode_container(output))
+        replies = list_of(raw.get("replies"))
+        return read_usage(dict_or_empty(dict_or_empty(replies[0]).get("meta")).get("usage")) if replies else find_usage(raw)
 
     # --- how the request of a model ended
 
@@ -163,14 +260,12 @@ class Step:
         """Return whether the answer ended before the model finished, so that more could have followed."""
         if not self.outputs:
             return False
-        if self.finish and (not self.finish.isdisjoint(_UNFINISHED) or "failed" in _find_stops(self.finish)):
-            return True
-        if not self.finish and not self.has_ended():
+        if not self.finish:
+            return self.failed or not self.has_ended()
+        if not self.finish.isdisjoint(_UNFINISHED) or "failed" in _find_stops(self.finish):
             return True
         # OpenInference also marks a request that follows a failed tool.
-        return self.failed and (
-            not self.finish or vocabulary.ERROR_TYPE in self.attributes or any(event.name == "exception" for event in self.span.events)
-        )
+        return self.failed and (vocabulary.ERROR_TYPE in self.attributes or any(event.name == "exception" for event in self.span.events))
 
     def knows_calls(self) -> bool:
         """Return whether the requested tools are known: by content, or by a finish reason that excludes tools."""
@@ -239,66 +334,70 @@ class Step:
     # --- the messages of the request
 
     def _read_request(self) -> None:
-        span, shape, names = self.span, self.shape, self.names
+        attributes, shape, names = self.attributes, self.shape, self.names
         if names["finish"]:
-            keys = names["finish"]
-            values = [decode_attribute(span.attributes, key) for key in keys]
+            values = [decode_attribute(attributes, key) for key in names["finish"]]
             words = [word for value in values for word in (value if isinstance(value, list) else [value])]
             # Some print the member of an enumeration: `FinishReason.STOP`.
             self.finish = frozenset([word.lower().rpartition(".")[2] for word in words if isinstance(word, str) and word])
         # Wrong messages are worse than none: the answer then counts as not captured.
-        if span.scope in vocabulary.UNRELIABLE:
+        if self.span.scope in vocabulary.UNRELIABLE:
             return
-        if vocabulary.CHOICES in span.attributes or names["parameters"]:
-            self.choices = _count_requested_choices(span.attributes, names["parameters"])
+        if vocabulary.CHOICES in attributes or names["parameters"]:
+            settings = (dict_or_empty(decode_attribute(attributes, key)).get("n") for key in names["parameters"])
+            counts = map(read_count, (attributes.get(vocabulary.CHOICES), *settings))
+            self.choices = next((count for count in counts if count is not None), 1) or 1
         # Each source only if the ones before have nothing: attributes with messages, the raw answer, the event with both sides, text and
         # calls in separate attributes, an event for each message, and last a whole conversation in one attribute.
         self.inputs = self._read_messages("input_messages", vocabulary.INDEXED_INPUT if shape.indexed_input else (), "user")
         self.outputs = self._read_messages("output_messages", vocabulary.INDEXED_OUTPUT if shape.indexed_output else (), "assistant")
-        if "output.value" in span.attributes:
+        if "output.value" in attributes:
             self._prefer_raw_answer()
-        for event in span.events:
-            if event.name == vocabulary.DETAILS_EVENT:
-                fields = {**event.attributes, **dict_or_empty(event.attributes.get("body"))}
-                self._fill(
-                    self._hear(fields.get("gen_ai.input.messages"), "user"), self._hear(fields.get("gen_ai.output.messages"), "assistant")
-                )
+        for fields in self._list_details():
+            self._fill(
+                self._read(fields.get("gen_ai.input.messages"), "user"), self._read(fields.get("gen_ai.output.messages"), "assistant")
+            )
         if self.outputs is None and (names["output_text"] or names["output_calls"]):
-            text, calls = find_value(span.attributes, names["output_text"]), decode_attribute(span.attributes, vocabulary.OUTPUT_CALLS)
-            if text is not None or calls is not None:
-                self.outputs = self._hear({"role": "assistant", "content": text, "tool_calls": calls}, "assistant")
-        if span.events and (self.inputs is None or self.outputs is None):
-            self._read_events(span.events)
+            self.outputs = self._read(self._join_answer(), "assistant")
+        if self.span.events and (self.inputs is None or self.outputs is None):
+            inputs, outputs = ParsedMessages(), ParsedMessages()
+            for event in self.span.events:
+                is_output = event.name in vocabulary.OUTPUT_EVENTS
+                (outputs if is_output else inputs).read(read_event_message(event), "assistant" if is_output else "user")
+            self.unrecognised = [*self.unrecognised, *inputs.unrecognised, *outputs.unrecognised]
+            self._fill(inputs.messages or None, outputs.messages or None)
         for key in names["conversations"]:
-            if (self.inputs is None or self.outputs is None) and span.attributes[key] is not None:
-                entries = list_of(decode_container(span.attributes[key]))
+            if (self.inputs is None or self.outputs is None) and attributes[key] is not None:
+                entries = list_of(decode_container(attributes[key]))
                 chosen = [entry for entry in entries if dict_or_empty(entry).get("event.name") == "gen_ai.choice"]
-                messages = self._hear([entry for entry in entries if entry not in chosen], "user") or []
-                outputs = self._hear(chosen, "assistant") or []
+                messages = self._read([entry for entry in entries if entry not in chosen], "user") or []
+                answers = self._read(chosen, "assistant") or []
                 # Without a choice event, the answer is the assistant's text after everything else.
                 while not chosen and messages and messages[-1].role == "assistant":
-                    outputs.insert(0, messages.pop())
-                self._fill(messages, outputs or None)
+                    answers.insert(0, messages.pop())
+                self._fill(messages, answers or None)
 
     def list_answers(self) -> list[list[Message]]:
         """Return the answer from every place whose content is fully recognised: instrumentations may write several."""
         values = [unquote(self.attributes[key]) for key in self.names["output_messages"]]
-        if len(values) == self.shape.answers and not self.span.events:
-            return self._list_recognised(values)
-        values += [unflatten(self.attributes, prefix) for prefix in vocabulary.INDEXED_OUTPUT] if self.shape.indexed_output else ()
-        text, calls = find_value(self.attributes, self.names["output_text"]), find_value(self.attributes, self.names["output_calls"])
-        values += [{"role": "assistant", "content": text, "tool_calls": calls}] if text is not None or calls is not None else ()
-        for event in self.span.events:
-            if event.name == vocabulary.DETAILS_EVENT:
-                values.append({**event.attributes, **dict_or_empty(event.attributes.get("body"))}.get("gen_ai.output.messages"))
-        values.append([read_event_message(event) for event in self.span.events if event.name in vocabulary.OUTPUT_EVENTS])
-        return self._list_recognised(values)
-
-    def _list_recognised(self, values: Sequence[Json]) -> list[list[Message]]:
+        if len(values) != self.shape.answers or self.span.events:
+            values += [unflatten(self.attributes, prefix) for prefix in vocabulary.INDEXED_OUTPUT] if self.shape.indexed_output else ()
+            values.append(self._join_answer())
+            values += [fields.get("gen_ai.output.messages") for fields in self._list_details()]
+            values.append([read_event_message(event) for event in self.span.events if event.name in vocabulary.OUTPUT_EVENTS])
         answers = [self.cache.read(value, "assistant") for value in values if value not in (None, "", [], {})]
         return [parsed.messages for parsed in answers if parsed.has_content() and not parsed.unrecognised]
 
-    def _hear(self, value: Json, role: Role) -> list[Message] | None:
+    def _join_answer(self) -> Json:
+        """Return the answer of a span that has its text and its calls in separate attributes, as one message."""
+        text, calls = find_value(self.attributes, self.names["output_text"]), find_value(self.attributes, self.names["output_calls"])
+        return None if text is None and calls is None else {"role": "assistant", "content": text, "tool_calls": calls}
+
+    def _list_details(self) -> list[dict[str, Json]]:
+        events = (event.attributes for event in self.span.events if event.name == vocabulary.DETAILS_EVENT)
+        return [{**fields, **dict_or_empty(fields.get("body"))} for fields in events]
+
+    def _read(self, value: Json, role: Role) -> list[Message] | None:
         if value is None:
             return None
         parsed = self.cache.read(value, role)
@@ -320,24 +419,24 @@ class Step:
             if parsed.messages or only:
                 self.unrecognised = [*self.unrecognised, *(parsed.list_unrecognised() if only else parsed.unrecognised)]
             if parsed.messages:
-                self._note_ends(parsed, role)
+                self._note_ends(parsed.ends, role)
                 return parsed.messages
         for prefix in indexed:
             entries = unflatten(self.attributes, prefix)
             if entries:
                 parsed = self.cache.read([_with_role(entry) for entry in entries] if prefix == "gen_ai.prompt" else entries, role)
                 self.unrecognised = [*self.unrecognised, *parsed.unrecognised]
-                self._note_ends(parsed, role)
+                self._note_ends(parsed.ends, role)
                 return parsed.messages
         return None
 
-    def _note_ends(self, heard: ParsedMessages, role: Role) -> None:
-        if role != "assistant" or not heard.ends:
+    def _note_ends(self, ends: Sequence[str], role: Role) -> None:
+        if role != "assistant" or not ends:
             return
-        if heard.ends[-1] or (not self.finish and self.span.scope in vocabulary.NAMES_ENDS):
-            self.finish |= {heard.ends[-1]}
-        if len(heard.ends) > self.choices and self._runs_no_tools():
-            self.choices = len(heard.ends)  # Elsewhere one answer may be recorded in several messages.
+        if ends[-1] or (not self.finish and self.span.scope in vocabulary.NAMES_ENDS):
+            self.finish |= {ends[-1]}
+        if len(ends) > self.choices and self._runs_no_tools():
+            self.choices = len(ends)  # Elsewhere one answer may be recorded in several messages.
 
     def _prefer_raw_answer(self) -> None:
         """Use the provider's raw answer if it has more calls than the messages."""
@@ -359,60 +458,16 @@ class Step:
         if self.outputs is None or len(list_calls(parsed.messages)) > len(list_calls(self.outputs)):
             self.outputs = parsed.messages
 
-    def _read_events(self, events: Sequence[SpanEvent]) -> None:
-        inputs, outputs = ParsedMessages(), ParsedMessages()
-        for event in events:
-            content = read_event_message(event)
-            if content is not None:
-                is_output = event.name in vocabulary.OUTPUT_EVENTS
-                (outputs if is_output else inputs).read(content, "assistant" if is_output else "user")
-        self.unrecognised = [*self.unrecognised, *inputs.unrecognised, *outputs.unrecognised]
-        self._fill(inputs.messages or None, outputs.messages or None)
-
-
-def _reports_failure(attributes: dict[str, Json], keys: tuple[str, ...]) -> bool:
-    values = [(key, attributes[key]) for key in keys if attributes[key] not in (None, "")]
-    return any(read_status(value) == "failed" if key == vocabulary.STATUS_CODE else "." in key or is_error(value) for key, value in values)
-
 
 def list_calls(messages: Sequence[Message]) -> list[ToolCall]:
     """Return the calls in messages."""
     return [call for message in messages for call in message.calls]
 
 
-def _count_requested_choices(attributes: dict[str, Json], keys: tuple[str, ...]) -> int:
-    count = read_count(attributes.get(vocabulary.CHOICES))
-    for key in keys if count is None else ():
-        count = read_count(dict_or_empty(decode_attribute(attributes, key)).get("n"))
-    return count or 1
-
-
 def _with_role(entry: Json) -> Json:
     """Return a message with its role if OpenLLMetry calls it unknown: a tool's result, or the pieces of an answer with calls."""
     message = dict_or_empty(entry)
     return {**message, "role": "assistant" if message.get("tool_calls") else "tool"} if message.get("role") == "unknown" else entry
-
-
-def read_event_message(event: SpanEvent) -> Json:
-    """Return the message of an event, or None if it has none or its content was not captured."""
-    role = vocabulary.INPUT_EVENTS.get(event.name) or ("assistant" if event.name in vocabulary.OUTPUT_EVENTS else None)
-    if role is None:
-        return None
-    content = decode_container(find_first(event.attributes, *vocabulary.EVENT_CONTENT))
-    if isinstance(content, dict) and not {"role", "tool_calls", "content", "message"}.isdisjoint(content):
-        inner = decode_container(content.get("message")) if "message" in content else content
-        if inner is not None and not isinstance(inner, (dict, str)):
-            return {"role": role, "content": inner}
-        if isinstance(inner, dict) and isinstance(inner.get("content"), dict) and "parts" in inner["content"]:
-            inner = inner["content"]  # Gemini
-        return {"role": role, **dict_or_empty(inner)} if inner else None
-    if isinstance(content, list) and content and "role" in dict_or_empty(content[0]):
-        return content
-    calls, id = event.attributes.get("tool_calls"), find_first(event.attributes, "id", "tool_call_id")
-    if content is None and calls is None:
-        return None
-    given = {"tool_calls": calls, "tool_call_id": id or None}
-    return {"role": role, "content": content, **{key: value for key, value in given.items() if value is not None}}
 
 
 def _is_hosted(tool: Json) -> bool:
@@ -427,68 +482,52 @@ def _is_hosted(tool: Json) -> bool:
     return bool(entry) and named is None and ("name" in entry or not {"parameters", "input_schema", "properties"} & set(entry))
 
 
-class SpanTree:
-    """One trace. Steps are in order of their start, or as listed if any has no time; the first without a parent is the root."""
-
-    def __init__(self, spans: Sequence[Span]) -> None:
-        # Log records may refer to spans that were sampled out; they are not in the tree.
-        listed = [span for span in spans if not (span.events and is_event_only(span))]
-        # A root that only marks the beginning is left out, and its children are roots.
-        spans = [span for span in listed if span.parent_id is not None or span.attributes.get("output.value") != _PLACEHOLDER] or listed
-        spans = sorted(spans, key=_get_start) if all(map(_get_start, spans)) else spans
-        cache = MessageCache()
-        self.by_id = by_id = {span.id: Step(span, cache) for span in spans}
-        self.steps = list(by_id.values())
-        hidden = {span.id for span in listed} - by_id.keys() if len(listed) > len(spans) else ()
-        self.roots: list[Step] = []
-        self.orphans: list[Step] = []
-        """Roots whose parent is missing from the trace."""
-        for step in self.steps:
-            parent_id = step.span.parent_id
-            if parent_id in by_id:
-                step.parent = parent = by_id[parent_id]
-                parent.children.append(step)
-                continue
-            self.roots.append(step)
-            if parent_id is not None and parent_id not in hidden:
-                self.orphans.append(step)
-        for root in self.roots:
-            # A root without a kind is an agent if its name is like an agent's or it has an input or output, and it runs tools.
-            if root.kind in (None, "step") and (
-                root.names["input_value"] or root.names["output_value"] or _AGENT_NAME.search(root.span.name)
-            ):
-                root.kind = "agent" if any(step.kind == "tool" for step in root.list_below()) else root.kind
-        if _place_below(self.roots) < len(self.steps):
-            # Parents in a circle: the first of them is a root.
-            for step in self.steps:
-                if step.parent is not None and not step.depth:
-                    step.parent.children.remove(step)
-                    step.parent = None
-                    self.roots.append(step)
-                    _place_below([step])
-        self.root = self.roots[0] if self.roots else None
-        self._by_kind: dict[str | None, list[Step]] = {}
-        for step in self.steps:
-            self._by_kind.setdefault(step.kind, []).append(step)
-        self.kinds = self._by_kind.keys()
-
-    def list_kind(self, kind: str) -> list[Step]:
-        """Return the steps of a kind, in order."""
-        return self._by_kind.get(kind, [])
-
-    def has_kind(self, kinds: Iterable[str]) -> bool:
-        """Return whether there is a step of one of these kinds."""
-        return not self.kinds.isdisjoint(kinds)
+def _find_question(value: Json, depth: int = 0) -> str | None:
+    """Return the only text in the input of a function: `{"question": "..."}`, `{"args": ["..."], "kwargs": {}}`."""
+    if isinstance(value, list):
+        value = value[0] if len(value) == 1 or (value and "description" in dict_or_empty(value[0])) else None
+    if depth > _MAX_DEPTH or not isinstance(value, (dict, list)):
+        return text_or_none(value)
+    members = dict_or_empty(value)
+    inner = (decode_container(members[key]) for key in _QUESTION_KEYS if members.get(key) not in (None, "", [], {}))
+    found = (text for entry in inner if (text := _find_question(entry, depth + 1)) is not None)
+    # A function of one argument: its only text is the question, whatever its name.
+    only = next((entry for entry in members.values() if isinstance(entry, str)), None) if len(members) == 1 else None
+    return next(found, only)
 
 
-def _place_below(roots: Sequence[Step]) -> int:
-    """Set the ancestors of the steps below these, and return the number of steps reached."""
-    reached = list(roots)
-    for step in reached:  # The list grows while it is read.
-        if step.children:
-            above = {**step.above, step.kind: step}
-            holder = step.holder if step.kind == "tool" else step
-            for child in step.children:
-                child.above, child.holder, child.depth = above, holder, step.depth + 1
-            reached += step.children
-    return len(reached)
+def _find_answer(value: Json, depth: int = 0) -> str | None:
+    """Return the answer in the output of a function, by the names that frameworks use for it."""
+    if isinstance(value, list):
+        value = value[-1] if value else None
+    if depth > _MAX_DEPTH or not isinstance(value, (dict, list)):
+        return text_or_none(value)
+    members = dict_or_empty(value)
+    if list_of(members.get("blocks")):
+        parsed = ParsedMessages()
+        parsed.read(members, "assistant")
+        return join_last_text(parsed.messages)
+    inner = (decode_container(members[key]) for key in _ANSWER_KEYS if members.get(key) is not None)
+    return next((text for entry in inner if (text := _find_answer(entry, depth + 1)) is not None), None)
+
+
+def _read_usage_by_kind(value: dict[str, Any]) -> Usage | None:
+    """Return tokens that Langfuse splits by kind: `input`, `input_cached_tokens`, `output`, `output_reasoning_tokens`, ..."""
+    inputs = {key: read_count(count) or 0 for key, count in value.items() if key.startswith("input")}
+    outputs = [read_count(count) or 0 for key, count in value.items() if key.startswith("output")]
+    if not inputs and not outputs:
+        return None
+    cached = sum(count for key, count in inputs.items() if "cached" in key or "cache_read" in key)
+    written = sum(count for key, count in inputs.items() if "cache_creation" in key or "cache_write" in key)
+    total = read_count(value.get("total"))
+    return _make_usage(sum(inputs.values()) if inputs else None, sum(outputs) if outputs else None, total, cached, written)
+
+
+def _make_usage(inputs: int | None, outputs: int | None, total: int | None, cached: int | None, written: int | None) -> Usage:
+    return Usage(
+        input_tokens=inputs,
+        output_tokens=outputs,
+        total_tokens=total,
+        cached_input_tokens=cached or None,
+        cache_write_tokens=written or None,
+    )

@@ -12,9 +12,8 @@ from proctor.evidence.traces import vocabulary
 from proctor.evidence.traces.attribute_shapes import is_recognised, is_work, list_conventions
 from proctor.evidence.traces.kind import describe_kind
 from proctor.evidence.traces.request import find_exchanges
-from proctor.evidence.traces.step import Step
 from proctor.evidence.traces.tool_span import find_tool_name
-from proctor.evidence.traces.truncation import read_tree
+from proctor.evidence.traces.tree import read_tree
 from proctor.evidence.traces.unknown_parts import is_unread_call
 from proctor.evidence.values.access import text_or_none
 from proctor.model.show import shorten, show
@@ -68,6 +67,9 @@ def survey_trace(spans: Sequence[Span]) -> TraceSurvey:
         for event in step.span.events
         if is_unread_call(event.name, event.attributes)
     )
+    named_kinds = [
+        ("other" if step.shape.work is None else "not understood") if step.kind in (None, "unknown") else str(step.kind) for step in steps
+    ]
     kinds = Counter(word for step in steps if step.kind == "unknown" and (word := describe_kind(step.span)))
     unrecognised = [*kinds.most_common(), *events.most_common()]
     unrecognised += sorted(attributes.items(), key=lambda entry: (not is_work(entry[0]), -entry[1], entry[0]))
@@ -83,7 +85,7 @@ def survey_trace(spans: Sequence[Span]) -> TraceSurvey:
         spans=len(spans),
         conventions=_count_entries((name, used[name]) for name in vocabulary.CONVENTIONS if name in used),
         scopes=_count_entries(scopes.most_common()),
-        kinds=_count_entries(Counter(_name_kind(step) for step in steps).most_common()),
+        kinds=_count_entries(Counter(named_kinds).most_common()),
         requests=len(exchanges),
         requests_with_content=sum(bool(exchange.outputs) for exchange in exchanges),
         tools=_count_entries(tools.most_common()),
@@ -100,9 +102,3 @@ def survey_trace(spans: Sequence[Span]) -> TraceSurvey:
 
 def _count_entries(entries: Iterable[tuple[str, int]]) -> list[Counted]:
     return [Counted(shorten(name, _LONGEST), count) for name, count in list(entries)[:MOST_NAMED]]
-
-
-def _name_kind(step: Step) -> str:
-    if step.kind is None or step.kind == "unknown":
-        return "other" if step.shape.work is None else "not understood"
-    return step.kind

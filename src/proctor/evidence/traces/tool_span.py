@@ -16,7 +16,8 @@ from proctor.evidence.traces import vocabulary
 from proctor.evidence.traces.attribute_shapes import decode_attribute, find_value, unquote
 from proctor.evidence.traces.message_reader import read_result
 from proctor.evidence.traces.request import MAX_PARALLEL, is_within
-from proctor.evidence.traces.step import SpanTree, Step
+from proctor.evidence.traces.step import Step
+from proctor.evidence.traces.tree import SpanTree
 from proctor.evidence.unknowns.markers import is_redacted
 from proctor.evidence.unknowns.statuses import find_failure
 from proctor.evidence.values.access import dict_or_empty, find_first, is_misspelt, list_of, split_words, text_or_none
@@ -36,10 +37,11 @@ _CLASSES = split_words("DynamicStructuredTool DynamicTool StructuredTool Functio
 _ENTITY_INPUT = split_words("inputs input_str args kwargs tags metadata sanitize_inputs_outputs")
 _ARGUMENT_WRAPPERS = _ENTITY_INPUT | {"tool_name", "request", "input"}
 _ENTITY_OUTPUT = frozenset(("outputs", "output", "kwargs"))
-_PLACEHOLDERS = ("N/A", "<not serializable>", "[REDACTED]", "__REDACTED__", "[Scrubbed due to ")
-"""Placeholders for values that could not, or may not, be recorded."""
+_PLACEHOLDERS = ("N/A", "<not serializable>", "[Scrubbed due to ")
+"""Placeholders for values that could not be recorded."""
 _MESSAGE_MARKS = frozenset(("tool_call_id", "status", "type", "additional_kwargs"))
 _WRAPPERS = split_words("data response kwargs output outputs tool_output raw_output blocks error content")
+_SCHEMA, _TYPED = frozenset(("properties", "$schema")), frozenset(("type", "$defs"))
 _STRUCTURED = ("[", "{", '"', "<")
 
 
@@ -164,35 +166,31 @@ def find_tool_name(step: Step) -> str:
 
 
 def _find_recorded_name(step: Step) -> str | None:
-    if isinstance(step.tool_name, bool):
-        step.tool_name = text_or_none(step.attributes.get("name")) if "{name}" in step.span.name else None
-        for key in step.names["tool_name"]:
-            value = unquote(step.attributes[key])
-            if isinstance(value, str) and value and key != "fastmcp.component.key":
-                step.tool_name = _SPAN_SUFFIX.sub("", value) if key == vocabulary.TOOL_ENTITY else value
-                break
-    return step.tool_name
+    for key in step.names["tool_name"]:
+        value = unquote(step.attributes[key])
+        if isinstance(value, str) and value and key != "fastmcp.component.key":
+            return _SPAN_SUFFIX.sub("", value) if key == vocabulary.TOOL_ENTITY else value
+    return text_or_none(step.attributes.get("name")) if "{name}" in step.span.name else None
 
 
 def is_named_tool(step: Step) -> bool:
     """Return whether a span names its tool: in an attribute, or by a span name that is neither generic nor a class."""
     named = _find_recorded_name(step)
-    if named is not None and named not in _CLASSES:
-        return True
-    named = text_or_none(_find_message(step).get("name")) or named
+    if named is None or named in _CLASSES:
+        named = text_or_none(_find_message(step).get("name")) or named
     if named is not None:
         return named not in _CLASSES
     # MLflow names the span of a callable object after its class.
-    span = step.span
-    is_class = span.name.endswith(".__call__") and span.scope.startswith("mlflow.")
-    return span.name.strip().lower() not in _ANY_TOOL and not is_class
+    is_class = step.span.name.endswith(".__call__") and step.span.scope.startswith("mlflow.")
+    return step.span.name.strip().lower() not in _ANY_TOOL and not is_class
 
 
 def _read_arguments(step: Step) -> Json:
     for key in step.names["tool_arguments"]:
         value = decode_attribute(step.attributes, key)
         # In OpenInference, `tool.parameters` is the declared schema; only a value that is not a schema can be the arguments.
-        if value is None or _is_placeholder(value) or (key == "tool.parameters" and _is_schema(value)):
+        is_schema = key == "tool.parameters" and isinstance(value, dict) and not _SCHEMA.isdisjoint(value) and not _TYPED.isdisjoint(value)
+        if value is None or is_schema or _is_placeholder(value):
             continue
         if isinstance(value, dict) and _ARGUMENT_WRAPPERS.isdisjoint(value):
             return value
@@ -256,18 +254,18 @@ def _unwrap_result(value: Json) -> tuple[Json, str | None]:
         return (value if isinstance(value, str) and value[:1] not in _STRUCTURED else read_result({"content": value}).value), None
     if _WRAPPERS.isdisjoint(value):
         return value, None
-    if isinstance(value.get("data"), dict) and value.get("type") == "tool":
-        return _unwrap_result(value["data"])
+    if "kwargs" in value and value.get("lc") is None and _ENTITY_OUTPUT.issuperset(value):
+        return _unwrap_result(find_first(value, "outputs", "output"))
     if "response" in value and {"id", "name", "response", "will_continue", "scheduling", "parts"}.issuperset(value):
         return _unwrap_result(value["response"])
-    if "kwargs" in value and isinstance(value["kwargs"], dict) and value.get("lc") is not None:
-        return _unwrap_result(value["kwargs"])
-    if "kwargs" in value and _ENTITY_OUTPUT.issuperset(value):
-        return _unwrap_result(find_first(value, "outputs", "output"))
-    if set(value) == {"output"} and isinstance(value["output"], dict):
-        return _unwrap_result(value["output"])
-    if isinstance(value.get("tool_output"), dict):
-        return _unwrap_result(value["tool_output"])
+    for key, is_wrapper in (
+        ("data", value.get("type") == "tool"),
+        ("kwargs", "lc" in value),
+        ("output", len(value) == 1),
+        ("tool_output", True),
+    ):
+        if is_wrapper and isinstance(value.get(key), dict):
+            return _unwrap_result(value[key])
     if "raw_output" in value and "is_error" in value:
         return value["raw_output"], (as_text(value["raw_output"]) or "the tool reported an error") if value["is_error"] is True else None
     if "blocks" in value and "tool_name" in value:
@@ -282,10 +280,6 @@ def _unwrap_result(value: Json) -> tuple[Json, str | None]:
 def _read(value: dict[str, Any], content: Json) -> tuple[Json, str | None]:
     result = read_result({"content": content, "status": value.get("status"), "is_error": value.get("is_error")})
     return result.value, None if result.error is None else as_text(result.error)
-
-
-def _is_schema(value: Json) -> bool:
-    return isinstance(value, dict) and ("properties" in value or "$schema" in value) and ("type" in value or "$defs" in value)
 
 
 def _is_placeholder(value: Json) -> bool:

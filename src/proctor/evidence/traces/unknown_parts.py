@@ -13,7 +13,7 @@ import re
 from bisect import bisect_left
 from collections.abc import Collection, Sequence
 
-from proctor.evidence.otlp.spans import NOT_UNDERSTOOD, Span, is_event_only
+from proctor.evidence.otlp.spans import NOT_UNDERSTOOD, is_event_only
 from proctor.evidence.shared.call_identity import can_be_one_tool
 from proctor.evidence.shared.conversation import compare_choices
 from proctor.evidence.shared.message import Message
@@ -21,14 +21,13 @@ from proctor.evidence.shared.spoken_calls import call_in_words
 from proctor.evidence.shared.usage import find_count, read_count
 from proctor.evidence.traces import vocabulary
 from proctor.evidence.traces.attribute_shapes import COUNTS, find_value, may_hold_content
-from proctor.evidence.traces.join_calls import JoinedCalls, ObservedCall
 from proctor.evidence.traces.kind import describe_kind
 from proctor.evidence.traces.message_reader import join_last_text
 from proctor.evidence.traces.request import Exchange, is_hosted_call
-from proctor.evidence.traces.step import SpanTree, Step, list_calls
+from proctor.evidence.traces.step import Step, list_calls
 from proctor.evidence.traces.tool_span import has_damaged_arguments, is_named_tool
-from proctor.evidence.traces.trace_conversation import differ
-from proctor.evidence.traces.truncation import Loss
+from proctor.evidence.traces.trace import Trace, differ
+from proctor.evidence.traces.tree import SpanTree
 from proctor.evidence.unknowns.account import Unknowns
 from proctor.evidence.unknowns.markers import is_redacted
 from proctor.evidence.unknowns.statuses import find_failure
@@ -57,13 +56,31 @@ _EVENT_FIELDS: FieldTable = dict.fromkeys(
 )
 
 
+def mark_unknown_parts(trace: Trace, unknowns: Unknowns) -> None:
+    """Mark every unknown part of a trace except the answer and the tokens, which `Trace.find_answer` and `mark_usage` mark."""
+    # The first reason for a part is shown, so causes come before consequences.
+    _mark_losses(trace, unknowns)
+    _mark_steps(trace, unknowns)
+    if not trace.canonical:
+        _mark_text_calls(trace, unknowns)
+        _mark_differences(trace, unknowns)
+    _mark_ends(trace, unknowns)
+    if not trace.canonical:
+        _mark_choices(trace.exchanges, unknowns)
+    if trace.tree.orphans:
+        _mark_orphans(trace, unknowns)
+    if not trace.canonical or (not trace.calls and any(exchange.stopped_for_tools() for exchange in trace.exchanges)):
+        _mark_calls(trace, unknowns)
+    _mark_call_details(trace, unknowns)
+
+
 # --- rules a and b: what is not recognised
 
 
-def mark_steps(tree: SpanTree, calls: Sequence[ObservedCall], unknowns: Unknowns) -> None:
+def _mark_steps(trace: Trace, unknowns: Unknowns) -> None:
     """Mark parts that spans may contain in an unrecognised form."""
-    listed = {entry.call.name for entry in calls}
-    for step in tree.steps:
+    listed = {entry.call.name for entry in trace.calls}
+    for step in trace.tree.steps:
         shape, kind, name, events = step.shape, step.kind, step.span.name, step.span.events
         if events or not shape.is_clean:
             _mark_attributes(step, listed, unknowns)
@@ -86,25 +103,19 @@ def mark_steps(tree: SpanTree, calls: Sequence[ObservedCall], unknowns: Unknowns
 
 
 def _mark_attributes(step: Step, listed: Collection[str], unknowns: Unknowns) -> None:
-    shape, name = step.shape, show(step.span.name)
-    unreadable = _find_unreadable(step)
+    shape, name, attributes = step.shape, show(step.span.name), step.attributes
+    # A text or a count of another type than its name requires.
+    wrong = (key for key in shape.suspects if key not in COUNTS or read_count(attributes[key]) is None)
+    named = (
+        holder[NOT_UNDERSTOOD] for holder in (attributes, *(event.attributes for event in step.span.events)) if NOT_UNDERSTOOD in holder
+    )
+    unreadable = attributes.get(NOT_UNDERSTOOD) or next(wrong, None) or next(named, None)
     if unreadable is not None:
-        unknowns.mark_parts(_EVERYTHING, f"{show(unreadable)} of the span {name} cannot be read")
+        unknowns.mark_parts(_EVERYTHING, f"{show(str(unreadable))} of the span {name} cannot be read")
     for key, parts in shape.near_misses:
         unknowns.mark_unrecognised(parts, f"{show(key)} of the span {name} is not read; is it misspelt?")
     for key in shape.unrecognised:
-        check_field(key, step.attributes[key], f"the span {name}", unknowns, listed=listed, has_answer=True)
-
-
-def _find_unreadable(step: Step) -> str | None:
-    """Return the first unreadable attribute of a span: not the text or the count that its name requires."""
-    attributes = step.attributes
-    if NOT_UNDERSTOOD in attributes:
-        return str(attributes[NOT_UNDERSTOOD])
-    unreadable = next((key for key in step.shape.suspects if key not in COUNTS or read_count(attributes[key]) is None), None)
-    if unreadable is not None:
-        return unreadable
-    return next((str(event.attributes[NOT_UNDERSTOOD]) for event in step.span.events if NOT_UNDERSTOOD in event.attributes), None)
+        check_field(key, attributes[key], f"the span {name}", unknowns, listed=listed, has_answer=True)
 
 
 def _mark_kind(step: Step, unknowns: Unknowns) -> None:
@@ -174,10 +185,10 @@ def is_unread_call(name: str, attributes: dict[str, object]) -> bool:
 # --- rules c and d: lost data and contradictions
 
 
-def mark_losses(tree: SpanTree, spans: Sequence[Span], losses: Sequence[Loss], unknowns: Unknowns) -> None:
-    """Mark parts that dropped or truncated attributes, and spans known only from log records, may have contained."""
-    for loss in losses:
-        step = tree.by_id.get(loss.span_id)
+def _mark_losses(trace: Trace, unknowns: Unknowns) -> None:
+    """Mark parts that dropped or truncated attributes, spans known only from log records, and unrecorded calls may have contained."""
+    for loss in trace.losses:
+        step = trace.tree.by_id.get(loss.span_id)
         if step is None or (loss.key is not None and not may_hold_content(loss.key)):
             continue
         parts: tuple[Part, ...] = ("input", *CALL_PARTS, *_ANSWER)
@@ -190,14 +201,12 @@ def mark_losses(tree: SpanTree, spans: Sequence[Span], losses: Sequence[Loss], u
         elif loss.is_text or (step.inputs is not None and step.outputs is not None):
             parts = ("input", *CALL_PARTS[1:], *_ANSWER)
         unknowns.mark_parts(parts, loss.what)
-    event_only_spans = [span for span in spans if span.events and is_event_only(span)]
+    event_only_spans = [span for span in trace.spans if span.events and is_event_only(span)]
     if any(event.name.startswith("gen_ai.") for span in event_only_spans for event in span.events):
         why = "log records belong to a request to a model whose span is missing from the trace"
         unknowns.mark_parts(("tool_calls", "tool_results", "answer", "turns", "usage"), why)
-
-
-def mark_strays(joined: JoinedCalls, unknowns: Unknowns) -> None:
-    """Mark the calls unknown if a model received the result of a call that is not recorded."""
+    # A model received the result of a call that is not recorded.
+    joined = trace.joined
     if joined.has_stray_error:
         unknowns.mark("tool_results", "a result that reports an error answers no call in the trace")
     if joined.strays:
@@ -205,22 +214,18 @@ def mark_strays(joined: JoinedCalls, unknowns: Unknowns) -> None:
         unknowns.mark_parts(CALL_PARTS, f"a tool result{f' ({whose})' if whose else ''} answers no call in the trace: a call is missing")
 
 
-def mark_differences(
-    tree: SpanTree, exchanges: Sequence[Exchange], own: Sequence[Exchange], joined: JoinedCalls, unknowns: Unknowns
-) -> None:
+def _mark_differences(trace: Trace, unknowns: Unknowns) -> None:
     """Mark calls that only one of several places lists, and the last answer if two places have different texts of it."""
-    for exchange in exchanges:
-        if not exchange.has_several_records():
-            continue
+    for exchange in trace.exchanges:
         for messages in exchange.list_records():
             _mark_unlisted(messages, exchange.calls, exchange.step, unknowns)
-            if own and exchange is own[-1] and differ(join_last_text(messages), exchange.text):
+            if exchange in trace.requests[-1:] and differ(join_last_text(messages), exchange.text):
                 unknowns.mark_parts(_ANSWER, f"two places of the span {show(exchange.step.span.name)} record different answers")
-    for agent in tree.list_kind("agent"):
+    for agent in trace.tree.list_kind("agent"):
         for messages in agent.list_answers() if agent.shape.answers or agent.span.events else ():
             if list_calls(messages):
                 last = max((place for place, message in enumerate(messages) if message.role == "user"), default=-1)
-                _mark_unlisted(messages[last + 1 :], [entry.call for entry in joined.calls], agent, unknowns)
+                _mark_unlisted(messages[last + 1 :], [entry.call for entry in trace.joined.calls], agent, unknowns)
 
 
 def _mark_unlisted(messages: Sequence[Message], calls: Sequence[ToolCall], step: Step, unknowns: Unknowns) -> None:
@@ -232,12 +237,13 @@ def _mark_unlisted(messages: Sequence[Message], calls: Sequence[ToolCall], step:
             )
 
 
-def mark_orphans(tree: SpanTree, exchanges: Sequence[Exchange], unknowns: Unknowns, canonical: bool) -> None:
+def _mark_orphans(trace: Trace, unknowns: Unknowns) -> None:
     """Mark parts that may be missing if the parent of a span is missing and the span does not cover the whole run.
 
     It shows the whole run if it is an agent with its input, a request or a message that another service sent, or a request to a model that
     repeats the conversation from a user's text on. Canonical spans show it if the only root has the answer.
     """
+    tree, exchanges, canonical = trace.tree, trace.exchanges, trace.canonical
     of_step = {step: exchange for exchange in exchanges for step in exchange.steps}
     # Other roots do not cover it.
     local_roots = [root for root in tree.roots if not root.span.is_entry]
@@ -277,24 +283,24 @@ def _list_loose_work(orphan: Step) -> list[Step]:
     return found
 
 
-def mark_text_calls(exchanges: Sequence[Exchange], joined: JoinedCalls, unknowns: Unknowns) -> None:
+def _mark_text_calls(trace: Trace, unknowns: Unknowns) -> None:
     """Mark the calls unknown if a model wrote some as text, unless as many tools ran that no model requested."""
     # Inputs repeat outputs, often in another form; they count if an answer was not captured.
-    silent = None in [exchange.outputs for exchange in exchanges]
+    silent = None in [exchange.outputs for exchange in trace.exchanges]
     texts = {
         message.text: exchange.step.span.name
-        for exchange in exchanges
+        for exchange in trace.exchanges
         for side in ((exchange.inputs if silent else None), exchange.outputs)
         if side
         for message in side
         if message.role == "assistant" and message.text and not message.calls
     }
     written = [text for text in texts if call_in_words(text) is not None and not _ENDS_LOOP.search(text)]
-    if len(written) > len(joined.calls) - joined.requested:
+    if len(written) > len(trace.joined.calls) - trace.joined.requested:
         unknowns.mark_parts(CALL_PARTS, f"a text in the span {show(texts[written[0]])} looks like a tool call, which is not read")
 
 
-def mark_choices(exchanges: Sequence[Exchange], unknowns: Unknowns) -> None:
+def _mark_choices(exchanges: Sequence[Exchange], unknowns: Unknowns) -> None:
     """Mark the used answer unknown if several were requested."""
     for exchange in exchanges:
         choices = exchange.step.choices if len(exchange.steps) == 1 else max([step.choices for step in exchange.steps])
@@ -311,80 +317,57 @@ def mark_choices(exchanges: Sequence[Exchange], unknowns: Unknowns) -> None:
 # --- rules e and f: early ends and failures
 
 
-def mark_ends(
-    tree: SpanTree,
-    exchanges: Sequence[Exchange],
-    own: Sequence[Exchange],
-    entries: Sequence[Step],
-    calls: Sequence[ObservedCall],
-    unknowns: Unknowns,
-    canonical: bool,
-) -> None:
-    """Mark parts that may have followed a cut answer, a root span without an end, or a failed run; `own` are the run's requests."""
+def _mark_ends(trace: Trace, unknowns: Unknowns) -> None:
+    """Mark parts that may have followed a cut answer, a root span without an end, or a failed run."""
+    own, calls = trace.requests, trace.calls
     answered = [exchange for exchange in own if exchange.outputs is not None]
-    for exchange in exchanges:
-        why = exchange.explain_cut() if exchange.outputs else None
+    for exchange in trace.exchanges:
+        why = next(filter(None, (step.explain_cut() for step in exchange.steps)), None) if exchange.outputs else None
         if why is None:
             continue
         why = f"the answer in the span {show(exchange.step.span.name)} {why}"
-        if exchange.breaks_off():
+        if any(step.breaks_off() for step in exchange.steps):
             unknowns.mark_parts(CALL_PARTS, why)
         # Only the last answer is the run's; an earlier cut affects only its turn.
-        if answered and exchange is answered[-1]:
-            unknowns.mark_parts(_ANSWER, why)
-        elif exchange in answered:
-            unknowns.mark("turns", why)
-    last = own[-1] if own else None
-    # OpenInference marks a request that follows a failed tool with the error of that tool.
-    if last is not None and (
-        (last.step.failed and last.step.span.message not in _list_tool_errors(tree))
-        or (not last.outputs and any(step.failed for step in last.steps))
-    ):
-        unknowns.mark_parts((*CALL_PARTS, *_ANSWER), f"the last request to a model, in the span {show(last.step.span.name)}, failed")
-    outer = dict.fromkeys((*tree.roots, *entries))
-    call_names = {entry.call.name for entry in calls} if last is not None and last.asks_application() else ()
-    why = None
-    if last is not None and any(call.name in call_names for call in last.calls):
-        why = "asks for a tool, and nothing after it is recorded"
-    elif last is not None and last.outputs and not last.calls and calls and 0 < last.step.span.end_ns <= calls[-1].start_ns:
-        why = "was followed by a tool, and nothing after it is recorded"
-    if last is not None and why is not None:
-        texts = [step.read_output()[0] for step in outer]
-        if not any(text and text.strip() and (text != last.text or not last.calls) for text in texts):
-            why = f"the last request to a model, in the span {show(last.step.span.name)}, {why}"
-            unknowns.mark_parts(("tool_calls", *_ANSWER), why)
+        if exchange in answered:
+            unknowns.mark_parts(_ANSWER if exchange is answered[-1] else ("turns",), why)
+    outer = dict.fromkeys((*trace.tree.roots, *trace.entries))
+    if own:
+        last = own[-1]
+        request = f"the last request to a model, in the span {show(last.step.span.name)},"
+        # OpenInference marks a request that follows a failed tool with the error of that tool.
+        is_failed = last.step.failed and last.step.span.message not in trace.tool_errors
+        if is_failed or (not last.outputs and any(step.failed for step in last.steps)):
+            unknowns.mark_parts((*CALL_PARTS, *_ANSWER), f"{request} failed")
+        call_names = {entry.call.name for entry in calls} if last.asks_application() else ()
+        why = None
+        if any(call.name in call_names for call in last.calls):
+            why = "asks for a tool"
+        elif last.outputs and not last.calls and calls and 0 < last.step.span.end_ns <= calls[-1].start_ns:
+            why = "was followed by a tool"
+        texts = [step.read_output()[0] for step in outer] if why is not None else ()
+        if why is not None and not any(text and text.strip() and (text != last.text or not last.calls) for text in texts):
+            unknowns.mark_parts(("tool_calls", *_ANSWER), f"{request} {why}, and nothing after it is recorded")
     # Canonical spans need no times, and a failure is the error of their run.
-    for step in () if canonical else outer:
-        why = _explain_failure(tree, step) or (None if step.kind in _NOT_RUNS or step.has_ended() else "has not ended")
+    for step in () if trace.canonical else outer:
+        why = explain_failure(trace, step) or (None if step.kind in _NOT_RUNS or step.has_ended() else "has not ended")
         if why is not None:
             unknowns.mark_parts((*CALL_PARTS, "answer", "nodes"), f"the span {show(step.span.name)} {why}")
 
 
-def explain_failure(tree: SpanTree) -> str | None:
-    """Explain why a root reports that the run failed, or return None."""
-    return next(
-        (f"the span {show(root.span.name)} {why}" for root in tree.roots if (why := _explain_failure(tree, root)) is not None), None
-    )
-
-
-def _explain_failure(tree: SpanTree, step: Step) -> str | None:
+def explain_failure(trace: Trace, step: Step) -> str | None:
+    """Explain how a span reports that the run failed, or return None."""
     if step.kind in _NOT_RUNS:
         return None
-    if step.failed:
-        # OpenInference marks an agent with the error of a tool, also if the agent continued and answered.
-        message = step.span.message
-        if message not in _list_tool_errors(tree) or not step.read_output()[0]:
-            return f"ended in an error{f': {message}' if message else ''}"
+    message = step.span.message
+    # OpenInference marks an agent with the error of a tool, also if the agent continued and answered.
+    if step.failed and (message not in trace.tool_errors or not step.read_output()[0]):
+        return f"ended in an error{f': {message}' if message else ''}"
     status = find_http_status(step)
     if status is not None and status >= 400:
         return f"reports HTTP status {status}"
     failure = find_failure({key: step.attributes[key] for key in step.shape.unrecognised}, own=True) if step.shape.unrecognised else None
     return f"reports {failure}" if failure is not None else None
-
-
-def _list_tool_errors(tree: SpanTree) -> set[str | None]:
-    """Return the messages of failed tools."""
-    return {tool.span.message for tool in tree.list_kind("tool") if tool.failed and tool.span.message}
 
 
 def find_http_status(step: Step) -> int | None:
@@ -395,8 +378,9 @@ def find_http_status(step: Step) -> int | None:
 # --- calls and tokens
 
 
-def mark_calls(tree: SpanTree, exchanges: Sequence[Exchange], calls: Sequence[ObservedCall], unknowns: Unknowns) -> None:
+def _mark_calls(trace: Trace, unknowns: Unknowns) -> None:
     """Mark the calls unknown unless the spans show which tools were called."""
+    tree, exchanges, calls = trace.tree, trace.exchanges, trace.calls
     # A request with unknown calls is acceptable only if the next one repeats its answer.
     requests_without_calls = [
         one
@@ -458,8 +442,9 @@ def _is_repeated(exchange: Exchange, after: Exchange) -> bool:
     return any(message.calls or (message.text and message.text.strip()) for message in repeated)
 
 
-def mark_call_details(tree: SpanTree, calls: Sequence[ObservedCall], unknowns: Unknowns) -> None:
+def _mark_call_details(trace: Trace, unknowns: Unknowns) -> None:
     """Mark arguments and results that the trace does not have."""
+    calls = trace.calls
     bare = [entry.call.name for entry in calls if entry.call.arguments is None]
     if bare:
         unknowns.mark("tool_arguments", f"{len(bare)} of {len(calls)} calls have no recorded arguments, for example {show(bare[0])}")
@@ -471,7 +456,7 @@ def mark_call_details(tree: SpanTree, calls: Sequence[ObservedCall], unknowns: U
         unknowns.mark("tool_results", f"{len(unanswered)} calls have no recorded result, for example {show(unanswered[0])}")
     # A trace of only requests never shows a tool running; only one with enclosing spans does.
     refused = [entry.call.name for entry in calls if not entry.ended]
-    if refused and tree.has_kind((*_AROUND, "tool")):
+    if refused and trace.tree.has_kind((*_AROUND, "tool")):
         unknowns.mark("tool_results", f"no span shows that {show(refused[0])} ran, and its result in the next request may be a refusal")
 
 

@@ -248,6 +248,7 @@ NOT_TOOLS: Final = frozenset(("(merged tools)", "mcp_tools"))
 
 TOOL_ENTITY: Final = "traceloop.entity.name"
 USAGE_TEXT: Final = "crewai.crew.token_usage"
+USAGE_IN_OUTPUT: Final = ("haystack.agent.step.llm.output", "haystack.component.output", "genkit:output")
 CHOICES: Final = "gen_ai.request.choice.count"
 BETA: Final = "anthropic.beta"
 """Where a client lists the beta features it uses; MCP servers are one of them."""

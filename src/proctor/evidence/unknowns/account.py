@@ -8,37 +8,8 @@ from collections.abc import Iterable
 import msgspec
 
 from proctor.model.account import CALL_PARTS, NO_CALLS_IN_TURN, PART_NAMES, PARTS, Account, Known, Part, PartState
-from proctor.model.evidence import Evidence, EvidenceTurn, Json, ToolCall
+from proctor.model.evidence import Evidence, EvidenceTurn, Json
 from proctor.model.show import shorten
-
-# --- one turn of a conversation as evidence of its own
-
-_OF_THE_RUN = dict.fromkeys(("turns", "error", "no_run", "cost", "simulated_user"))
-
-
-def turn_evidence(evidence: Evidence, turn: int) -> Evidence | None:
-    """Return the evidence of turn `turn` (from 0), or None if there is no such turn; evidence without turns is its own turn 0."""
-    turns = evidence.turns
-    if turns is None:
-        return evidence if turn == 0 else None
-    if turn >= len(turns):
-        return None
-    observed = turns[turn]
-    # The end state, the renders and the offered tools belong to the whole run; no turn has its own.
-    fields = {name: getattr(observed, name) for name in EvidenceTurn.__struct_fields__}
-    account, metadata = _find_account(evidence.account, observed), observed.metadata or evidence.metadata
-    return msgspec.structs.replace(evidence, **{**fields, **_OF_THE_RUN, "account": account, "metadata": metadata})
-
-
-def _find_account(account: Account | None, observed: EvidenceTurn) -> Account | None:
-    """Return the account of a turn; calls missing from another turn do not make this turn's parts unknown."""
-    if account is None or (observed.tool_calls is None and observed.nodes is None):
-        return account
-    if not account.unknown.get("tool_calls", "").endswith(NO_CALLS_IN_TURN):
-        return account
-    unknown: dict[Part, str] = {part: why for part, why in account.unknown.items() if part != "tool_calls"}
-    return msgspec.structs.replace(account, unknown=unknown)
-
 
 _MAX_NOTES = 20
 _MAX_CHARACTERS = 300
@@ -46,6 +17,7 @@ _MAX_CHARACTERS = 300
 _CUT_OFF: tuple[Part, ...] = ("tool_calls", "answer", "nodes")
 """The parts that would have grown if the run had continued."""
 _EMPTY = Account()
+_OF_THE_RUN = dict.fromkeys(("turns", "error", "no_run", "cost", "simulated_user"))
 
 
 class Unknowns:
@@ -121,6 +93,25 @@ class Unknowns:
             self.ignore(name)
 
 
+def turn_evidence(evidence: Evidence, turn: int) -> Evidence | None:
+    """Return the evidence of turn `turn` (from 0), or None if there is no such turn; evidence without turns is its own turn 0."""
+    turns, account = evidence.turns, evidence.account
+    if turns is None:
+        return evidence if turn == 0 else None
+    if turn >= len(turns):
+        return None
+    observed = turns[turn]
+    # Calls missing from another turn do not make this turn's parts unknown.
+    why = account.unknown.get("tool_calls", "") if account is not None else ""
+    if account is not None and why.endswith(NO_CALLS_IN_TURN) and (observed.tool_calls is not None or observed.nodes is not None):
+        unknown: dict[Part, str] = {part: why for part, why in account.unknown.items() if part != "tool_calls"}
+        account = msgspec.structs.replace(account, unknown=unknown)
+    # The end state, the renders and the offered tools belong to the whole run; no turn has its own.
+    fields = {name: getattr(observed, name) for name in EvidenceTurn.__struct_fields__}
+    metadata = observed.metadata or evidence.metadata
+    return msgspec.structs.replace(evidence, **{**fields, **_OF_THE_RUN, "account": account, "metadata": metadata})
+
+
 def with_break(evidence: Evidence) -> Evidence:
     """Return evidence in which everything after a failure is unknown, or the evidence unchanged if it has no error."""
     if evidence.error is None:
@@ -170,50 +161,40 @@ def find_part_states(evidence: Evidence) -> dict[Part, PartState]:
 
 
 def _find_states(evidence: Evidence) -> tuple[PartState, ...]:
-    account = evidence.account or _EMPTY
-    calls = evidence.tool_calls
+    account, calls = evidence.account or _EMPTY, evidence.tool_calls
     # Workflow platforms list calls inside their nodes only; that records them as well as a list at the root would.
     if calls is None and (evidence.nodes is not None or "nodes" in account.unbuilt):
         calls = tuple(call for node in evidence.nodes or () for call in node.tool_calls)
-    states = [_RECORDED if part in account.unbuilt else _find_state(evidence, part, calls, account.unknown.get(part)) for part in PARTS]
+    answer = evidence.text if evidence.text is not None else evidence.body
+    # Evidence without turns is one exchange, if it has any content.
+    exchange = "one exchange" if evidence.input is not None or answer is not None else None
+    # None is not recorded, an empty value none.
+    contents: dict[Part, Json] = {
+        "tool_calls": calls,
+        "tool_arguments": calls if not calls or any(call.arguments is not None for call in calls) else None,
+        "tool_results": calls if not calls or any(call.result is not None or call.error is not None for call in calls) else None,
+        "answer": answer,
+        "input": evidence.input,
+        "turns": evidence.turns if evidence.turns is not None else exchange,
+        "usage": evidence.usage and "reported",
+        "nodes": evidence.nodes,
+        "state": evidence.state and "captured",
+    }
+    states: list[PartState] = []
+    for part, content in contents.items():
+        if part in account.unbuilt:
+            states.append(_RECORDED)
+        elif part in account.unknown:
+            states.append(PartState("unknown", account.unknown[part]))
+        elif content is None:
+            states.append(_NOT_IN_CALLS if calls and part in CALL_PARTS else _NOT_RECORDED)
+        else:
+            # An agent may answer with the JSON value `false` or `0`, which is an answer.
+            states.append(_RECORDED if content or content is False or content == 0 else _NONE)
     if states[0].status == "unknown":
         # If calls may be missing, so may their arguments and results.
         states[1:3] = [states[0] if state.status == "none" else state for state in states[1:3]]
     return tuple(states)
-
-
-def _find_state(evidence: Evidence, part: Part, calls: tuple[ToolCall, ...] | None, why: str | None) -> PartState:
-    if why is not None:
-        return PartState("unknown", why)
-    content = _find_content(evidence, part, calls)
-    if content is None:
-        return _NOT_IN_CALLS if calls and part in ("tool_arguments", "tool_results") else _NOT_RECORDED
-    # An agent may answer with the JSON value `false` or `0`, which is an answer.
-    return _RECORDED if content or content is False or content == 0 else _NONE
-
-
-def _find_content(evidence: Evidence, part: Part, calls: tuple[ToolCall, ...] | None) -> Json:
-    """Return the content of a part: None if it was not recorded, an empty value if there was none."""
-    answer = evidence.text if evidence.text is not None else evidence.body
-    match part:
-        case "tool_calls":
-            return calls
-        case "tool_arguments":
-            return calls if not calls or any(call.arguments is not None for call in calls) else None
-        case "tool_results":
-            return calls if not calls or any(call.result is not None or call.error is not None for call in calls) else None
-        case "answer":
-            return answer
-        case "turns":
-            # Evidence without turns is one exchange, if it has any content.
-            is_exchange = evidence.input is not None or answer is not None
-            return evidence.turns if evidence.turns is not None else "one exchange" if is_exchange else None
-        case "usage":
-            return evidence.usage and "reported"
-        case "state":
-            return evidence.state and "captured"
-        case _:
-            return getattr(evidence, part)
 
 
 def find_known(evidence: Evidence, reader: str = "plain") -> Known:
@@ -231,9 +212,5 @@ def _share_known(reader: str, states: tuple[PartState, ...], notes: tuple[str, .
 
 def write_known(known: Known) -> dict[str, Json]:
     """Return the state of every part as plain data, in the shape of `cases[].evidence.account` in results."""
-    written: dict[str, Json] = {"reader": known.reader, "parts": msgspec.to_builtins(known.parts)}
-    if known.notes:
-        written["notes"] = list(known.notes)
-    if known.ignored:
-        written["ignored"] = list(known.ignored)
-    return written
+    written = {"notes": list(known.notes), "ignored": list(known.ignored)}
+    return {"reader": known.reader, "parts": msgspec.to_builtins(known.parts), **{key: value for key, value in written.items() if value}}

@@ -77,7 +77,8 @@ class Marker(NamedTuple):
 
 def is_redacted(value: Json) -> bool:
     """Return whether a text only replaces data that was removed: `[REDACTED]`, `***`."""
-    if not isinstance(value, str) or len(value) >= 100:
+    # Nearly every text ends with none of these letters.
+    if not isinstance(value, str) or len(value) >= 100 or value[-1:] not in LAST_LETTERS:
         return False
     # Many words end in `d`; of the marks only one.
     if value[-1:] in "dD_" and value.strip("_")[-8:].lower() != "redacted":
@@ -88,9 +89,8 @@ def is_redacted(value: Json) -> bool:
 def find_removed(value: Json, depth: int = _SEARCHED) -> str | None:
     """Return a text in a value that replaces removed data or was cut, or None."""
     if isinstance(value, str):
-        # Nearly every text ends with none of these.
-        is_marked = value[-1:] in LAST_LETTERS and (is_redacted(value) or _CUT.search(value, max(0, len(value) - 100)))
-        return value if is_marked else None
+        is_cut = value[-1:] in LAST_LETTERS and _CUT.search(value, max(0, len(value) - 100))
+        return value if is_cut or is_redacted(value) else None
     if not isinstance(value, (dict, list)) or not depth:
         return None
     members = value.values() if isinstance(value, dict) else value
