@@ -158,25 +158,14 @@ def _add_cached(usage: Usage, given: dict[str, Any]) -> Usage:
             read = read if read is not None else find_count(inner, _CACHED_IN_DETAILS)
             written = written if written is not None else find_count(inner, _WRITTEN_IN_DETAILS)
     read_separate, written_separate = find_count(given, _CACHED_SEPARATE), find_count(given, _WRITTEN_SEPARATE)
-    changes: dict[str, int] = {}
-    separate = (read_separate or 0) + (written_separate or 0)
-    if separate and usage.input_tokens is not None and not _has_whole_input(usage, given, separate):
-        changes["input_tokens"] = usage.input_tokens + separate
+    separate, whole = (read_separate or 0) + (written_separate or 0), usage.input_tokens
+    if whole is not None and separate and not any(given.get(name) is not None for name in _WHOLE_INPUT):
+        # Relays that translate may include the cached tokens despite the name; then the total is the sum of both counts.
+        includes_cached = whole >= separate and usage.total_tokens == whole + (usage.output_tokens or 0)
+        whole += 0 if includes_cached else separate
     read = read if read is not None else read_separate
     written = written if written is not None else written_separate
-    if read:
-        changes["cached_input_tokens"] = read
-    if written:
-        changes["cache_write_tokens"] = written
-    return msgspec.structs.replace(usage, **changes) if changes else usage
-
-
-def _has_whole_input(usage: Usage, given: dict[str, Any], separate: int) -> bool:
-    """Return whether the input includes the cached tokens despite its name, as translating relays write it."""
-    if any(given.get(name) is not None for name in _WHOLE_INPUT):
-        return True
-    total, parts = usage.total_tokens, (usage.input_tokens or 0) + (usage.output_tokens or 0)
-    return total is not None and total == parts and (usage.input_tokens or 0) >= separate
+    return msgspec.structs.replace(usage, input_tokens=whole, cached_input_tokens=read or None, cache_write_tokens=written or None)
 
 
 def _add_reasoning(usage: Usage, given: dict[str, Any]) -> Usage:
@@ -185,9 +174,10 @@ def _add_reasoning(usage: Usage, given: dict[str, Any]) -> Usage:
     reasoning, tools = find_count(given, _REASONING) or 0, find_count(given, _TOOL_INPUT) or 0
     if not reasoning and not tools:
         return usage
-    missing = None if usage.total_tokens is None else usage.total_tokens - usage.input_tokens - usage.output_tokens
     # Without a total, only the name decides; with one, the sum does.
-    is_separate = find_count(given, _REASONING_SEPARATE) is not None or bool(tools) if missing is None else missing == reasoning + tools
+    is_separate = find_count(given, _REASONING_SEPARATE) is not None or bool(tools)
+    if usage.total_tokens is not None:
+        is_separate = usage.total_tokens - usage.input_tokens - usage.output_tokens == reasoning + tools
     if not is_separate:
         return usage
     return msgspec.structs.replace(usage, input_tokens=usage.input_tokens + tools, output_tokens=usage.output_tokens + reasoning)
