@@ -52,6 +52,7 @@ _NODE: FieldTable = {
 _RESPONSE = frozenset((*HTTP_KEYS, *HOLDERS, *NODE_CALLS, "meta", "metadata"))
 _UNREAD = split_words("tools_called resultData runData agentFlowExecutedData usedTools agentReasoning spans resourceSpans nodeName")
 """Fields of nodes and of platform documents, which are read only if the whole document is recognised."""
+_WRAPPED = {"json", "pairedItem", "binary"}
 _READER = "Mibo data body"
 
 
@@ -63,12 +64,6 @@ def sniff(document: Json) -> bool:
 def has_ids(document: dict[str, Any]) -> bool:
     """Return whether a body is Mibo's by its fields, whatever its `data` is."""
     return not _IDS.isdisjoint(document)
-
-
-def _is_status_envelope(document: dict[str, Any]) -> bool:
-    """Return whether this is `{"status": "success", "data": ...}` of any service: Mibo's status is next to a map of nodes."""
-    data = decode_container(document.get("data"))
-    return "status" in document and not has_ids(document) and not _is_node_map(data)
 
 
 def may_be_body(document: dict[str, Any]) -> bool:
@@ -143,7 +138,8 @@ def _read_data(body: dict[str, Any], declared: bool) -> list[Evidence]:
     listed = list_of(inner.get("nodes"))
     if listed and all(isinstance(node, dict) and "nodeName" in node for node in listed):
         return [_build_from_nodes(_read_listed_nodes(inner, unknowns), inner.get("status"), unknowns)]
-    return [_read_response(data, unknowns, is_own=declared or not _is_status_envelope(body))]
+    # `{"status": "success", "data": ...}` may be of any service: Mibo's status is next to a map of nodes.
+    return [_read_response(data, unknowns, is_own=declared or "status" not in body or has_ids(body) or _is_node_map(inner))]
 
 
 def _is_node(value: Json) -> bool:
@@ -222,7 +218,9 @@ def _read_listed_nodes(data: dict[str, Any], unknowns: Unknowns) -> tuple[Node, 
         given = entry.get("items", [])
         if not isinstance(entry["nodeName"], str) or not isinstance(given, list) or not all(isinstance(item, dict) for item in given):
             unknowns.mark_parts(PARTS, f"{at} cannot be read: expected a nodeName and a list of items")
-        items = [_unwrap_item(item) for item in list_of(given)]
+        # n8n wraps an item in `json`; the collector's manual mode may or may not have unwrapped it.
+        is_wrapped = [isinstance(dict_or_empty(item).get("json"), dict) and item.keys() <= _WRAPPED for item in list_of(given)]
+        items = [item["json"] if wrapped else item for item, wrapped in zip(list_of(given), is_wrapped, strict=True)]
         definition = dict_or_empty(defined.get(name))
         node_type = text_or_none(definition.get("type"))
         if defined and node_type is None:
@@ -232,12 +230,6 @@ def _read_listed_nodes(data: dict[str, Any], unknowns: Unknowns) -> tuple[Node, 
         parameters, usage = definition.get("parameters"), find_usage(output, unknowns)
         nodes.append(Node(name=name, type=node_type, output=output, parameters=parameters, tool_calls=calls, items=len(items), usage=usage))
     return with_parameters(nodes)
-
-
-def _unwrap_item(item: Json) -> Json:
-    # n8n wraps an item in `json`; the collector's manual mode may or may not have unwrapped it.
-    is_wrapped = isinstance(item, dict) and isinstance(item.get("json"), dict) and item.keys() <= {"json", "pairedItem", "binary"}
-    return item["json"] if is_wrapped else item
 
 
 def _read_response(data: Json, unknowns: Unknowns, *, is_own: bool) -> Evidence:
