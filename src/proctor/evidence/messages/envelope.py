@@ -69,7 +69,7 @@ class MessageFormat(msgspec.Struct, frozen=True):
             outer = dict_or_empty(document.get(holder)) if holder else document
             if isinstance(outer.get(key), dict) and reason in document:
                 answer = {**(without(outer, key) if holder else {}), **outer[key], reason: document[reason]}
-                return open_answer(document, f"$.{path}", answer, Unknowns(), holder or key, reason)
+                return open_answer(document, f"$.{path}", answer, holder or key, reason)
         return open_list(document, self.marks, *self.lists, drop=self.drop) if found is None and isinstance(document, dict) else found
 
 
@@ -87,13 +87,13 @@ def open_list(document: Json, is_own: Callable[[dict[str, Any]], bool], *paths: 
     return None
 
 
-def open_answer(document: dict[str, Any], at: str, answer: dict[str, Any], unknowns: Unknowns, *drop: str) -> Opened:
+def open_answer(document: dict[str, Any], at: str, answer: dict[str, Any], *drop: str, unknowns: Unknowns | None = None) -> Opened:
     """Find the sent messages, if the document has them, and add the provider's answer."""
     sent = document.get("messages")
     if sent is not None and not isinstance(sent, list):
         raise EvidenceError("$.messages: expected a list of messages")
     entries = [*list_with_paths(sent or [], "$.messages"), (at, answer)]
-    return Opened(entries=entries, rest=without(document, "messages", *drop), unknowns=unknowns)
+    return Opened(entries=entries, rest=without(document, "messages", *drop), unknowns=unknowns or Unknowns())
 
 
 def list_with_paths(entries: Iterable[Json], at: str) -> list[tuple[str, Json]]:
