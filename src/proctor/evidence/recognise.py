@@ -113,16 +113,12 @@ def read_value(value: Json, format: str | None) -> list[Evidence]:
 
 
 def _read_one(value: Json, named: Format | None = None) -> list[Evidence]:
-    value = _join_request(_take_from_data(value))
+    # A service may send messages or a response of a provider under `data`.
+    is_wrapped = isinstance(value, dict) and "data" in value and mibo.may_be_body(value) and not mibo.has_ids(value)
+    if is_wrapped and messages.recognise_formats(value["data"]):
+        value = {**without(value, "data"), **value["data"]}
+    value = _join_request(value)
     return (named or _recognise(value)).read_all(value)
-
-
-def _take_from_data(value: Json) -> Json:
-    """Return messages or a response of a provider that a service sent under `data` as one document; any other value unchanged."""
-    if not isinstance(value, dict) or "data" not in value or not mibo.may_be_body(value) or mibo.has_ids(value):
-        return value
-    given = value["data"]
-    return {**without(value, "data"), **given} if messages.recognise_formats(given) else value
 
 
 def _join_request(value: Json) -> Json:
@@ -197,17 +193,17 @@ def read_data(data: bytes, format: str | None) -> list[Evidence]:
     try:
         value = decode(data)
     except EvidenceError as error:
-        # The first byte of protobuf (field 1) is a newline in JSON, so JSON is tried first.
-        if not _may_be_protobuf(data, named):
-            documents = split_documents(data)
-            if documents is None:
-                raise
-            return read_value(documents, format)
-        try:
-            return otlp.read_protobuf(data)
-        except EvidenceError:
-            # The first error counts: broken JSON must not be reported as bad protobuf.
-            raise error from None
+        # The first byte of protobuf (field 1) is a newline in JSON. Such JSON has a bracket next, and never a zero byte.
+        may_be_protobuf = data[:1] == b"\n" and (data.lstrip()[:1] not in (b"{", b"[") or b"\0" in data)
+        if may_be_protobuf if named is None else named.name == "otlp":
+            try:
+                return otlp.read_protobuf(data)
+            except EvidenceError:
+                # The first error counts: broken JSON must not be reported as bad protobuf.
+                raise error from None
+        value = split_documents(data)
+        if value is None:
+            raise
     return read_value(value, format)
 
 
@@ -219,13 +215,6 @@ def _find_format(name: str | None) -> Format | None:
         hint = f"; nearest: {', '.join(close)}" if close else ""
         raise EvidenceError(f"unknown evidence format {name!r}{hint}; known: {', '.join(FORMATS)}", code="unknown_format")
     return FORMATS[name]
-
-
-def _may_be_protobuf(data: bytes, named: Format | None) -> bool:
-    if named is not None:
-        return named.name == "otlp"
-    # JSON may also begin with an empty line, but then a bracket follows, and never a zero byte.
-    return data[:1] == b"\n" and (data.lstrip()[:1] not in (b"{", b"[") or b"\0" in data)
 
 
 def _read_list(value: list[Any]) -> list[Evidence]:
@@ -323,16 +312,21 @@ def _find_line_mark(entry: dict[str, Any]) -> str | None:
 
 
 def _unknown_shape_error(value: Json) -> EvidenceError:
+    looks, hints = describe_value(value, 60), list[str]()
     if isinstance(value, list):
         kinds = ", ".join(dict.fromkeys(map(kind_of, value)))
         looks = f"a list of {len(value)} ({kinds})" if value else "an empty list"
-    else:
-        looks = describe_value(value, 60)
-    hints: list[str] = []
-    if isinstance(value, dict):
+    elif isinstance(value, dict):
+        from difflib import get_close_matches  # compiles a regex; needed only for an error
+
         names = [show(shorten(key, 40)) for key in value]
         looks = f"an object with the keys {', '.join(names[:8])}" + (f" and {len(names) - 8} more" if len(names) > 8 else "")
-        hints = [f"nearest: {'; '.join(close)}"] if (close := _find_nearest(value)) else []
+        # Reversed, so that the first of two formats with the same key owns it.
+        owner = {key.lower(): (key, entry.name) for entry in reversed(_ALL) for key in entry.keys}
+        # With the default cutoff of 0.6, `response` would match `spans`.
+        near = [(key, match) for key in list(value)[:50] for match in get_close_matches(key.lower()[:200], owner, n=1, cutoff=0.8)]
+        close = [f"{show(shorten(key, 40))} is like {show(owner[match][0])} of {owner[match][1]}" for key, match in near[:3]]
+        hints = [f"nearest: {'; '.join(close)}"] if close else []
         if value.get("type") in ("assistant", "user", "result", "system") and ("message" in value or "subtype" in value):
             hints.append("this may be a line of a run of the Claude Agent SDK: put all lines of a run into one list, such as with jq -s .")
         elif not set(_SPEAKERS).isdisjoint(value):
@@ -343,16 +337,3 @@ def _unknown_shape_error(value: Json) -> EvidenceError:
             )
     lines = (f"no known form of evidence: {looks}", *hints, f"known forms: {', '.join(FORMATS)}; name one with --evidence-format")
     return EvidenceError("\n  ".join(lines), code="unknown_shape")
-
-
-def _find_nearest(document: dict[str, Json]) -> list[str]:
-    from difflib import get_close_matches  # compiles a regex; needed only for an error
-
-    # Reversed, so that the first of two formats with the same key owns it.
-    owner = {key.lower(): (key, entry.name) for entry in reversed(_ALL) for key in entry.keys}
-    found: list[str] = []
-    # With the default cutoff of 0.6, `response` would match `spans`.
-    for key in list(document)[:50]:
-        for near in get_close_matches(key.lower()[:200], owner, n=1, cutoff=0.8):
-            found.append(f"{show(shorten(key, 40))} is like {show(owner[near][0])} of {owner[near][1]}")
-    return found[:3]
