@@ -41,7 +41,7 @@ class Holder:
 
     @functools.cached_property
     def parsed(self) -> Json:
-        """The value with JSON text parsed; the value itself if it contains none."""
+        """The value with JSON text parsed."""
         return _parse_texts(self.value, _DEPTH)
 
     def find(self, path: CompiledPath) -> list[Json]:
@@ -56,11 +56,9 @@ class Holder:
         """Return the nodes that a path selects, and the document that they are in."""
         try:
             found = path.find_nodes(self.value)
-            if not found and self.parsed is not self.value:
-                return path.find_nodes(self.parsed), self.parsed
+            return (found, self.value) if found else (path.find_nodes(self.parsed), self.parsed)
         except CheckFault as fault:
             raise EvidenceError(f"{path.text}: {fault.message}", code=fault.code) from None
-        return found, self.value
 
 
 def _follow(steps: tuple[str | int, ...], value: Json) -> list[Json]:
@@ -77,17 +75,12 @@ def _follow(steps: tuple[str | int, ...], value: Json) -> list[Json]:
 
 
 def _parse_texts(value: Json, depth: int) -> Json:
-    """Return a value with JSON text parsed, or the same object if it contains none, so that most records are not copied."""
-    if isinstance(value, str):
-        parsed = decode_container(value)
-        return value if parsed is value else _parse_texts(parsed, depth - 1)
-    if depth <= 0 or not isinstance(value, (dict, list)):
-        return value
-    if isinstance(value, list):
-        items = [_parse_texts(item, depth - 1) for item in value]
-        return items if any(new is not old for new, old in zip(items, value, strict=True)) else value
-    members = {key: _parse_texts(item, depth - 1) for key, item in value.items()}
-    return members if any(members[key] is not item for key, item in value.items()) else value
+    value = decode_container(value)
+    if isinstance(value, list) and depth > 0:
+        return [_parse_texts(item, depth - 1) for item in value]
+    if isinstance(value, dict) and depth > 0:
+        return {key: _parse_texts(item, depth - 1) for key, item in value.items()}
+    return value
 
 
 class Missing(NamedTuple):
