@@ -128,18 +128,31 @@ def _read_data(body: dict[str, Any], declared: bool) -> list[Evidence]:
             account = evidence.account or Account("mibo")
             account = msgspec.structs.replace(account, ignored=(*account.ignored, *unknowns.ignored))
             return [msgspec.structs.replace(evidence, account=account)]
+    listed, deeper, status, metadata = list_of(inner.get("nodes")), decode_container(inner.get("data")), inner.get("status"), {}
     if isinstance(body.get("status"), str) and _is_node_map(inner):
-        return [_build_from_nodes(_read_mapped_nodes(inner, "$.data", unknowns), body["status"], unknowns)]
-    deeper = decode_container(inner.get("data"))
-    if isinstance(inner.get("status"), str) and _is_node_map(deeper):
+        nodes, status = _read_mapped_nodes(inner, "$.data", unknowns), body["status"]
+    elif isinstance(status, str) and _is_node_map(deeper):
         check_object(inner, {"status": None, "data": PARTS, "metadata": None}, "$.data", unknowns)
-        nodes = _read_mapped_nodes(deeper, "$.data.data", unknowns)
-        return [_build_from_nodes(nodes, inner["status"], unknowns, dict_or_empty(inner.get("metadata")))]
-    listed = list_of(inner.get("nodes"))
-    if listed and all(isinstance(node, dict) and "nodeName" in node for node in listed):
-        return [_build_from_nodes(_read_listed_nodes(inner, unknowns), inner.get("status"), unknowns)]
-    # `{"status": "success", "data": ...}` may be of any service: Mibo's status is next to a map of nodes.
-    return [_read_response(data, unknowns, is_own=declared or "status" not in body or has_ids(body) or _is_node_map(inner))]
+        nodes, metadata = _read_mapped_nodes(deeper, "$.data.data", unknowns), dict_or_empty(inner.get("metadata"))
+    elif listed and all(isinstance(node, dict) and "nodeName" in node for node in listed):
+        nodes = _read_listed_nodes(inner, unknowns)
+    else:
+        # `{"status": "success", "data": ...}` may be of any service: Mibo's status is next to a map of nodes.
+        is_own = declared or "status" not in body or has_ids(body) or _is_node_map(inner)
+        return [_read_response(data, unknowns, is_own=is_own)]
+    text, answer = read_answer(find_answering_node(nodes))
+    return [
+        Evidence(
+            text=text,
+            body=answer,
+            tool_calls=list_nested_calls(nodes),
+            nodes=nodes,
+            usage=sum_usage(nodes),
+            error=f"status: {status}" if read_status(status) == "failed" else None,
+            account=unknowns.close_account(_READER),
+            metadata=metadata,
+        )
+    ]
 
 
 def _is_node(value: Json) -> bool:
@@ -148,20 +161,6 @@ def _is_node(value: Json) -> bool:
 
 def _is_node_map(value: Json) -> bool:
     return isinstance(value, dict) and any(map(_is_node, value.values()))
-
-
-def _build_from_nodes(nodes: tuple[Node, ...], status: Json, unknowns: Unknowns, metadata: dict[str, Any] | None = None) -> Evidence:
-    text, body = read_answer(find_answering_node(nodes))
-    return Evidence(
-        text=text,
-        body=body,
-        tool_calls=list_nested_calls(nodes),
-        nodes=nodes,
-        usage=sum_usage(nodes),
-        error=f"status: {status}" if read_status(status) == "failed" else None,
-        account=unknowns.close_account(_READER),
-        metadata=metadata or {},
-    )
 
 
 def _read_mapped_nodes(members: dict[str, Any], path: str, unknowns: Unknowns) -> tuple[Node, ...]:
