@@ -215,13 +215,10 @@ def _find_best(
     best: tuple[float, Path] | None = None
     for field in fields:
         *parents, word = field.words
+        if not isinstance(field.value, str) or any(map(_ERROR.match, parents)):
+            continue
         # A value of one word is an id or a name, as `user` and `agent` often are.
-        is_short = isinstance(field.value, str) and " " not in field.value.strip()
-        if (
-            not isinstance(field.value, str)
-            or any(map(_ERROR.match, parents))
-            or (is_short and (_SPEAKERS.match(word) or _TEXT.match(word)))
-        ):
+        if " " not in field.value.strip() and (_SPEAKERS.match(word) or _TEXT.match(word)):
             continue
         in_other = any(map(other.match, parents))
         score = 3.0 if wanted.match(word) else 0.0
