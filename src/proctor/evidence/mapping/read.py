@@ -172,20 +172,12 @@ def find_position(node: Node, document: Json) -> Position | None:
     return next(((keys[:index], key) for index, key in enumerate(keys) if isinstance(key, int)), None)
 
 
-def _find_first_selector(path: CompiledPath) -> object:
-    first = path.query.segments[0] if path.query.segments else None
-    return first.selectors[0] if isinstance(first, Segment) and not first.descendant else None
-
-
-def starts_at_list(path: CompiledPath) -> bool:
-    """Return whether a path selects from a list at the root: `$[*].text`."""
-    return not isinstance(_find_first_selector(path), (Name, type(None)))
-
-
 def find_root_key(path: CompiledPath) -> str | None:
-    """Return the member of the record in which a path begins: `request` for `$.request.text`."""
-    selector = _find_first_selector(path)
-    return selector.name if isinstance(selector, Name) else None
+    """Return the member of the record in which a path begins: `request` for `$.request.text`; an empty text for a list: `$[*].text`."""
+    first = path.query.segments[0] if path.query.segments else None
+    if not isinstance(first, Segment) or first.descendant:
+        return None
+    return first.selectors[0].name if isinstance(first.selectors[0], Name) else ""
 
 
 def explain_missing(holder: Holder, path: CompiledPath, what: str = "the record") -> str:
@@ -482,7 +474,7 @@ class Mapping:
         self._calls = CallReader(paths.tool_calls) if paths.tool_calls is not None else None
         self._turns = TurnReader(paths.turns) if paths.turns is not None else None
         rooted = [path for field, path in compiled.items() if "." not in field or field.endswith(".each") or field.startswith("usage.")]
-        self.over_list = self.group is None and any(map(starts_at_list, rooted))
+        self.over_list = self.group is None and any(find_root_key(path) == "" for path in rooted)
         """Whether the paths select from a list, which is then one run."""
         has_answer = not {"text", "body"}.isdisjoint(compiled) or self._turns is not None
         self.has_run = has_answer or self._calls is not None
@@ -509,7 +501,7 @@ class Mapping:
         """Return the documents that `record` selects, or None if it is not mapped. Raises `EvidenceError` if it finds none."""
         if self._record is None:
             return None
-        entries = document if isinstance(document, list) and not starts_at_list(self._record) else [document]
+        entries = document if isinstance(document, list) and find_root_key(self._record) != "" else [document]
         found: list[Json] = []
         for entry in entries:
             items, _, missing = find_list(Holder(entry), self._record)

@@ -105,10 +105,9 @@ def _is_type(kind: Json) -> bool:
 
 def _open_results(document: Json) -> Opened | None:
     results = [dict_or_empty(result) for result in list_of(document)]
-    is_own = [
-        result.keys() == {"messages", "stop_reason"} and any(map(_is_autogen_message, list_parts(result, "messages"))) for result in results
-    ]
-    if not results or not all(is_own):
+    if not results or any(result.keys() != {"messages", "stop_reason"} for result in results):
+        return None
+    if not all(any(map(_is_autogen_message, list_parts(result, "messages"))) for result in results):
         return None
     if len(results) > 1:
         raise EvidenceError("$: several results of AutoGen in one list may be several runs; give one at a time, or as JSON Lines")
@@ -177,14 +176,13 @@ def _read_ag2(entries: Entries, unknowns: Unknowns) -> list[Message]:
         raise EvidenceError(f"$: expected a chat of two, each named in their messages; found {len(names)}")
     found: list[Message] = []
     for at, entry in entries:
-        role = find_role(str(entry.get("role")))
+        role, responses = find_role(str(entry.get("role"))), entry.get("tool_responses")
         if role is None:
             mark_role(entry, entry.get("role"), at, unknowns)
             continue
-        responses = entry.get("tool_responses")
-        if responses or role == "tool":
+        if responses:
             role = "tool"
-        elif role != "system":
+        elif role in ("user", "assistant"):
             role = "user" if entry.get("name") == names[0] and not entry.get("tool_calls") else "assistant"
         draft = Draft(role, at, unknowns)
         # The content of a message with responses repeats them.

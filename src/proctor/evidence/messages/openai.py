@@ -16,7 +16,7 @@ from proctor.evidence.shared.usage import read_usage
 from proctor.evidence.unknowns.account import Unknowns
 from proctor.evidence.unknowns.statuses import read_status
 from proctor.evidence.unknowns.unrecognised import CONTENT_PARTS, check_fields, mark_kind
-from proctor.evidence.values.access import dict_or_empty, find_first, list_of, split_words, text_or_none
+from proctor.evidence.values.access import dict_or_empty, find_first, list_at, list_of, split_words, text_or_none
 from proctor.evidence.values.text import as_text
 from proctor.model.account import CALL_PARTS
 from proctor.model.evidence import Json
@@ -70,13 +70,11 @@ def _is_item(item: dict[str, Any]) -> bool:
 
 
 def _open_response(document: dict[str, Any]) -> Opened | None:
-    output, given, sent = document.get("output"), document.get("input"), document.get("messages", [])
+    output, given = document.get("output"), document.get("input")
     if document.get("object") != "response" and not any(_is_item(dict_or_empty(entry)) for entry in list_of(output)):
         return None
-    if not isinstance(output, list) or not isinstance(sent, list) or not (given is None or isinstance(given, (str, list))):
-        raise EvidenceError("$: expected items under output, and text or items under input and messages")
     question: list[tuple[str, Json]] = [("$.input", {"type": "message", "role": "user", "content": given})]
-    before = question if isinstance(given, str) else list_with_paths(given or [], "$.input")
+    before = question if isinstance(given, str) else list_with_paths(given, "$.input")
     unknowns, status = Unknowns(), document.get("status")
     failed = read_status(status) == "failed"
     if status not in (None, "completed", "incomplete") and not failed:
@@ -85,7 +83,7 @@ def _open_response(document: dict[str, Any]) -> Opened | None:
         if document.get(key):
             mark_earlier(unknowns, f"$.{key}: the provider stores what came before; it is not recorded here")
     read_keys = ("output", "input", "messages", *_ELSEWHERE, "text", "object", *(() if failed else ("status",)))
-    entries = [*list_with_paths(sent, "$.messages"), *before, *list_with_paths(output, "$.output")]
+    entries = [*list_with_paths(document.get("messages"), "$.messages"), *before, *list_with_paths(list_at(output, "$.output"), "$.output")]
     return Opened(entries=entries, rest=without(document, *read_keys), unknowns=unknowns)
 
 

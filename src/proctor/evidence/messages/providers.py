@@ -55,9 +55,7 @@ def _open_contents(document: dict[str, Any]) -> Opened | None:
     # If the SDK runs functions itself, it records the run in its own history; `contents` is then only the caller's input.
     history = find_first(document, *_HISTORY)
     sent, at = (history, f"$.{_HISTORY[0]}") if isinstance(history, list) and history else (contents, "$.contents")
-    if sent is not None and not isinstance(sent, list):
-        raise EvidenceError(f"{at}: expected a list of contents")
-    unknowns, entries = Unknowns(), [*list_with_paths(list_of(document.get("messages")), "$.messages"), *list_with_paths(sent or [], at)]
+    unknowns, entries = Unknowns(), [*list_with_paths(list_of(document.get("messages")), "$.messages"), *list_with_paths(sent, at)]
     if candidates is not None:
         answers: Entries = []
         for index, candidate in enumerate(map(dict_or_empty, list_of(candidates) or [{}])):
