@@ -52,6 +52,7 @@ _NODE: FieldTable = {
 _RESPONSE = frozenset((*HTTP_KEYS, *HOLDERS, *NODE_CALLS, "meta", "metadata"))
 _UNREAD = split_words("tools_called resultData runData agentFlowExecutedData usedTools agentReasoning spans resourceSpans nodeName")
 """Fields of nodes and of platform documents, which are read only if the whole document is recognised."""
+_WRAPPED = {"json", "pairedItem", "binary"}
 _READER = "Mibo data body"
 
 
@@ -63,12 +64,6 @@ def sniff(document: Json) -> bool:
 def has_ids(document: dict[str, Any]) -> bool:
     """Return whether a body is Mibo's by its fields, whatever its `data` is."""
     return not _IDS.isdisjoint(document)
-
-
-def _is_status_envelope(document: dict[str, Any]) -> bool:
-    """Return whether this is `{"status": "success", "data": ...}` of any service: Mibo's status is next to a map of nodes."""
-    data = decode_container(document.get("data"))
-    return "status" in document and not has_ids(document) and not _is_node_map(data)
 
 
 def may_be_body(document: dict[str, Any]) -> bool:
@@ -133,17 +128,31 @@ def _read_data(body: dict[str, Any], declared: bool) -> list[Evidence]:
             account = evidence.account or Account("mibo")
             account = msgspec.structs.replace(account, ignored=(*account.ignored, *unknowns.ignored))
             return [msgspec.structs.replace(evidence, account=account)]
+    listed, deeper, status, metadata = list_of(inner.get("nodes")), decode_container(inner.get("data")), inner.get("status"), {}
     if isinstance(body.get("status"), str) and _is_node_map(inner):
-        return [_build_from_nodes(_read_mapped_nodes(inner, "$.data", unknowns), body["status"], unknowns)]
-    deeper = decode_container(inner.get("data"))
-    if isinstance(inner.get("status"), str) and _is_node_map(deeper):
+        nodes, status = _read_mapped_nodes(inner, "$.data", unknowns), body["status"]
+    elif isinstance(status, str) and _is_node_map(deeper):
         check_object(inner, {"status": None, "data": PARTS, "metadata": None}, "$.data", unknowns)
-        nodes = _read_mapped_nodes(deeper, "$.data.data", unknowns)
-        return [_build_from_nodes(nodes, inner["status"], unknowns, dict_or_empty(inner.get("metadata")))]
-    listed = list_of(inner.get("nodes"))
-    if listed and all(isinstance(node, dict) and "nodeName" in node for node in listed):
-        return [_build_from_nodes(_read_listed_nodes(inner, unknowns), inner.get("status"), unknowns)]
-    return [_read_response(data, unknowns, is_own=declared or not _is_status_envelope(body))]
+        nodes, metadata = _read_mapped_nodes(deeper, "$.data.data", unknowns), dict_or_empty(inner.get("metadata"))
+    elif listed and all(isinstance(node, dict) and "nodeName" in node for node in listed):
+        nodes = _read_listed_nodes(inner, unknowns)
+    else:
+        # `{"status": "success", "data": ...}` may be of any service: Mibo's status is next to a map of nodes.
+        is_own = declared or "status" not in body or has_ids(body) or _is_node_map(inner)
+        return [_read_response(data, unknowns, is_own=is_own)]
+    text, answer = read_answer(find_answering_node(nodes))
+    return [
+        Evidence(
+            text=text,
+            body=answer,
+            tool_calls=list_nested_calls(nodes),
+            nodes=nodes,
+            usage=sum_usage(nodes),
+            error=f"status: {status}" if read_status(status) == "failed" else None,
+            account=unknowns.close_account(_READER),
+            metadata=metadata,
+        )
+    ]
 
 
 def _is_node(value: Json) -> bool:
@@ -152,20 +161,6 @@ def _is_node(value: Json) -> bool:
 
 def _is_node_map(value: Json) -> bool:
     return isinstance(value, dict) and any(map(_is_node, value.values()))
-
-
-def _build_from_nodes(nodes: tuple[Node, ...], status: Json, unknowns: Unknowns, metadata: dict[str, Any] | None = None) -> Evidence:
-    text, body = read_answer(find_answering_node(nodes))
-    return Evidence(
-        text=text,
-        body=body,
-        tool_calls=list_nested_calls(nodes),
-        nodes=nodes,
-        usage=sum_usage(nodes),
-        error=f"status: {status}" if read_status(status) == "failed" else None,
-        account=unknowns.close_account(_READER),
-        metadata=metadata or {},
-    )
 
 
 def _read_mapped_nodes(members: dict[str, Any], path: str, unknowns: Unknowns) -> tuple[Node, ...]:
@@ -222,7 +217,9 @@ def _read_listed_nodes(data: dict[str, Any], unknowns: Unknowns) -> tuple[Node, 
         given = entry.get("items", [])
         if not isinstance(entry["nodeName"], str) or not isinstance(given, list) or not all(isinstance(item, dict) for item in given):
             unknowns.mark_parts(PARTS, f"{at} cannot be read: expected a nodeName and a list of items")
-        items = [_unwrap_item(item) for item in list_of(given)]
+        # n8n wraps an item in `json`; the collector's manual mode may or may not have unwrapped it.
+        is_wrapped = [isinstance(dict_or_empty(item).get("json"), dict) and item.keys() <= _WRAPPED for item in list_of(given)]
+        items = [item["json"] if wrapped else item for item, wrapped in zip(list_of(given), is_wrapped, strict=True)]
         definition = dict_or_empty(defined.get(name))
         node_type = text_or_none(definition.get("type"))
         if defined and node_type is None:
@@ -232,12 +229,6 @@ def _read_listed_nodes(data: dict[str, Any], unknowns: Unknowns) -> tuple[Node, 
         parameters, usage = definition.get("parameters"), find_usage(output, unknowns)
         nodes.append(Node(name=name, type=node_type, output=output, parameters=parameters, tool_calls=calls, items=len(items), usage=usage))
     return with_parameters(nodes)
-
-
-def _unwrap_item(item: Json) -> Json:
-    # n8n wraps an item in `json`; the collector's manual mode may or may not have unwrapped it.
-    is_wrapped = isinstance(item, dict) and isinstance(item.get("json"), dict) and item.keys() <= {"json", "pairedItem", "binary"}
-    return item["json"] if is_wrapped else item
 
 
 def _read_response(data: Json, unknowns: Unknowns, *, is_own: bool) -> Evidence:

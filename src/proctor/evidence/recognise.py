@@ -24,7 +24,6 @@ from proctor.evidence.traces import read_otlp as otlp
 from proctor.evidence.unknowns.statuses import find_failure
 from proctor.evidence.values.access import dict_or_empty, list_of, read_object, split_words
 from proctor.evidence.values.json_bytes import decode, decode_container, find_binary_kind, split_documents, too_deep_error
-from proctor.model.account import Account
 from proctor.model.evidence import Evidence, Json
 from proctor.model.json_values import exceeds_depth
 from proctor.model.show import describe_value, kind_of, nearest, shorten, show
@@ -35,20 +34,13 @@ class Format(msgspec.Struct, frozen=True):
 
     name: str
     summary: str
-    sniff: Callable[[Json], bool]
     read: Callable[[Json], list[Evidence]]
     keys: tuple[str, ...] = ()
     """Keys of this format, used in the error for an unrecognised document."""
     owns: frozenset[str] = frozenset()
     """Keys of plain evidence that this format uses for itself."""
-
-    def read_all(self, document: Json) -> list[Evidence]:
-        """Return the evidence in a document, each with its reader named in its account."""
-        found = self.read(document)
-        if self.name == "plain":
-            return found
-        reader = Account(self.name)
-        return [evidence if evidence.account is not None else msgspec.structs.replace(evidence, account=reader) for evidence in found]
+    sniff: Callable[[Json], bool] | None = None
+    """Whether a document is of this platform; messages, tables and plain evidence are recognised together."""
 
 
 # A response repeats the setting `text` of its request; a result of the AI SDK has the text and the calls of its last step.
@@ -58,32 +50,29 @@ _OWNED = {"responses": frozenset(("text",)), "ai-sdk": frozenset(("text", "toolC
 def _make_messages_format(family: messages.MessageFormat) -> Format:
     # Keys that a message list and plain evidence have in common; without this both would claim each such document.
     owns = messages.PLAIN_FIELDS | {"usage", "input", "model"} | _OWNED.get(family.name, frozenset())
-    sniff = lambda document: family.name in messages.recognise_formats(document)  # noqa: E731 - a column of the table below
-    return Format(family.name, family.summary, sniff, lambda document: [messages.read_messages(document, family)], family.keys, owns)
+    return Format(family.name, family.summary, lambda document: [messages.read_messages(document, family)], family.keys, owns)
 
 
 def _make_table_format(table: SpanTable) -> Format:
-    sniff = lambda document: find_table(document) is table  # noqa: E731 - as above
-    return Format(table.name, table.summary, sniff, lambda row: otlp.read_batches([table.read_row(read_object(row, "$"))]))
+    return Format(table.name, table.summary, lambda row: otlp.read_batches([table.read_row(read_object(row, "$"))]))
 
 
 # fmt: off
 _ALL = (
-    Format("plain", "plain evidence: one object with text, body, tool_calls, nodes, turns, state, ...", plain.sniff,
+    Format("plain", "plain evidence: one object with text, body, tool_calls, nodes, turns, state, ...",
            lambda document: [plain.read_plain(document)], ("text", "body", "tool_calls", "nodes", "turns", "state", "http_status")),
-    Format("mibo", 'Mibo trace bodies: {"data": ...} or {"spans": [...]}', mibo.sniff, mibo.read, ("data", "spans")),
-    Format("otlp", "OTLP traces, JSON or protobuf", otlp.sniff, otlp.read, ("resourceSpans",)),
-    Format("n8n", "n8n executions as its API returns them", n8n.sniff, n8n.read, ("resultData", "workflowData")),
-    Format("flowise", "Flowise predictions", flowise.sniff, flowise.read, ("agentFlowExecutedData", "usedTools", "chatMessageId"),
-           frozenset(("text",))),
-    Format("mcplab", "lines of an MCPLab trace.jsonl", mcplab.sniff, mcplab.read, ("scenario_id",), frozenset(("error",))),
+    Format("mibo", 'Mibo trace bodies: {"data": ...} or {"spans": [...]}', mibo.read, ("data", "spans"), sniff=mibo.sniff),
+    Format("otlp", "OTLP traces, JSON or protobuf", otlp.read, ("resourceSpans",), sniff=otlp.sniff),
+    Format("n8n", "n8n executions as its API returns them", n8n.read, ("resultData", "workflowData"), sniff=n8n.sniff),
+    Format("flowise", "Flowise predictions", flowise.read, ("agentFlowExecutedData", "usedTools", "chatMessageId"),
+           frozenset(("text",)), flowise.sniff),
+    Format("mcplab", "lines of an MCPLab trace.jsonl", mcplab.read, ("scenario_id",), frozenset(("error",)), mcplab.sniff),
     *map(_make_table_format, SPAN_TABLES.values()),
     *map(_make_messages_format, messages.MESSAGE_FORMATS.values()),
 )
 # fmt: on
 
 FORMATS: dict[str, Format] = {entry.name: entry for entry in _ALL}
-_PLATFORMS = tuple(entry for entry in _ALL if entry.name not in {"plain", *SPAN_TABLES, *messages.MESSAGE_FORMATS})
 _ONLY_PLAIN = plain.KEYS - {"state"}
 """Keys that only plain evidence has at its root: an object with only these keys is plain evidence."""
 _LABELLED = _ONLY_PLAIN | split_words(
@@ -109,20 +98,16 @@ def read_value(value: Json, format: str | None) -> list[Evidence]:
         return otlp.read_batches([rows])
     if isinstance(value, list) and named.name not in messages.MESSAGE_FORMATS:
         return [evidence for index, entry in enumerate(value) for evidence in _read_entry(entry, index, named)]
-    return named.read_all(value if named.name == "plain" else _join_request(value))
+    return named.read(value if named.name == "plain" else _join_request(value))
 
 
 def _read_one(value: Json, named: Format | None = None) -> list[Evidence]:
-    value = _join_request(_take_from_data(value))
-    return (named or _recognise(value)).read_all(value)
-
-
-def _take_from_data(value: Json) -> Json:
-    """Return messages or a response of a provider that a service sent under `data` as one document; any other value unchanged."""
-    if not isinstance(value, dict) or "data" not in value or not mibo.may_be_body(value) or mibo.has_ids(value):
-        return value
-    given = value["data"]
-    return {**without(value, "data"), **given} if messages.recognise_formats(given) else value
+    # A service may send messages or a response of a provider under `data`.
+    is_wrapped = isinstance(value, dict) and "data" in value and mibo.may_be_body(value) and not mibo.has_ids(value)
+    if is_wrapped and messages.recognise_formats(value["data"]):
+        value = {**without(value, "data"), **value["data"]}
+    value = _join_request(value)
+    return (named or _recognise(value)).read(value)
 
 
 def _join_request(value: Json) -> Json:
@@ -197,17 +182,17 @@ def read_data(data: bytes, format: str | None) -> list[Evidence]:
     try:
         value = decode(data)
     except EvidenceError as error:
-        # The first byte of protobuf (field 1) is a newline in JSON, so JSON is tried first.
-        if not _may_be_protobuf(data, named):
-            documents = split_documents(data)
-            if documents is None:
-                raise
-            return read_value(documents, format)
-        try:
-            return otlp.read_protobuf(data)
-        except EvidenceError:
-            # The first error counts: broken JSON must not be reported as bad protobuf.
-            raise error from None
+        # The first byte of protobuf (field 1) is a newline in JSON. Such JSON has a bracket next, and never a zero byte.
+        may_be_protobuf = data[:1] == b"\n" and (data.lstrip()[:1] not in (b"{", b"[") or b"\0" in data)
+        if may_be_protobuf if named is None else named.name == "otlp":
+            try:
+                return otlp.read_protobuf(data)
+            except EvidenceError:
+                # The first error counts: broken JSON must not be reported as bad protobuf.
+                raise error from None
+        value = split_documents(data)
+        if value is None:
+            raise
     return read_value(value, format)
 
 
@@ -221,17 +206,10 @@ def _find_format(name: str | None) -> Format | None:
     return FORMATS[name]
 
 
-def _may_be_protobuf(data: bytes, named: Format | None) -> bool:
-    if named is not None:
-        return named.name == "otlp"
-    # JSON may also begin with an empty line, but then a bracket follows, and never a zero byte.
-    return data[:1] == b"\n" and (data.lstrip()[:1] not in (b"{", b"[") or b"\0" in data)
-
-
 def _read_list(value: list[Any]) -> list[Evidence]:
     claims = messages.recognise_formats(value)
     if claims:
-        return _choose_only([FORMATS[name] for name in claims]).read_all(value)
+        return _choose_only([FORMATS[name] for name in claims]).read(value)
     if (broken := messages.find_broken_entry(value)) is not None:
         raise broken
     if not all(isinstance(entry, dict) for entry in value):
@@ -263,7 +241,7 @@ def _recognise(value: Json) -> Format:
     if table is not None:
         # The columns may be named like the fields of any other format.
         return FORMATS[table.name]
-    specific = [entry for entry in _PLATFORMS if entry.sniff(value)]
+    specific = [entry for entry in _ALL if entry.sniff is not None and entry.sniff(value)]
     specific.extend(FORMATS[name] for name in messages.recognise_formats(value))
     claims = list(specific)
     # A document of a platform may have keys of plain evidence (`case`, `now`) next to its own; it is plain only if such a key carries a
@@ -323,16 +301,21 @@ def _find_line_mark(entry: dict[str, Any]) -> str | None:
 
 
 def _unknown_shape_error(value: Json) -> EvidenceError:
+    looks, hints = describe_value(value, 60), list[str]()
     if isinstance(value, list):
         kinds = ", ".join(dict.fromkeys(map(kind_of, value)))
         looks = f"a list of {len(value)} ({kinds})" if value else "an empty list"
-    else:
-        looks = describe_value(value, 60)
-    hints: list[str] = []
-    if isinstance(value, dict):
+    elif isinstance(value, dict):
+        from difflib import get_close_matches  # compiles a regex; needed only for an error
+
         names = [show(shorten(key, 40)) for key in value]
         looks = f"an object with the keys {', '.join(names[:8])}" + (f" and {len(names) - 8} more" if len(names) > 8 else "")
-        hints = [f"nearest: {'; '.join(close)}"] if (close := _find_nearest(value)) else []
+        # Reversed, so that the first of two formats with the same key owns it.
+        owner = {key.lower(): (key, entry.name) for entry in reversed(_ALL) for key in entry.keys}
+        # With the default cutoff of 0.6, `response` would match `spans`.
+        near = [(key, match) for key in list(value)[:50] for match in get_close_matches(key.lower()[:200], owner, n=1, cutoff=0.8)]
+        close = [f"{show(shorten(key, 40))} is like {show(owner[match][0])} of {owner[match][1]}" for key, match in near[:3]]
+        hints = [f"nearest: {'; '.join(close)}"] if close else []
         if value.get("type") in ("assistant", "user", "result", "system") and ("message" in value or "subtype" in value):
             hints.append("this may be a line of a run of the Claude Agent SDK: put all lines of a run into one list, such as with jq -s .")
         elif not set(_SPEAKERS).isdisjoint(value):
@@ -343,16 +326,3 @@ def _unknown_shape_error(value: Json) -> EvidenceError:
             )
     lines = (f"no known form of evidence: {looks}", *hints, f"known forms: {', '.join(FORMATS)}; name one with --evidence-format")
     return EvidenceError("\n  ".join(lines), code="unknown_shape")
-
-
-def _find_nearest(document: dict[str, Json]) -> list[str]:
-    from difflib import get_close_matches  # compiles a regex; needed only for an error
-
-    # Reversed, so that the first of two formats with the same key owns it.
-    owner = {key.lower(): (key, entry.name) for entry in reversed(_ALL) for key in entry.keys}
-    found: list[str] = []
-    # With the default cutoff of 0.6, `response` would match `spans`.
-    for key in list(document)[:50]:
-        for near in get_close_matches(key.lower()[:200], owner, n=1, cutoff=0.8):
-            found.append(f"{show(shorten(key, 40))} is like {show(owner[near][0])} of {owner[near][1]}")
-    return found[:3]

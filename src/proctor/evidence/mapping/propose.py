@@ -137,7 +137,14 @@ def propose_map(records: list[Json], read: Callable[..., list[Evidence]] | None 
             return None  # events of unknown runs, or messages without a speaker: the text may be the user's
     if why and any(evidence.tool_calls is not None for evidence in sample):
         return None  # a mapping would hide the calls that the usual fields do not have
-    return record if any(map(_has_content, sample)) and record != EvidenceMap() else _propose_records_inside(entries)
+    if any(map(_has_content, sample)) and record != EvidenceMap():
+        return record
+    # The records may be in a list of a document: `$.results.results[*]`.
+    for field in _list_fields(entries[:1]):
+        inner = propose_map(field.value) if len(field.path) < 3 and field.items and _RUNS.match(field.word) else None
+        if inner is not None and inner.record is None and inner.group is None and not compile_mapping(inner).over_list:
+            return msgspec.structs.replace(inner, record=f"{_write(field.path)}[*]")
+    return None
 
 
 def _propose_documents(entries: list[dict[str, Json]], read: Callable[..., list[Evidence]]) -> EvidenceMap | None:
@@ -158,18 +165,10 @@ def _propose_documents(entries: list[dict[str, Json]], read: Callable[..., list[
 
 
 def _is_whole(evidence: Evidence) -> bool:
-    if evidence.account is not None and (evidence.account.unknown or evidence.account.reader not in PLAIN_READERS):
-        return evidence.account.reader not in PLAIN_READERS
-    return evidence.input is not None and evidence.text is not None
-
-
-def _propose_records_inside(entries: list[dict[str, Json]]) -> EvidenceMap | None:
-    """Return a mapping of the records in a list of a document: `$.results.results[*]`."""
-    for field in _list_fields(entries[:1]):
-        inner = propose_map(field.value) if len(field.path) < 3 and field.items and _RUNS.match(field.word) else None
-        if inner is not None and inner.record is None and inner.group is None and not compile_mapping(inner).over_list:
-            return msgspec.structs.replace(inner, record=f"{_write(field.path)}[*]")
-    return None
+    account = evidence.account
+    if account is not None and account.reader not in PLAIN_READERS:
+        return True
+    return evidence.input is not None and evidence.text is not None and not (account is not None and account.unknown)
 
 
 def _list_fields(entries: list[dict[str, Json]]) -> list[Field]:
@@ -216,13 +215,10 @@ def _find_best(
     best: tuple[float, Path] | None = None
     for field in fields:
         *parents, word = field.words
+        if not isinstance(field.value, str) or any(map(_ERROR.match, parents)):
+            continue
         # A value of one word is an id or a name, as `user` and `agent` often are.
-        is_short = isinstance(field.value, str) and " " not in field.value.strip()
-        if (
-            not isinstance(field.value, str)
-            or any(map(_ERROR.match, parents))
-            or (is_short and (_SPEAKERS.match(word) or _TEXT.match(word)))
-        ):
+        if " " not in field.value.strip() and (_SPEAKERS.match(word) or _TEXT.match(word)):
             continue
         in_other = any(map(other.match, parents))
         score = 3.0 if wanted.match(word) else 0.0
@@ -405,14 +401,17 @@ def _propose_lines(entries: list[dict[str, Json]], record: EvidenceMap) -> Evide
         return EvidenceMap(group=_write_found(group), turns=turns, tool_calls=calls)
     if group is None:
         return None
-    event = _find_event_key(entries)
-    if event is None:
+    for event in dict.fromkeys(key for entry in entries for key in entry if _EVENT.match(to_snake_case(key))):
+        words = list(dict.fromkeys(value for entry in entries if isinstance(value := entry.get(event), str)))
+        if 1 < len(words) <= max(8, len(entries) // 4) and all(len(word) < 40 for word in words):
+            break
+    else:
         question, answer = (f"$[*]{path[1:]}" if path is not None else None for path in (record.input, record.text))
         # If no line has an input, the text of each may be the user's.
         return EvidenceMap(group=_write(group), input=question, text=answer, tool_calls=calls) if question and answer else None
     question: str | None = None
     answer: str | None = None
-    for word in dict.fromkeys(entry[event] for entry in entries if isinstance(entry.get(event), str)):
+    for word in words:
         lines = [entry for entry in entries if entry.get(event) == word]
         each, kind = f"$[?@{_write((event,))[1:]} == {_quote(word)}]", to_snake_case(word)
         if _ACTS.search(kind) and find_kind({"kind": word})[0] != "other":
@@ -452,14 +451,6 @@ def _find_group(entries: list[dict[str, Json]]) -> Path | None:
             # The id of an event is the parent of others.
             if len(shared) < len(entries) and max(shared.values()) > 1 and parents.isdisjoint(shared):
                 return field.path
-    return None
-
-
-def _find_event_key(entries: list[dict[str, Json]]) -> str | None:
-    for key in dict.fromkeys(key for entry in entries for key in entry):
-        words = {value for entry in entries if isinstance(value := entry.get(key), str)}
-        if _EVENT.match(to_snake_case(key)) and 1 < len(words) <= max(8, len(entries) // 4) and all(len(word) < 40 for word in words):
-            return key
     return None
 
 

@@ -17,12 +17,12 @@ from proctor.evidence.unknowns.account import Unknowns
 from proctor.evidence.unknowns.markers import find_marker
 from proctor.evidence.unknowns.statuses import STATUS_FIELDS, find_failure, is_error, read_status, to_snake_case
 from proctor.evidence.unknowns.unrecognised import HARMLESS, is_call
-from proctor.evidence.values.access import read_number, split_words
+from proctor.evidence.values.access import dict_or_empty, read_number, split_words
 from proctor.evidence.values.json_bytes import decode_container
 from proctor.evidence.values.text import as_text
 from proctor.model.account import Account, Part
 from proctor.model.evidence import Evidence, Json, Usage
-from proctor.model.mapping import CallMap, EvidenceMap, TurnMap, list_paths
+from proctor.model.mapping import CallMap, EvidenceMap, TurnMap, UsageMap, list_paths
 from proctor.model.show import describe_value, nearest, shorten, show
 from proctor.paths.json_path import CompiledPath, Node, Walk, compile_path, list_keys
 from proctor.paths.parser import Name, Query, Segment, Step
@@ -41,7 +41,7 @@ class Holder:
 
     @functools.cached_property
     def parsed(self) -> Json:
-        """The value with JSON text parsed; the value itself if it contains none."""
+        """The value with JSON text parsed."""
         return _parse_texts(self.value, _DEPTH)
 
     def find(self, path: CompiledPath) -> list[Json]:
@@ -49,18 +49,16 @@ class Holder:
         return [value for value in self.find_any(path) if value is not None]
 
     def find_any(self, path: CompiledPath) -> list[Json]:
-        """Return the values that a path selects, null included."""
+        """Return the values that a path selects, with null."""
         return _follow(path.steps, self.value) if path.steps is not None else [node[0] for node in self.find_nodes(path)[0]]
 
     def find_nodes(self, path: CompiledPath) -> tuple[list[Node], Json]:
         """Return the nodes that a path selects, and the document that they are in."""
         try:
             found = path.find_nodes(self.value)
-            if not found and self.parsed is not self.value:
-                return path.find_nodes(self.parsed), self.parsed
+            return (found, self.value) if found else (path.find_nodes(self.parsed), self.parsed)
         except CheckFault as fault:
             raise EvidenceError(f"{path.text}: {fault.message}", code=fault.code) from None
-        return found, self.value
 
 
 def _follow(steps: tuple[str | int, ...], value: Json) -> list[Json]:
@@ -77,17 +75,12 @@ def _follow(steps: tuple[str | int, ...], value: Json) -> list[Json]:
 
 
 def _parse_texts(value: Json, depth: int) -> Json:
-    """Return a value with JSON text parsed, or the same object if it contains none, so that most records are not copied."""
-    if isinstance(value, str):
-        parsed = decode_container(value)
-        return value if parsed is value else _parse_texts(parsed, depth - 1)
-    if depth <= 0 or not isinstance(value, (dict, list)):
-        return value
-    if isinstance(value, list):
-        items = [_parse_texts(item, depth - 1) for item in value]
-        return items if any(new is not old for new, old in zip(items, value, strict=True)) else value
-    members = {key: _parse_texts(item, depth - 1) for key, item in value.items()}
-    return members if any(members[key] is not item for key, item in value.items()) else value
+    value = decode_container(value)
+    if isinstance(value, list) and depth > 0:
+        return [_parse_texts(item, depth - 1) for item in value]
+    if isinstance(value, dict) and depth > 0:
+        return {key: _parse_texts(item, depth - 1) for key, item in value.items()}
+    return value
 
 
 class Missing(NamedTuple):
@@ -108,11 +101,11 @@ def find_list(holder: Holder, path: CompiledPath) -> tuple[list[Json], Position 
     No items in a list that is there means that there were none. A list that is not there, or is null, is missing.
     """
     if path.steps is not None:
-        found = [decode_container(value) for value in holder.find(path)]
-        if found and isinstance(found[0], str):
-            return [], None, _explain_other(path, found[0])
-        items = found[0] if found and isinstance(found[0], list) else found
-        return items, None, None if found else Missing(explain_missing(holder, path))
+        found = next((decode_container(value) for value in holder.find(path)), None)
+        if isinstance(found, str):
+            return [], None, _explain_other(path, found)
+        items = found if isinstance(found, list) else [] if found is None else [found]
+        return items, None, Missing(explain_missing(holder, path)) if found is None else None
     plurals = [index for index, part in enumerate(path.query.segments) if _is_plural(part)]
     # Some of several lists may be written as text.
     nodes, document = (Holder(holder.parsed) if len(plurals) > 1 else holder).find_nodes(path)
@@ -179,20 +172,12 @@ def find_position(node: Node, document: Json) -> Position | None:
     return next(((keys[:index], key) for index, key in enumerate(keys) if isinstance(key, int)), None)
 
 
-def _find_first_selector(path: CompiledPath) -> object:
-    first = path.query.segments[0] if path.query.segments else None
-    return first.selectors[0] if isinstance(first, Segment) and not first.descendant else None
-
-
-def starts_at_list(path: CompiledPath) -> bool:
-    """Return whether a path selects from a list at the root: `$[*].text`."""
-    return not isinstance(_find_first_selector(path), (Name, type(None)))
-
-
 def find_root_key(path: CompiledPath) -> str | None:
-    """Return the member of the record in which a path begins: `request` for `$.request.text`."""
-    selector = _find_first_selector(path)
-    return selector.name if isinstance(selector, Name) else None
+    """Return the member of the record in which a path begins: `request` for `$.request.text`; an empty text for a list: `$[*].text`."""
+    first = path.query.segments[0] if path.query.segments else None
+    if not isinstance(first, Segment) or first.descendant:
+        return None
+    return first.selectors[0].name if isinstance(first.selectors[0], Name) else ""
 
 
 def explain_missing(holder: Holder, path: CompiledPath, what: str = "the record") -> str:
@@ -299,12 +284,13 @@ class CallReader:
         items, position, missing = find_list(holder, self.each)
         if missing is not None and _SINGLE.search(to_snake_case(self.each.text)) and holder.find_any(self.each) == [None]:
             missing = None
-        calls = self._read(items, unknowns) if items or missing is None else None
-        passed = None if self._takes_all else self._find_passed_over(holder, Counter(call["name"] for call in calls or ()))
+        given = [(number, Holder(decode_container(item))) for number, item in enumerate(items, 1) if item is not None]
+        calls = [call for number, item in given if (call := self._read_call(item, number, unknowns)) is not None]
+        passed = None if self._takes_all else self._find_passed_over(holder, Counter(call["name"] for call in calls))
         if passed is not None:
             why = f"{where}`{self.each.text}` passes over {show(passed, 120)}, which looks like a tool call"
             unknowns.mark_unrecognised(("tool_calls",), why)
-        return calls, position, missing
+        return calls if items or missing is None else None, position, missing
 
     def _find_passed_over(self, holder: Holder, names: Counter[str]) -> Json:
         """Return an entry that looks like a call and is not selected; `names` counts the selected calls."""
@@ -330,16 +316,20 @@ class CallReader:
         return None
 
     def _find_fields(self, item: Holder) -> dict[str, Json]:
-        found: dict[str, Json] = {"name": item.value} if isinstance(item.value, str) else self._find_usual(item.value)
-        return found | {field: values[-1] for field, path in self._paths.items() if (values := item.find(path))}
-
-    def _read(self, items: list[Json], unknowns: Unknowns) -> list[dict[str, Any]]:
-        """Return the calls as plain evidence; a call without a name is left out and makes the calls unknown."""
-        given = [(number, decode_container(item)) for number, item in enumerate(items, 1) if item is not None]
-        calls = [self._read_call(Holder(item), number, unknowns) for number, item in given]
-        return [call for call in calls if call is not None]
+        value = item.value
+        found: dict[str, Json] = {"name": value} if isinstance(value, str) else {}
+        places = (value, dict_or_empty(value.get("function"))) if isinstance(value, dict) else ()
+        for field, names in _CALL_NAMES.items():
+            if (path := self._paths.get(field)) is not None:
+                given = item.find(path)[-1:]
+            else:
+                given = [place[name] for place in places for name in names if place.get(name) is not None][:1]
+            if given:
+                found[field] = given[0]
+        return found
 
     def _read_call(self, item: Holder, number: int, unknowns: Unknowns) -> dict[str, Any] | None:
+        """Return a call as plain evidence; a call without a name is left out and makes the calls unknown."""
         found = self._find_fields(item)
         name, arguments, error = found.get("name"), found.get("arguments"), found.get("error")
         if not isinstance(name, str) or not name.strip():
@@ -374,19 +364,6 @@ class CallReader:
             return explain_missing(item, path, f"item {number} of `{self.each.text}`")
         return f"`{field}` of a call is neither mapped nor under a usual name in {describe_value(item.value, 60)} of `{self.each.text}`"
 
-    def _find_usual(self, item: Json) -> dict[str, Json]:
-        if not isinstance(item, dict):
-            return {}
-        function = item.get("function")
-        places = (item, function) if isinstance(function, dict) else (item,)
-        found: dict[str, Json] = {}
-        for field, names in _CALL_NAMES.items():
-            if field not in self._paths:
-                value = next((place[name] for place in places for name in names if place.get(name) is not None), None)
-                if value is not None:
-                    found[field] = value
-        return found
-
 
 class TurnReader:
     """Reads turns with an input and an answer, or messages with roles."""
@@ -407,36 +384,35 @@ class TurnReader:
             return None
         if self._role is not None:
             return self._read_messages(items, self._role, unknowns)
-        turns = [self._read_turn(Holder(item), number, unknowns) for number, item in enumerate(items, 1)]
+        turns: list[dict[str, Any]] = []
+        for number, item in enumerate(map(Holder, items), 1):
+            turn: dict[str, Any] = {}
+            parts: tuple[tuple[str, Part, CompiledPath | None], ...] = (("input", "input", self._input), ("text", "answer", self._text))
+            for field, part, path in parts:
+                if path is not None and (found := item.find(path)):
+                    turn[field] = as_text(found[-1 if field == "text" else 0])
+                elif path is not None:
+                    unknowns.mark_unrecognised((part,), explain_missing(item, path, f"turn {number}"))
+            self._add_calls(item, turn, unknowns, f"turn {number}: ", is_turn=True)
+            turns.append(turn | self._list_reports(item.value))
         if turns and turns[-1].get("text") is None and self._text is not None:
             unknowns.mark_parts(("answer", "tool_calls"), "the record ends before the agent answered the last turn")
         return turns
 
-    def _read_turn(self, item: Holder, number: int, unknowns: Unknowns) -> dict[str, Any]:
-        turn: dict[str, Any] = {}
-        parts: tuple[tuple[str, Part, CompiledPath | None], ...] = (("input", "input", self._input), ("text", "answer", self._text))
-        for field, part, path in parts:
-            if path is not None and (found := item.find(path)):
-                turn[field] = as_text(found[-1 if field == "text" else 0])
-            elif path is not None:
-                unknowns.mark_unrecognised((part,), explain_missing(item, path, f"turn {number}"))
-        if (missing := self._add_calls(item, turn, unknowns, f"turn {number}: ")) is not None:
-            missing.mark(("tool_calls",), unknowns, f"turn {number}: ")
-        return turn | self._list_reports(item.value)
-
     def _list_reports(self, item: Json) -> dict[str, Json]:
         """Return the fields of a turn or message that report failure or loss, which are read under their usual names."""
-        unmapped = {key: value for key, value in item.items() if key not in self._taken} if isinstance(item, dict) else {}
+        unmapped = {key: value for key, value in dict_or_empty(item).items() if key not in self._taken}
         return {key: value for key, value in unmapped.items() if find_failure({key: value}, own=True) or find_marker(key, value, ())}
 
-    def _add_calls(self, item: Holder, turn: dict[str, Any], unknowns: Unknowns, where: str) -> Missing | None:
-        """Add the calls of an item to a turn, or return why their list is missing."""
+    def _add_calls(self, item: Holder, turn: dict[str, Any], unknowns: Unknowns, where: str, *, is_turn: bool) -> None:
+        """Add the calls of an item to a turn; a message need not have a list of them."""
         if self.calls is None:
-            return None
+            return
         calls, _, missing = self.calls.find(item, unknowns, where)
         if calls is not None:
             turn["tool_calls"] = [*turn.get("tool_calls", ()), *calls]
-        return missing
+        if missing is not None and (is_turn or missing.is_lost):
+            missing.mark(("tool_calls",), unknowns, where)
 
     def _read_messages(self, items: list[Json], role: CompiledPath, unknowns: Unknowns) -> list[dict[str, Any]]:
         turns: list[dict[str, Any]] = []
@@ -444,14 +420,15 @@ class TurnReader:
         for number, holder in enumerate(map(Holder, items), 1):
             texts, roles = holder.find(self._text) if self._text is not None else [], holder.find(role)
             text = as_text(texts[-1]) if texts else None
-            speaker = self._find_speaker(roles)
+            word = write_role(roles[-1]) if roles else ""
+            is_tool = word.startswith(("tool", "function"))
+            known = "user" if word in USERS else "agent" if word in AGENTS else "tool" if is_tool else "" if word in _SILENT else None
+            speaker = self._speakers.get(word, known)
             if speaker is None and text:
-                missing = (
-                    f"`{role.text}` found {describe_value(roles[-1], 40)}" if roles else explain_missing(holder, role, f"message {number}")
-                )
-                unknowns.mark_unrecognised(
-                    ("answer", "input", "turns"), f"{missing}; list the words for the agent and the user under `agent` and `user`"
-                )
+                found = describe_value(roles[-1], 40) if roles else ""
+                why = f"`{role.text}` found {found}" if roles else explain_missing(holder, role, f"message {number}")
+                hint = "list the words for the agent and the user under `agent` and `user`"
+                unknowns.mark_unrecognised(("answer", "input", "turns"), f"{why}; {hint}")
             if speaker == "user" and (last != "user" or not turns):
                 turns.append({"input": text})
             elif speaker == "agent" or speaker == "user":
@@ -459,21 +436,12 @@ class TurnReader:
                 field = "input" if speaker == "user" else "text"
                 turns[-1][field] = "\n".join(filter(None, (turns[-1].get(field), text))) if last == speaker else text
             if turns:
-                missing = self._add_calls(holder, turns[-1], unknowns, f"message {number}: ")
-                if missing is not None and missing.is_lost:
-                    missing.mark(("tool_calls",), unknowns, f"message {number}: ")
+                self._add_calls(holder, turns[-1], unknowns, f"message {number}: ", is_turn=False)
                 turns[-1] |= self._list_reports(holder.value) if speaker == "agent" else {}
             last = speaker or last
         if last != "agent":
             unknowns.mark_parts(("answer", "tool_calls"), "the record ends before the agent answered the last message")
         return turns
-
-    def _find_speaker(self, found: list[Json]) -> str | None:
-        """Return `user`, `agent`, `tool`, an empty text for any other known role, or None for an unrecognised one."""
-        word = write_role(found[-1]) if found else ""
-        is_tool = word.startswith(("tool", "function"))
-        known = "user" if word in USERS else "agent" if word in AGENTS else "tool" if is_tool else "" if word in _SILENT else None
-        return self._speakers.get(word, known)
 
 
 def write_role(word: Json) -> str:
@@ -505,16 +473,15 @@ class Mapping:
         self._paths = compiled
         self._calls = CallReader(paths.tool_calls) if paths.tool_calls is not None else None
         self._turns = TurnReader(paths.turns) if paths.turns is not None else None
-        self._usage = {field.removeprefix("usage."): path for field, path in compiled.items() if field.startswith("usage.")}
         rooted = [path for field, path in compiled.items() if "." not in field or field.endswith(".each") or field.startswith("usage.")]
-        self.over_list = self.group is None and any(map(starts_at_list, rooted))
+        self.over_list = self.group is None and any(find_root_key(path) == "" for path in rooted)
         """Whether the paths select from a list, which is then one run."""
         has_answer = not {"text", "body"}.isdisjoint(compiled) or self._turns is not None
         self.has_run = has_answer or self._calls is not None
         """Whether the mapping contains the agent's answer or calls; otherwise it adds to a record of a known format."""
         maps_calls = self._calls is not None or (self._turns is not None and self._turns.calls is not None)
         maps_input = self._turns is not None or "input" in compiled
-        mapped = ((has_answer, _ANSWERS), (maps_input, INPUTS), (maps_calls, _CALLS), (bool(self._usage), ("usage",)))
+        mapped = ((has_answer, _ANSWERS), (maps_input, INPUTS), (maps_calls, _CALLS), (paths.usage is not None, ("usage",)))
         usual = (name for is_mapped, names in mapped if is_mapped for name in names)
         self._taken = frozenset((*map(find_root_key, rooted), *usual))
         self._find_shape = functools.lru_cache(maxsize=1_000)(self._make_shape)
@@ -534,7 +501,7 @@ class Mapping:
         """Return the documents that `record` selects, or None if it is not mapped. Raises `EvidenceError` if it finds none."""
         if self._record is None:
             return None
-        entries = document if isinstance(document, list) and not starts_at_list(self._record) else [document]
+        entries = document if isinstance(document, list) and find_root_key(self._record) != "" else [document]
         found: list[Json] = []
         for entry in entries:
             items, _, missing = find_list(Holder(entry), self._record)
@@ -566,14 +533,19 @@ class Mapping:
         """Return one run. Raises `EvidenceError` if a path visits too much."""
         holder, unknowns = Holder(document), Unknowns()
         plain: dict[str, Any] = {}
-        calls_end = self._read_calls(holder, plain, unknowns)
+        calls_end: Position | None = None
+        if self._calls is not None:
+            calls, calls_end, missing = self._calls.find(holder, unknowns)
+            if calls is not None:
+                plain["tool_calls"] = calls
+            if missing is not None:
+                missing.mark(("tool_calls",), unknowns)
         input_end = self._read_input(holder, plain, unknowns)
         # Lines of a log may be in any order.
         self._read_answer(holder, plain, unknowns, (calls_end, input_end) if self.group is None else ())
         if self._turns is not None:
             plain["turns"] = self._turns.read(holder, unknowns)
-        self._read_usage(holder, plain, unknowns)
-        matched = self._read_scalars(holder, plain, unknowns)
+        matched = self._read_values(holder, plain, unknowns)
         # The object that reports how the run ended: the record, or the last of several lines unless it is a call.
         ending = document
         if isinstance(document, list):
@@ -595,14 +567,13 @@ class Mapping:
             if marker is not None and key != "has_more":  # the mapping states where the data is
                 unknowns.mark_parts(marker.parts, f"`{shorten(key, 60)}`: {marker.why}")
         metadata = {**{key: entry[key] for key in shape.others}, **evidence.metadata}
-        return msgspec.structs.replace(evidence, account=_close(evidence.account, unknowns, shape), metadata=metadata)
+        return msgspec.structs.replace(evidence, account=_close(evidence.account, unknowns, shape.account), metadata=metadata)
 
     def add_to(self, evidence: Evidence, document: Json) -> Evidence:
         """Return evidence of a known format with the parts that the mapping adds."""
         holder, unknowns, found = Holder(document), Unknowns(), dict[str, Any]()
         self._read_input(holder, found, unknowns)
-        self._read_usage(holder, found, unknowns)
-        self._read_scalars(holder, found, unknowns)
+        self._read_values(holder, found, unknowns)
         if "usage" in found:
             found["usage"] = Usage(**found["usage"])
         if "error" in found:
@@ -621,16 +592,6 @@ class Mapping:
         for key in listed:
             ignored.ignore(key)
         return _Shape(usual, others, marking, reporting, ignored.close_account(READER))
-
-    def _read_calls(self, holder: Holder, plain: dict[str, Any], unknowns: Unknowns) -> Position | None:
-        if self._calls is None:
-            return None
-        calls, position, missing = self._calls.find(holder, unknowns)
-        if calls is not None:
-            plain["tool_calls"] = calls
-        if missing is not None:
-            missing.mark(("tool_calls",), unknowns)
-        return position
 
     def _read_input(self, holder: Holder, plain: dict[str, Any], unknowns: Unknowns) -> Position | None:
         if (path := self._paths.get("input")) is None:
@@ -657,34 +618,26 @@ class Mapping:
             if position is not None and any(end is not None and end[0] == position[0] and end[1] > position[1] for end in ends):
                 unknowns.mark_parts(("answer", "tool_calls"), "the record ends before the agent finished: more follows its last answer")
 
-    def _read_usage(self, holder: Holder, plain: dict[str, Any], unknowns: Unknowns) -> None:
-        counts: dict[str, int] = {}
-        for field, path in self._usage.items():
-            found = find_summands(holder, path)
-            numbers = [number for number in map(read_number, found) if number is not None and number >= 0 and number == int(number)]
-            if numbers and len(numbers) == len(found):
-                counts[field] = int(sum(numbers))
-            else:
-                why = f"`{path.text}` found no whole number" if found else explain_missing(holder, path)
-                unknowns.mark_unrecognised(("usage",), why)
-        if counts:
-            plain["usage"] = counts
-
-    def _read_scalars(self, holder: Holder, plain: dict[str, Any], unknowns: Unknowns) -> set[str]:
-        """Add the fields that are not parts (duration, status, case), and return those with a match; a path without a match is noted."""
+    def _read_values(self, holder: Holder, plain: dict[str, Any], unknowns: Unknowns) -> set[str]:
+        """Add the tokens and the fields that are not parts (duration, status, case), and return the fields with a match."""
         matched: set[str] = set()
-        for field in _OTHERS & self._paths.keys():
-            path = self._paths[field]
-            given = find_summands(holder, path) if field == "duration_ms" else holder.find_any(path)
-            values = [value for value in given if value is not None] if field != "duration_ms" or not any(given) else given
+        for field in _CONVERT.keys() & self._paths.keys():
+            path, is_count = self._paths[field], field.startswith("usage.")
+            is_sum = is_count or field == "duration_ms"
+            given = find_summands(holder, path) if is_sum else holder.find_any(path)
+            values = given if is_sum else [value for value in given if value is not None]
             if given:
                 matched.add(field)
             value = _CONVERT[field](values) if values else None
             if value is not None:
-                plain[field] = value
+                (plain.setdefault("usage", {}) if is_count else plain)[field.removeprefix("usage.")] = value
             elif field != "error":
                 unusable = f"`{path.text}` found {describe_value(values[-1], 60)}, which cannot be used here" if values else None
-                unknowns.note(f"{field}: {unusable or explain_missing(holder, path)}")
+                why = unusable or explain_missing(holder, path)
+                if is_count:
+                    unknowns.mark_unrecognised(("usage",), why)
+                else:
+                    unknowns.note(f"{field}: {why}")
         return matched
 
 
@@ -712,21 +665,23 @@ def _add_numbers(values: list[Json]) -> float | None:
     return sum(numbers) if len(numbers) == len(values) and min(numbers) >= 0 else None
 
 
-def _read_whole(values: list[Json]) -> int | None:
-    number = read_number(values[-1])
-    return int(number) if number is not None and number == int(number) else None
+def _add_counts(values: list[Json]) -> int | None:
+    is_whole = all(number is None or number == int(number) for number in map(read_number, values))
+    total = _add_numbers(values) if is_whole else None
+    return None if total is None else int(total)
 
 
 _CONVERT: dict[str, Any] = {
     "duration_ms": _add_numbers,
-    "http_status": _read_whole,
+    "http_status": lambda values: _add_counts(values[-1:]),
+    **dict.fromkeys((f"usage.{field}" for field in UsageMap.__struct_fields__), _add_counts),
     **dict.fromkeys(("case", "model"), lambda values: as_text(values[-1]) if isinstance(values[-1], _SCALARS) else None),
     "error": lambda values: values[-1],
     "context": lambda values: found if isinstance(found := decode_container(values[-1]), dict) else None,
 }
 
 
-def _close(account: Account | None, unknowns: Unknowns, shape: _Shape) -> Account:
+def _close(account: Account | None, unknowns: Unknowns, empty: Account) -> Account:
     """Return the account of a record read by paths, including the parts that the plain reader marked unknown."""
     if account is not None:
         mine = frozenset(unknowns.unknown)
@@ -739,8 +694,8 @@ def _close(account: Account | None, unknowns: Unknowns, shape: _Shape) -> Accoun
         for note in account.notes:
             unknowns.note(note)
     if not (unknowns.unknown or unknowns.notes):
-        return shape.account
-    return msgspec.structs.replace(unknowns.close_account(READER), ignored=shape.account.ignored)
+        return empty
+    return msgspec.structs.replace(unknowns.close_account(READER), ignored=empty.ignored)
 
 
 @functools.lru_cache(maxsize=64)

@@ -69,7 +69,7 @@ def _open_result(document: Json) -> Opened | None:
         return None
     unknowns, result = Unknowns(), dict_or_empty(document)
     at, listed = ("$", document) if isinstance(document, list) else ("$.steps", list_of(result.get("steps")))
-    steps = list_with_paths(map(dict_or_empty, listed), at)
+    steps = [(place, dict_or_empty(step)) for place, step in list_with_paths(listed, at)]
     messages = _find_messages(result) if not steps else []
     last_at, last = steps[-1] if steps else ("$", result)
     entries = list_with_paths(messages, "$.responseMessages" if result.get("responseMessages") else "$.response.messages")

@@ -31,7 +31,7 @@ def _open_answer(document: dict[str, Any]) -> Opened | None:
     if document.get("type") != "message" or document.get("role") != "assistant" or "stop_reason" not in document:
         return None
     answer = without(document, "messages", "tools", "case")
-    return open_answer(document, "$", answer, Unknowns(), *(answer.keys() - {"id", "model", "usage"}))
+    return open_answer(document, "$", answer, *(answer.keys() - {"id", "model", "usage"}))
 
 
 def _read_messages(entries: Entries, unknowns: Unknowns) -> list[Message]:

@@ -7,13 +7,12 @@ from typing import Any
 
 import msgspec
 
-from proctor.errors import EvidenceError
 from proctor.evidence.shared.blocks import PLAIN, Dialect
 from proctor.evidence.shared.conversation import ENDS_EMPTY, mark_earlier
 from proctor.evidence.shared.message import Message
 from proctor.evidence.shared.message_reader import read_message
 from proctor.evidence.unknowns.account import Unknowns
-from proctor.evidence.values.access import dict_or_empty, list_of
+from proctor.evidence.values.access import dict_or_empty, list_at, list_of
 from proctor.evidence.values.text import as_text
 from proctor.model.evidence import Json, Usage
 
@@ -69,7 +68,7 @@ class MessageFormat(msgspec.Struct, frozen=True):
             outer = dict_or_empty(document.get(holder)) if holder else document
             if isinstance(outer.get(key), dict) and reason in document:
                 answer = {**(without(outer, key) if holder else {}), **outer[key], reason: document[reason]}
-                return open_answer(document, f"$.{path}", answer, Unknowns(), holder or key, reason)
+                return open_answer(document, f"$.{path}", answer, holder or key, reason)
         return open_list(document, self.marks, *self.lists, drop=self.drop) if found is None and isinstance(document, dict) else found
 
 
@@ -87,18 +86,15 @@ def open_list(document: Json, is_own: Callable[[dict[str, Any]], bool], *paths: 
     return None
 
 
-def open_answer(document: dict[str, Any], at: str, answer: dict[str, Any], unknowns: Unknowns, *drop: str) -> Opened:
+def open_answer(document: dict[str, Any], at: str, answer: dict[str, Any], *drop: str, unknowns: Unknowns | None = None) -> Opened:
     """Find the sent messages, if the document has them, and add the provider's answer."""
-    sent = document.get("messages")
-    if sent is not None and not isinstance(sent, list):
-        raise EvidenceError("$.messages: expected a list of messages")
-    entries = [*list_with_paths(sent or [], "$.messages"), (at, answer)]
-    return Opened(entries=entries, rest=without(document, "messages", *drop), unknowns=unknowns)
+    entries = [*list_with_paths(document.get("messages"), "$.messages"), (at, answer)]
+    return Opened(entries=entries, rest=without(document, "messages", *drop), unknowns=unknowns or Unknowns())
 
 
-def list_with_paths(entries: Iterable[Json], at: str) -> list[tuple[str, Json]]:
-    """Return the entries of a list, each with its path."""
-    return [(f"{at}[{index}]", entry) for index, entry in enumerate(entries)]
+def list_with_paths(entries: Json, at: str) -> list[tuple[str, Json]]:
+    """Return the entries of a list, each with its path; none if it is null. Raises `EvidenceError` for anything else."""
+    return [(f"{at}[{index}]", entry) for index, entry in enumerate(() if entries is None else list_at(entries, at))]
 
 
 def without(document: dict[str, Json], *keys: str) -> dict[str, Json]:

@@ -144,9 +144,7 @@ def _is_others(speaker: str | None) -> bool:
     return speaker is not None and _OTHERS.match(speaker) is not None
 
 
-_MODULES = (openai, anthropic, providers, frameworks, ai_sdk)
-_ALL = [family for module in _MODULES for family in module.FORMATS]
-
+_ALL = (*openai.FORMATS, *anthropic.FORMATS, *providers.FORMATS, *frameworks.FORMATS, *ai_sdk.FORMATS)
 MESSAGE_FORMATS: dict[str, MessageFormat] = {family.name: family for family in _ALL}
 
 # Fields of plain evidence that may be next to messages; the others would contradict them.

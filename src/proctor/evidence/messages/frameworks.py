@@ -23,7 +23,7 @@ from proctor.evidence.messages.envelope import (
 from proctor.evidence.shared.blocks import IN_BLOCKS, RAISES, RAISES_IN_BLOCKS, Draft, read_counts
 from proctor.evidence.shared.calls import PROTOCOL_ERROR, is_error
 from proctor.evidence.shared.conversation import mark_earlier, mark_end, mark_later
-from proctor.evidence.shared.message import Message, Role
+from proctor.evidence.shared.message import Message
 from proctor.evidence.shared.message_reader import fill, find_role, mark_role
 from proctor.evidence.unknowns.account import Unknowns
 from proctor.evidence.unknowns.statuses import read_status
@@ -32,7 +32,7 @@ from proctor.evidence.values.access import dict_or_empty, find_first, list_of, s
 from proctor.evidence.values.json_bytes import decode_container
 from proctor.evidence.values.text import as_text, parse_json
 from proctor.model.account import CALL_PARTS
-from proctor.model.evidence import Json, ToolCall
+from proctor.model.evidence import Json
 from proctor.model.show import kind_of, shorten, show
 
 # --- microsoft Agent Framework (Python and .NET), Semantic Kernel, AutoGen and AG2. Tried with agent-framework 1, semantic-kernel 1
@@ -105,10 +105,9 @@ def _is_type(kind: Json) -> bool:
 
 def _open_results(document: Json) -> Opened | None:
     results = [dict_or_empty(result) for result in list_of(document)]
-    is_own = [
-        result.keys() == {"messages", "stop_reason"} and any(map(_is_autogen_message, list_parts(result, "messages"))) for result in results
-    ]
-    if not results or not all(is_own):
+    if not results or any(result.keys() != {"messages", "stop_reason"} for result in results):
+        return None
+    if not all(any(map(_is_autogen_message, list_parts(result, "messages"))) for result in results):
         return None
     if len(results) > 1:
         raise EvidenceError("$: several results of AutoGen in one list may be several runs; give one at a time, or as JSON Lines")
@@ -119,47 +118,41 @@ def _read_autogen(entries: Entries, unknowns: Unknowns) -> list[Message]:
     found: list[Message] = []
     call_ids: set[str] = set()
     for at, entry in entries:
-        kind = entry.get("type")
+        kind, source, content = entry.get("type"), entry.get("source"), entry.get("content")
         if not _is_type(kind):
             mark_kind(entry, str(kind), at, unknowns)
             if not isinstance(kind, str) or entry.get("models_usage") is not None:
                 unknowns.mark_unrecognised(CONTENT_PARTS, f"{at}: unrecognised kind {show(kind, 60)}")
-        elif kind not in _AUTOGEN_SILENT:
-            message = _read_autogen_message(entry, at, unknowns, call_ids)
-            found.append(message)
-            call_ids.update(call.id for call in message.calls if call.id is not None)
+        if not _is_type(kind) or kind in _AUTOGEN_SILENT:
+            continue
+        # An `AssistantMessage` is always a model's; other messages differ only by their source.
+        from_user = kind == "UserMessage" or (source in _USERS and kind in _AUTOGEN_SPOKEN and kind != "AssistantMessage")
+        draft = Draft("tool" if kind in _RESULTS else "user" if from_user else "assistant", at, unknowns)
+        if not isinstance(source, str) and kind in _AUTOGEN_SPOKEN:
+            draft.mark(f"{at}.source", "the message does not name its source")
+        if kind == "ToolCallRequestEvent" or (kind == "AssistantMessage" and isinstance(content, list)):
+            draft.add_calls(content, f"{at}.content")
+        elif kind in _RESULTS and isinstance(content, list):
+            for index, result in enumerate(content):
+                draft.add_result(result, f"{at}.content[{index}]")
+        elif kind.startswith("StructuredMessage"):
+            draft.add_text(as_text(content), f"{at}.content")
+        elif kind in _RESULTS or content is None:
+            draft.mark(f"{at}.content", f"expected content, found {kind_of(content)}")
+        else:
+            for index, part in enumerate(content if isinstance(content, list) else [content]):
+                # Pictures are objects with their data.
+                if not (isinstance(part, dict) and ("data" in part or "url" in part)):
+                    draft.add_content(part, f"{at}.content[{index}]")
+        if kind == "ToolCallSummaryMessage":
+            # With the ids of earlier calls known they are not added again.
+            draft.ids |= call_ids
+            draft.add_calls(entry.get("tool_calls"), f"{at}.tool_calls")
+        draft.usage = read_counts(entry.get("models_usage"), f"{at}.models_usage", unknowns)
+        check_fields(entry, _AUTOGEN_KNOWN, at, unknowns, has_answer=bool(draft.texts))
+        found.append(draft.build())
+        call_ids |= {call.id for call in draft.calls if call.id is not None}
     return found
-
-
-def _read_autogen_message(entry: dict[str, Any], at: str, unknowns: Unknowns, made: set[str]) -> Message:
-    kind, source, content = entry["type"], entry.get("source"), entry.get("content")
-    # An `AssistantMessage` is always a model's; other messages differ only by their source.
-    from_user = kind == "UserMessage" or (source in _USERS and kind in _AUTOGEN_SPOKEN and kind != "AssistantMessage")
-    role: Role = "tool" if kind in _RESULTS else "user" if from_user else "assistant"
-    draft = Draft(role, at, unknowns)
-    if not isinstance(source, str) and kind in _AUTOGEN_SPOKEN:
-        draft.mark(f"{at}.source", "the message does not name its source")
-    if kind == "ToolCallRequestEvent" or (kind == "AssistantMessage" and isinstance(content, list)):
-        draft.add_calls(content, f"{at}.content")
-    elif kind in _RESULTS and isinstance(content, list):
-        for index, result in enumerate(content):
-            draft.add_result(result, f"{at}.content[{index}]")
-    elif kind.startswith("StructuredMessage"):
-        draft.add_text(as_text(content), f"{at}.content")
-    elif kind in _RESULTS or content is None:
-        draft.mark(f"{at}.content", f"expected content, found {kind_of(content)}")
-    else:
-        for index, part in enumerate(content if isinstance(content, list) else [content]):
-            # Pictures are objects with their data.
-            if not (isinstance(part, dict) and ("data" in part or "url" in part)):
-                draft.add_content(part, f"{at}.content[{index}]")
-    if kind == "ToolCallSummaryMessage":
-        # With the ids of earlier calls known they are not added again.
-        draft.ids.update(made)
-        draft.add_calls(entry.get("tool_calls"), f"{at}.tool_calls")
-    draft.usage = read_counts(entry.get("models_usage"), f"{at}.models_usage", unknowns)
-    check_fields(entry, _AUTOGEN_KNOWN, at, unknowns, has_answer=bool(draft.texts))
-    return draft.build()
 
 
 # AG2
@@ -183,14 +176,13 @@ def _read_ag2(entries: Entries, unknowns: Unknowns) -> list[Message]:
         raise EvidenceError(f"$: expected a chat of two, each named in their messages; found {len(names)}")
     found: list[Message] = []
     for at, entry in entries:
-        role = find_role(str(entry.get("role")))
+        role, responses = find_role(str(entry.get("role"))), entry.get("tool_responses")
         if role is None:
             mark_role(entry, entry.get("role"), at, unknowns)
             continue
-        responses = entry.get("tool_responses")
-        if responses or role == "tool":
+        if responses:
             role = "tool"
-        elif role != "system":
+        elif role in ("user", "assistant"):
             role = "user" if entry.get("name") == names[0] and not entry.get("tool_calls") else "assistant"
         draft = Draft(role, at, unknowns)
         # The content of a message with responses repeats them.
@@ -257,7 +249,10 @@ def finish_langchain(messages: list[Message], rest: dict[str, Json], unknowns: U
         if result.error is None and result.id is not None and str(result.value).startswith("Returning structured response: ")
     }
     calls = [call for message in messages for call in message.calls if call.id in returned]
-    outputs = [call for call in calls if _is_structured(call, answer, is_written)]
+    # The answer may contain more than the arguments, the defaults of its schema; a value that is not written has its class as the last id.
+    is_part = lambda given: isinstance(given, dict) and bool(given) and isinstance(answer, dict) and given.items() <= answer.items()  # noqa: E731
+    written_as = list_of(dict_or_empty(answer).get("id"))[-1:]
+    outputs = [call for call in calls if (is_part(call.arguments) if is_written else written_as == [call.name])]
     messages = fold_outputs(messages, {call.name for call in outputs}, {call.id for call in outputs})
     last = next((index for index in reversed(range(len(messages))) if messages[index].role == "assistant"), None)
     if last is None:
@@ -267,14 +262,6 @@ def finish_langchain(messages: list[Message], rest: dict[str, Json], unknowns: U
     elif not outputs and parse_json(messages[last].text) is None:
         unknowns.mark("answer", f"$.{_STRUCTURED[0]}: only its repr is recorded")
     return messages
-
-
-def _is_structured(call: ToolCall, answer: Json, is_written: bool) -> bool:
-    if not is_written:
-        return list_of(dict_or_empty(answer).get("id"))[-1:] == [call.name]
-    # The answer may contain more than the arguments: the defaults of its schema.
-    given = call.arguments
-    return isinstance(given, dict) and bool(given) and isinstance(answer, dict) and given.items() <= answer.items()
 
 
 # Haystack
@@ -388,11 +375,6 @@ def is_waiting(look: Callable[[str], Any]) -> bool:
     """Return whether a call waits for a confirmation, for input or for external execution; `look` gives its fields."""
     asks = (look("requires_confirmation") and look("confirmed") is None) or (look("requires_user_input") and not look("answered"))
     return bool(asks or look("external_execution_required")) and look("result") is None
-
-
-def _unwrap_agno(at: str, entry: dict[str, Any], unknowns: Unknowns) -> tuple[str, dict[str, Any]]:
-    # `metrics` hold the tokens; `tool_args` of a result repeats the call.
-    return at, {**without(entry, "metrics", "tool_args"), "usage": entry.get("metrics")}
 
 
 # smolagents: steps with calls and one text of what was observed. `final_answer` is the answer, and no call.
@@ -549,7 +531,8 @@ FORMATS = (
         lambda message: "role" in message and not _AGNO.isdisjoint(message),
         open=_open_runs,
         extends=("openai",),
-        unwrap=_unwrap_agno,
+        # `metrics` hold the tokens; `tool_args` of a result repeats the call.
+        unwrap=lambda at, entry, unknowns: (at, {**without(entry, "metrics", "tool_args"), "usage": entry.get("metrics")}),
         opens_lists=True,
     ),
     MessageFormat("smolagents", "steps of smolagents' memory", _is_smolagents_step, _read_smolagents),

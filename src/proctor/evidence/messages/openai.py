@@ -16,7 +16,7 @@ from proctor.evidence.shared.usage import read_usage
 from proctor.evidence.unknowns.account import Unknowns
 from proctor.evidence.unknowns.statuses import read_status
 from proctor.evidence.unknowns.unrecognised import CONTENT_PARTS, check_fields, mark_kind
-from proctor.evidence.values.access import dict_or_empty, find_first, list_of, text_or_none
+from proctor.evidence.values.access import dict_or_empty, find_first, list_at, list_of, split_words, text_or_none
 from proctor.evidence.values.text import as_text
 from proctor.model.account import CALL_PARTS
 from proctor.model.evidence import Json
@@ -45,18 +45,15 @@ def _open_completion(document: dict[str, Any]) -> Opened | None:
     if len(answers) > 1:
         read = [read_message(answer, at, unknowns, default="assistant") for at, answer in answers]
         compare_choices([message for message in read if message is not None], "$.choices", unknowns)
-    return open_answer(document, *answers[0], unknowns, "choices", "object")
+    return open_answer(document, *answers[0], "choices", "object", unknowns=unknowns)
 
 
 # Responses: items in a row, each a message, a call or an output.
 
-_ITEMS = frozenset(
-    (
-        *("function_call", "custom_tool_call", "mcp_call", "hosted_tool_call", "function_call_output", "custom_tool_call_output"),
-        *("function_call_result", "tool_search_output", "computer_call_result", "reasoning", "mcp_list_tools", "mcp_approval_request"),
-        "mcp_approval_response",
-    )
-)
+_ITEMS = split_words("""
+    function_call custom_tool_call mcp_call hosted_tool_call function_call_output custom_tool_call_output function_call_result
+    tool_search_output computer_call_result reasoning mcp_list_tools mcp_approval_request mcp_approval_response
+    """)
 _ELSEWHERE = ("previous_response_id", "conversation")
 
 
@@ -73,13 +70,11 @@ def _is_item(item: dict[str, Any]) -> bool:
 
 
 def _open_response(document: dict[str, Any]) -> Opened | None:
-    output, given, sent = document.get("output"), document.get("input"), document.get("messages", [])
+    output, given = document.get("output"), document.get("input")
     if document.get("object") != "response" and not any(_is_item(dict_or_empty(entry)) for entry in list_of(output)):
         return None
-    if not isinstance(output, list) or not isinstance(sent, list) or not (given is None or isinstance(given, (str, list))):
-        raise EvidenceError("$: expected items under output, and text or items under input and messages")
     question: list[tuple[str, Json]] = [("$.input", {"type": "message", "role": "user", "content": given})]
-    before = question if isinstance(given, str) else list_with_paths(given or [], "$.input")
+    before = question if isinstance(given, str) else list_with_paths(given, "$.input")
     unknowns, status = Unknowns(), document.get("status")
     failed = read_status(status) == "failed"
     if status not in (None, "completed", "incomplete") and not failed:
@@ -88,12 +83,8 @@ def _open_response(document: dict[str, Any]) -> Opened | None:
         if document.get(key):
             mark_earlier(unknowns, f"$.{key}: the provider stores what came before; it is not recorded here")
     read_keys = ("output", "input", "messages", *_ELSEWHERE, "text", "object", *(() if failed else ("status",)))
-    entries = [*list_with_paths(sent, "$.messages"), *before, *list_with_paths(output, "$.output")]
+    entries = [*list_with_paths(document.get("messages"), "$.messages"), *before, *list_with_paths(list_at(output, "$.output"), "$.output")]
     return Opened(entries=entries, rest=without(document, *read_keys), unknowns=unknowns)
-
-
-def _read_items(entries: Entries, unknowns: Unknowns) -> list[Message]:
-    return join_answers(_read_item(item, at, unknowns) for at, item in entries)
 
 
 def _read_item(item: dict[str, Any], at: str, unknowns: Unknowns) -> Message | None:
@@ -167,8 +158,16 @@ def _read_threads(entries: Entries, unknowns: Unknowns) -> list[Message]:
         why = "messages of a thread do not record tools, and the steps of its run are missing"
         unknowns.mark_parts(CALL_PARTS, f"{missing[0] if missing else '$'}: {why}")
     spent = {_find_written(step): step["usage"] for _, step in steps if step.get("usage") is not None}
+    # In the order in which they were written, each message after the steps of the run that wrote it.
+    by_run: dict[str | None, Entries] = {}
+    for at, step in _sort_oldest_first(steps):
+        by_run.setdefault(text_or_none(step.get("run_id")), []).append((at, step))
+    ordered: Entries = []
+    for at, entry in _sort_oldest_first(messages):
+        run = text_or_none(entry.get("run_id"))
+        ordered += [*(by_run.pop(run, []) if run is not None else ()), (at, entry)]
     found: list[Message] = []
-    for at, entry in _sort_entries(messages, steps):
+    for at, entry in [*ordered, *(step for left in by_run.values() for step in left)]:
         is_message = entry["object"] == "thread.message"
         message = read_message(without(entry, "object"), at, unknowns) if is_message else _read_step(entry, at, unknowns)
         if message is not None:
@@ -183,18 +182,6 @@ def _read_threads(entries: Entries, unknowns: Unknowns) -> list[Message]:
 
 def _find_written(step: dict[str, Any]) -> str | None:
     return text_or_none(dict_or_empty(dict_or_empty(step.get("step_details")).get("message_creation")).get("message_id"))
-
-
-def _sort_entries(messages: Entries, steps: Entries) -> Entries:
-    """Return messages in the order in which they were written, each after the steps of the run that wrote it."""
-    by_run: dict[str | None, Entries] = {}
-    for step in _sort_oldest_first(steps):
-        by_run.setdefault(text_or_none(step[1].get("run_id")), []).append(step)
-    ordered: Entries = []
-    for at, entry in _sort_oldest_first(messages):
-        run = text_or_none(entry.get("run_id"))
-        ordered += [*(by_run.pop(run, []) if run is not None else ()), (at, entry)]
-    return [*ordered, *(step for left in by_run.values() for step in left)]
 
 
 def _sort_oldest_first(entries: Entries) -> Entries:
@@ -235,7 +222,9 @@ def _read_step(entry: dict[str, Any], at: str, unknowns: Unknowns) -> Message | 
 # fmt: off
 FORMATS = (
     MessageFormat("openai", "OpenAI chat messages or a chat completion", _is_chat_message, None, _open_completion, ("messages", "choices")),
-    MessageFormat("responses", "items or an answer of OpenAI's Responses API", _is_item, _read_items, _open_response, ("output",)),
+    MessageFormat("responses", "items or an answer of OpenAI's Responses API", _is_item,
+                  lambda entries, unknowns: join_answers(_read_item(item, at, unknowns) for at, item in entries),
+                  _open_response, ("output",)),
     MessageFormat("assistants", "thread messages and run steps of OpenAI's Assistants API", is_thread_entry, _read_threads, _open_threads,
                   ("run_steps",)),
 )

@@ -22,10 +22,9 @@ from proctor.evidence.shared.conversation import compare_choices, mark_earlier
 from proctor.evidence.shared.message import Message, Role
 from proctor.evidence.shared.message_reader import draft_message, fill, find_role, mark_role, read_message
 from proctor.evidence.unknowns.account import Unknowns
-from proctor.evidence.unknowns.unrecognised import check_fields
+from proctor.evidence.unknowns.unrecognised import CONTENT_PARTS, check_fields
 from proctor.evidence.values.access import dict_or_empty, find_first, list_of, split_words, text_or_none
 from proctor.model.account import CALL_PARTS
-from proctor.model.evidence import Json
 
 # --- gemini and Google ADK. Tried with google-genai 1 (Python), @google/genai 1, google-adk 1 and 2
 
@@ -56,12 +55,14 @@ def _open_contents(document: dict[str, Any]) -> Opened | None:
     # If the SDK runs functions itself, it records the run in its own history; `contents` is then only the caller's input.
     history = find_first(document, *_HISTORY)
     sent, at = (history, f"$.{_HISTORY[0]}") if isinstance(history, list) and history else (contents, "$.contents")
-    if sent is not None and not isinstance(sent, list):
-        raise EvidenceError(f"{at}: expected a list of contents")
-    unknowns, entries = Unknowns(), [*list_with_paths(list_of(document.get("messages")), "$.messages"), *list_with_paths(sent or [], at)]
+    unknowns, entries = Unknowns(), [*list_with_paths(list_of(document.get("messages")), "$.messages"), *list_with_paths(sent, at)]
     if candidates is not None:
-        listed = list_of(candidates) or [{}]
-        answers = [_read_candidate(dict_or_empty(answer), f"$.candidates[{index}]") for index, answer in enumerate(listed)]
+        answers: Entries = []
+        for index, candidate in enumerate(map(dict_or_empty, list_of(candidates) or [{}])):
+            place, content = f"$.candidates[{index}].content", candidate.get("content")
+            if not isinstance(content, dict):
+                raise EvidenceError(f"{place}: an answer without content")
+            answers.append((place, {"role": "model", **content, **without(candidate, "content", "index")}))
         if len(answers) > 1:
             read = [_read_content(answer, place, unknowns) for place, answer in answers]
             compare_choices([message for message in read if message is not None], "$.candidates", unknowns)
@@ -72,13 +73,6 @@ def _open_contents(document: dict[str, Any]) -> Opened | None:
         model=text_or_none(find_first(document, "modelVersion", "model_version")),
         unknowns=unknowns,
     )
-
-
-def _read_candidate(candidate: dict[str, Any], at: str) -> tuple[str, dict[str, Any]]:
-    content = candidate.get("content")
-    if not isinstance(content, dict):
-        raise EvidenceError(f"{at}.content: an answer without content")
-    return f"{at}.content", {"role": "model", **content, **without(candidate, "content", "index")}
 
 
 def _read_content(entry: dict[str, Any], at: str, unknowns: Unknowns) -> Message | None:
@@ -92,7 +86,7 @@ def _read_content(entry: dict[str, Any], at: str, unknowns: Unknowns) -> Message
 
 def _add_searches(draft: Draft, entry: dict[str, Any]) -> None:
     for key, value in entry.items():
-        if key not in (*_PAGES, *_GROUNDING) and _reports_search(value):
+        if key not in (*_PAGES, *_GROUNDING) and not {*_QUERIES, *_URLS}.isdisjoint(dict_or_empty(value)):
             draft.unknowns.mark_unrecognised(CALL_PARTS, f"{draft.at}: {key!r} is not read; did you mean {_GROUNDING[0]} or {_PAGES[0]}?")
     found = {keys[0]: reported for keys in (_PAGES, _GROUNDING) if (reported := find_first(entry, *keys)) is not None}
     for key, reported in found.items():
@@ -117,22 +111,13 @@ def _add_searches(draft: Draft, entry: dict[str, Any]) -> None:
         check_fields(reported, (*_URLS, *_QUERIES, *_CHUNKS), at, draft.unknowns)
 
 
-def _reports_search(value: Json) -> bool:
-    return not {*_QUERIES, *_URLS}.isdisjoint(dict_or_empty(value))
-
-
 # Google ADK
 
-_STATE = ("state", "id")
 _EVENT = ("invocationId", "invocation_id", "actions")
 _EVENT_KNOWN = frozenset((*_GROUNDING, *_PAGES, *_EVENT)) | split_words("""
     author content partial usageMetadata usage_metadata modelVersion model_version outputTranscription output_transcription
     inputTranscription input_transcription timestamp id
     """)
-
-
-def _is_adk_event(event: dict[str, Any]) -> bool:
-    return isinstance(event.get("author"), str) and any(key in event for key in _EVENT) and "role" not in event
 
 
 def _read_adk(entries: Entries, unknowns: Unknowns) -> list[Message]:
@@ -147,20 +132,16 @@ def _read_adk(entries: Entries, unknowns: Unknowns) -> list[Message]:
         if message is not None:
             found.append(message)
             streaming = None
-    _check_compactions(entries, unknowns)
-    if streaming is not None:
-        Draft("assistant", streaming, unknowns).mark(streaming, "a partial event that no whole one follows")
-    return found
-
-
-def _check_compactions(entries: Entries, unknowns: Unknowns) -> None:
-    """Mark a session whose compactions summarise events that are missing from it: a compaction does not remove events."""
+    # A compaction does not remove the events that it summarises, so they are in the session unless it is only the rest of one.
     times = [entry["timestamp"] for _, entry in entries if isinstance(entry.get("timestamp"), (int, float)) and entry.get("content")]
     for at, entry in entries:
         compaction = dict_or_empty(entry.get("actions")).get("compaction")
         start = find_first(dict_or_empty(compaction), "startTimestamp", "start_timestamp")
         if compaction and not (isinstance(start, (int, float)) and any(time <= start for time in times)):
             mark_earlier(unknowns, f"{at}.actions: a compaction of events that are not in the session")
+    if streaming is not None:
+        unknowns.mark_parts(CONTENT_PARTS, f"{streaming}: a partial event that no whole one follows")
+    return found
 
 
 def _read_event(entry: dict[str, Any], at: str, unknowns: Unknowns) -> Message | None:
@@ -222,20 +203,17 @@ def _read_bedrock(entries: Entries, unknowns: Unknowns) -> list[Message]:
     # Converse does not accept two consecutive user messages: this is a summary by Strands of the messages that it removed.
     if any(one.role == other.role == "user" for one, other in pairwise(found)):
         mark_earlier(unknowns, f"$: {_NO_ANSWER_BETWEEN}")
-    return _fold_strands(found) if len(found) == len(entries) else found
-
-
-def _fold_strands(messages: list[Message]) -> list[Message]:
-    called = {call.id: call.name for message in messages for call in message.calls if call.id is not None}
+    if len(found) < len(entries):
+        return found
+    called = {call.id: call.name for message in found for call in message.calls if call.id is not None}
     output_calls: dict[str | None, str] = {}
-    for index, message in enumerate(messages):
-        follows = messages[index + 1].role if index + 1 < len(messages) else None
+    for message, follows in zip(found, [*found[1:], None], strict=True):
         # Only a result that nothing follows ended the run; after any other the model continued.
-        for result in message.results if follows != "assistant" else ():
+        for result in message.results if follows is None or follows.role != "assistant" else ():
             name = called.get(result.id or "")
             if name is not None and result.error is None and result.value == f"Successfully validated {name} structured output":
                 output_calls[result.id] = name
-    return fold_outputs(messages, set(output_calls.values()), output_calls)
+    return fold_outputs(found, set(output_calls.values()), output_calls)
 
 
 # Cohere
@@ -253,14 +231,6 @@ def _is_cohere_message(message: dict[str, Any]) -> bool:
 # Mistral
 
 _ENTRY_TYPES = ("message.input", "message.output", "function.call", "function.result", "tool.execution", "agent.handoff")
-
-
-def _is_mistral_message(message: dict[str, Any]) -> bool:
-    return message.get("type") in _ENTRY_TYPES or ("role" in message and ("prefix" in message or "toolCalls" in message))
-
-
-def _read_mistral(entries: Entries, unknowns: Unknowns) -> list[Message]:
-    return [message for at, entry in entries if (message := _read_mistral_entry(entry, at, unknowns)) is not None]
 
 
 def _read_mistral_entry(entry: dict[str, Any], at: str, unknowns: Unknowns) -> Message | None:
@@ -296,7 +266,13 @@ FORMATS = (
         answer=("output.message", "stopReason"),
     ),
     MessageFormat("cohere", "Cohere messages or an answer", _is_cohere_message, extends=("openai",), answer=("message", "finish_reason")),
-    MessageFormat("mistral", "Mistral messages", _is_mistral_message, _read_mistral, extends=("openai",)),
+    MessageFormat(
+        "mistral",
+        "Mistral messages",
+        lambda message: message.get("type") in _ENTRY_TYPES or ("role" in message and ("prefix" in message or "toolCalls" in message)),
+        lambda entries, unknowns: [one for at, entry in entries if (one := _read_mistral_entry(entry, at, unknowns)) is not None],
+        extends=("openai",),
+    ),
     MessageFormat(
         "genkit",
         "Genkit messages",
@@ -316,6 +292,12 @@ FORMATS = (
         ("contents", "candidates"),
     ),
     MessageFormat(
-        "adk", "a session of Google ADK, or its events", _is_adk_event, _read_adk, keys=("events",), lists=("events",), drop=_STATE
+        "adk",
+        "a session of Google ADK, or its events",
+        lambda event: isinstance(event.get("author"), str) and any(key in event for key in _EVENT) and "role" not in event,
+        _read_adk,
+        keys=("events",),
+        lists=("events",),
+        drop=("state", "id"),
     ),
 )

@@ -53,7 +53,7 @@ from proctor.evidence.values.access import (
 from proctor.evidence.values.json_bytes import decode_container
 from proctor.evidence.values.text import HTTP_KEYS, as_text, find_text, parse_json
 from proctor.model.account import CALL_PARTS, NO_CALLS_IN_TURN, PARTS, Account, Part
-from proctor.model.evidence import Evidence, EvidenceTurn, Json, Node, Render, ToolCall, Usage, UserEnding
+from proctor.model.evidence import Evidence, EvidenceTurn, Json, Node, Render, ToolCall, UserEnding
 from proctor.model.show import kind_of, shorten, show
 from proctor.model.typed import convert_to
 
@@ -69,10 +69,6 @@ _NODE: FieldTable = {
 _RENDER = frozenset(("tool", "toolName", "status", "elapsed_ms", "elapsedMs", "console_errors", "consoleErrors"))
 
 
-def _read_usage_at(value: Json, path: str, unknowns: Unknowns) -> Usage | None:
-    return None if value is None else read_usage(read_object(value, path), unknowns)
-
-
 def read_names(value: Json, path: str) -> tuple[str, ...] | None:
     """Read a list of texts or of tools with names, or None if it is null."""
     if isinstance(value, list):
@@ -85,7 +81,7 @@ def read_node(entry: dict[str, Any], path: str, unknowns: Unknowns) -> Node:
     name = _require_text(entry, path, "name")
     calls = take_agreeing(entry, NODE_CALLS, "tool_calls", path, unknowns)
     own = () if calls is None else read_calls(calls, f"{path}.tool_calls", unknowns)
-    items = read_integer(entry.get("items"), f"{path}.items")
+    items, spent = read_integer(entry.get("items"), f"{path}.items"), entry.get("usage")
     status = read_text(entry.get("status"), f"{path}.status")
     # Every other status means that the node ran.
     if status is not None and is_misspelt(status.lower(), ("skipped",)):
@@ -103,7 +99,8 @@ def read_node(entry: dict[str, Any], path: str, unknowns: Unknowns) -> Node:
         duration_ms=number_at(find_first(entry, "duration_ms", "durationMs"), f"{path}.duration_ms"),
         error=entry.get("error"),
         items=1 if items is None else items,
-        usage=_read_usage_at(entry.get("usage"), f"{path}.usage", unknowns) or find_usage(entry.get("output"), unknowns),
+        usage=(None if spent is None else read_usage(read_object(spent, f"{path}.usage"), unknowns))
+        or find_usage(entry.get("output"), unknowns),
         notes=read_names(entry.get("notes"), f"{path}.notes") or (),
     )
 
@@ -113,11 +110,6 @@ def _require_text(entry: dict[str, Any], path: str, *keys: str) -> str:
     if text is None:
         raise wrong_kind_error(f"{path}.{keys[0]}", "text", None)
     return text
-
-
-def _read_nodes(value: Json, path: str, unknowns: Unknowns) -> tuple[Node, ...]:
-    entries = ((entry, f"{path}[{index}]") for index, entry in enumerate(list_at(value, path)))
-    return tuple(read_node(read_object(entry, at), at, unknowns) for entry, at in entries)
 
 
 def list_nested_calls(nodes: Iterable[Node]) -> tuple[ToolCall, ...]:
@@ -141,12 +133,10 @@ def nest_calls_in_nodes(nodes: tuple[Node, ...] | None, calls: tuple[ToolCall, .
     return tuple(complete)
 
 
-def _read_renders(value: Json, path: str) -> tuple[Render, ...] | None:
-    if value is None:
-        return None
+def _read_renders(listed: list[Json]) -> tuple[Render, ...]:
     renders: list[Render] = []
-    for index, given in enumerate(list_at(value, path)):
-        at = f"{path}[{index}]"
+    for index, given in enumerate(listed):
+        at = f"$.renders[{index}]"
         entry = read_object(given, at)
         # Rejected, because renders are not a part that could be marked unknown.
         for key in list_unrecognised(entry, _RENDER):
@@ -218,15 +208,17 @@ def read_plain(document: Json) -> Evidence:
     stored = _convert(account, Account, "$.account") if is_ours else None
     if account is not None and stored is None:
         unknowns.ignore("account")
-    listed = _read_side(list_at, entry, "turns", unknowns)
+    fields = _Fields(entry, "$", unknowns)
+    listed = fields.read(list_at, "turns")
     turns, turn_failure = _read_turns(listed, unknowns) if listed is not None else (None, None)
     turn_calls_found = [call for turn in turns or () for call in turn_calls(turn)]
     root, failure = _read_exchange(entry, _RUN, "$", unknowns, turn_calls_found)
     if turns:
         root = _compare_turns(root, turns, turn_calls_found, unknowns)
     # A word is the status of the run, or a federal state.
-    end_state = None if isinstance(entry.get("state"), str) else _read_side(read_object, entry, "state", unknowns)
+    end_state = None if isinstance(entry.get("state"), str) else fields.read(read_object, "state")
     state, other_families = read_state(end_state, "$.state", unknowns) if end_state is not None else (None, {})
+    renders = fields.read(list_at, "renders")
     _reject_lost_account(entry)
     metadata, model = root.metadata, entry.get("model")
     if not isinstance(model, (str, type(None))):
@@ -235,9 +227,9 @@ def read_plain(document: Json) -> Evidence:
         metadata = {"state": other_families, **metadata}
     evidence = Evidence(
         case=as_text(entry.get("case")),
-        now=_read_side(read_text, entry, "now", unknowns),
-        timezone=_read_side(read_text, entry, "timezone", unknowns),
-        no_run=_read_side(read_text, entry, "no_run", unknowns),
+        now=fields.read(read_text, "now"),
+        timezone=fields.read(read_text, "timezone"),
+        no_run=fields.read(read_text, "no_run"),
         input=take_agreeing(entry, INPUTS, "input", "$", unknowns),
         text=root.text,
         body=root.body,
@@ -247,14 +239,14 @@ def read_plain(document: Json) -> Evidence:
         duration_ms=root.duration_ms,
         usage=root.usage,
         turns=turns,
-        context=_read_side(read_object, entry, "context", unknowns),
-        available_tools=_read_side(read_names, entry, "available_tools", unknowns, alias="availableTools"),
-        renders=None if _read_side(list_at, entry, "renders", unknowns) is None else _read_renders(entry["renders"], "$.renders"),
+        context=fields.read(read_object, "context"),
+        available_tools=fields.read(read_names, "available_tools", alias="availableTools"),
+        renders=None if renders is None else _read_renders(renders),
         state=state,
         # The account stored with a run was decided when it was recorded.
         error=_read_error(entry.get("error")) or (None if stored is not None else failure or turn_failure),
         model=model if isinstance(model, str) else None,
-        simulated_user=_convert(_read_side(read_object, entry, "simulated_user", unknowns), UserEnding, "$.simulated_user"),
+        simulated_user=_convert(fields.read(read_object, "simulated_user"), UserEnding, "$.simulated_user"),
         account=_close_account(unknowns, stored),
         metadata=metadata,
     )
@@ -267,9 +259,9 @@ def _read_exchange(
     """Return the fields that a run and a turn share, and how it reports failure; `inside` are the calls of the turns of a run."""
     entry = _take_structured_answer(entry)
     body, text = entry.get("body"), _read_answer(entry, path, unknowns)
-    call_fields = _list_call_fields(entry)
+    call_fields, side = _list_call_fields(entry), _Fields(entry, path, unknowns)
     calls = _read_calls(entry, call_fields, path, unknowns)
-    nodes = _read_side(lambda value, at: _read_nodes(value, at, unknowns), entry, "nodes", unknowns, path, part="nodes")
+    nodes = side.read(side.read_nodes, "nodes", part="nodes")
     if calls is None and nodes == () and not inside:
         unknowns.mark("tool_calls", f"{path}.nodes is empty, and no tool_calls are recorded")
     elif calls is not None and nodes:
@@ -289,13 +281,14 @@ def _read_exchange(
             rest = {key: value for key, value in entry.items() if key != "messages" or calls is None}
             names = None if listed is None else {name for call in listed for name in (call.name, *call.aliases)}
             check_object(rest, taken, path, unknowns, listed=names, has_answer=text is not None or body is not None)
-            _check_reports(entry, others, listed, path, unknowns)
+            check_markers(entry, others, listed, path, unknowns)
+            check_events(entry, others, listed, path, unknowns)
             failure = failure or _find_failure(entry, (key for key in entry if key not in fields), unknowns, listed)
     _check_counts(entry, listed, path, unknowns)
     if text is None and isinstance(body, dict):
         failure = failure or _check_body(body, listed, has_calls=bool(call_fields), path=f"{path}.body", unknowns=unknowns)
-    status = _read_side(read_integer, entry, "http_status", unknowns, path, alias="httpStatus")
-    metadata |= _read_side(read_object, entry, "metadata", unknowns, path) or {}
+    status = side.read(read_integer, "http_status", alias="httpStatus")
+    metadata |= side.read(read_object, "metadata") or {}
     text = text if text is not None else find_text(body)
     if mark_removed(text, "answer", "the answer", unknowns) and is_redacted(text):
         text = None
@@ -305,36 +298,39 @@ def _read_exchange(
         tool_calls=calls,
         nodes=None if nodes is None else with_resolved_parameters(nodes),
         http_status=status,
-        duration_ms=_read_side(duration_at, entry, "duration_ms", unknowns, path, alias="durationMs"),
-        usage=_read_side(lambda value, at: _read_usage_at(value, at, unknowns), entry, "usage", unknowns, path, part="usage")
+        duration_ms=side.read(duration_at, "duration_ms", alias="durationMs"),
+        usage=side.read(lambda value, at: read_usage(read_object(value, at), unknowns), "usage", part="usage")
         or find_usage(body, unknowns),
         metadata=metadata,
     )
     return exchange, failure or (f"http_status: {status}" if status is not None and status >= 400 else None)
 
 
-def _read_side(
-    read: Callable[[Json, str], _Read | None],
-    entry: dict[str, Any],
-    name: str,
-    unknowns: Unknowns,
-    path: str = "$",
-    *,
-    alias: str = "",
-    part: Part | None = None,
-) -> _Read | None:
-    """Return a field other than the answer and the calls; a value of another type is ignored and listed, or makes its part unknown."""
-    value, other = entry.get(name), entry.get(alias)
-    if value is not None and other is not None and value != other:
-        raise EvidenceError(f"{path}: {name!r} and {alias!r} record the same thing and differ")  # it is not a part that could be unknown
-    value = other if value is None else value
-    try:
-        return None if value is None else read(value, f"{path}.{name}")
-    except EvidenceError as error:
-        unknowns.ignore(name)
-        if part is not None:
-            unknowns.mark(part, error.message)
-    return None
+class _Fields:
+    """The fields of a run or a turn other than its answer and its calls."""
+
+    def __init__(self, entry: dict[str, Any], path: str, unknowns: Unknowns) -> None:
+        self._entry, self._path, self._unknowns = entry, path, unknowns
+
+    def read(self, read: Callable[[Json, str], _Read | None], name: str, *, alias: str = "", part: Part | None = None) -> _Read | None:
+        """Return a field; a value of another type is ignored and listed, or makes its part unknown."""
+        value, other = self._entry.get(name), self._entry.get(alias)
+        if value is not None and other is not None and value != other:
+            # It is not a part that could be unknown.
+            raise EvidenceError(f"{self._path}: {name!r} and {alias!r} record the same thing and differ")
+        value = other if value is None else value
+        try:
+            return None if value is None else read(value, f"{self._path}.{name}")
+        except EvidenceError as error:
+            self._unknowns.ignore(name)
+            if part is not None:
+                self._unknowns.mark(part, error.message)
+        return None
+
+    def read_nodes(self, value: Json, path: str) -> tuple[Node, ...]:
+        """Return a list of nodes."""
+        entries = ((entry, f"{path}[{index}]") for index, entry in enumerate(list_at(value, path)))
+        return tuple(read_node(read_object(entry, at), at, self._unknowns) for entry, at in entries)
 
 
 def _find_failure(entry: dict[str, Any], keys: Iterable[str], unknowns: Unknowns, calls: Sequence[ToolCall] | None = ()) -> str | None:
@@ -391,17 +387,10 @@ def _list_call_fields(entry: dict[str, Any]) -> list[str]:
 
 def lists_calls(key: str, entries: list[Json], *, listed_elsewhere: bool) -> bool:
     """Return whether a field lists calls; next to a list of calls (`listed_elsewhere`), steps with a name and an input are not calls."""
-    if key in DEFINING:
-        return bool(entries) and all(map(is_made, entries))
-    return (
-        bool(entries)
-        and all(map(is_call, entries))
-        and (
-            not listed_elsewhere
-            or key != "steps"
-            or any("name" not in entry or "arguments" in entry or "args" in entry for entry in entries)
-        )
-    )
+    if not entries or not all(map(is_made if key in DEFINING else is_call, entries)):
+        return False
+    is_step = key == "steps" and listed_elsewhere
+    return not is_step or any("name" not in entry or "arguments" in entry or "args" in entry for entry in entries)
 
 
 def _read_calls(entry: dict[str, Any], keys: list[str], path: str, unknowns: Unknowns) -> tuple[ToolCall, ...] | None:
@@ -442,27 +431,14 @@ def _read_calls_in_body(listed: Json, path: str, unknowns: Unknowns) -> tuple[To
         return None
 
 
-def _check_reports(entry: dict[str, Any], keys: list[str], calls: Sequence[ToolCall] | None, path: str, unknowns: Unknowns) -> None:
-    """Mark the parts that unrecognised fields report as missing, or that a log has and a list next to it has not."""
-    check_markers(entry, keys, calls, path, unknowns)
-    if calls is not None:
-        check_events(entry, keys, calls, path, unknowns)
-
-
-def check_events(entry: dict[str, Any], keys: list[str], calls: Sequence[ToolCall], path: str, unknowns: Unknowns) -> None:
+def check_events(entry: dict[str, Any], keys: list[str], calls: Sequence[ToolCall] | None, path: str, unknowns: Unknowns) -> None:
     """Mark the calls if a log next to their list has another one."""
-    listed = {name for call in calls for name in (call.name, *call.aliases)}
-    for key in keys:
-        if any(_is_unlisted_call(item, listed) for item in list_of(decode_container(entry[key]))[:_MAX_SEARCHED]):
+    listed = {name for call in calls or () for name in (call.name, *call.aliases)}
+    for key in keys if calls is not None else ():
+        items = map(dict_or_empty, list_of(decode_container(entry[key]))[:_MAX_SEARCHED])
+        events = [item for item in items if any(isinstance(kind := item.get(name), str) and CALL_EVENT.match(kind) for name in EVENT_KEYS)]
+        if any(not listed if (name := name_call(item)) is None else name not in listed for item in events):
             unknowns.mark("tool_calls", f"{show(shorten(key, 60))} at {path} has a call that is not in the list of calls")
-
-
-def _is_unlisted_call(item: Json, listed: set[str]) -> bool:
-    kinds = [dict_or_empty(item).get(key) for key in EVENT_KEYS]
-    if not any(isinstance(kind, str) and CALL_EVENT.match(kind) for kind in kinds):
-        return False
-    name = name_call(item)
-    return not listed if name is None else name not in listed
 
 
 def _check_counts(
@@ -487,7 +463,8 @@ def _check_body(body: dict[str, Any], calls: Sequence[ToolCall] | None, *, has_c
             check_markers(dict_or_empty(choice), dict_or_empty(choice), calls, f"{path}.choices[{index}]", unknowns)
         return None
     fields = [key for key in list_unrecognised(body, HTTP_KEYS) if key not in CALLS and key not in HOLDERS]
-    _check_reports(body, fields, calls, path, unknowns)
+    check_markers(body, fields, calls, path, unknowns)
+    check_events(body, fields, calls, path, unknowns)
     for key in fields:
         if not has_calls and body[key] and isinstance(body[key], (list, dict)) and find_near_miss(key) == "tool_calls":
             unknowns.mark_unrecognised(CALL_PARTS, f"{show(shorten(key, 60))} at {path} is not read; did you mean tool_calls?")
@@ -526,13 +503,19 @@ def with_turn_defaults(evidence: Evidence) -> Evidence:
         return evidence
     defaults: dict[str, Any] = {name: getattr(turns[-1], name) for name in ("text", "body", "http_status")}
     defaults |= {"input": turns[0].input, "usage": add_usage(turn.usage for turn in turns)}
-    if evidence.tool_calls is None:
-        turns, account = _complete_turns(turns, account)
-        if any(turn.tool_calls is not None for turn in turns):
-            defaults["tool_calls"] = tuple(call for turn in turns for call in turn_calls(turn))
-    elif evidence.tool_calls == () and (account is None or "tool_calls" not in account.unknown):
-        # An explicit empty list of the run is one of each of its turns.
+    recorded = [_records_calls(turn) for turn in turns]
+    is_known = account is None or "tool_calls" not in account.unknown
+    # A recorder that writes calls only where there are some leaves the list out where there are none. But one that writes an empty list
+    # for one turn writes a list for every turn that it observed, so a turn without one was not observed.
+    if evidence.tool_calls is None and is_known and any(recorded) and not all(recorded) and any(turn.tool_calls == () for turn in turns):
+        known = account or Account("plain")
+        why = f"$.turns[{recorded.index(False)}] {NO_CALLS_IN_TURN}"
+        account = msgspec.structs.replace(known, unknown={**known.unknown, "tool_calls": why})
+    # An explicit empty list of the run is one of each of its turns.
+    elif is_known and (evidence.tool_calls == () or (evidence.tool_calls is None and any(recorded))):
         turns = tuple(turn if _records_calls(turn) else msgspec.structs.replace(turn, tool_calls=()) for turn in turns)
+    if any(turn.tool_calls is not None for turn in turns):
+        defaults["tool_calls"] = tuple(call for turn in turns for call in turn_calls(turn))
     if any(turn.nodes is not None for turn in turns):
         defaults["nodes"] = tuple(node for turn in turns for node in turn.nodes or ())
     durations = [turn.duration_ms for turn in turns if turn.duration_ms is not None]
@@ -540,22 +523,6 @@ def with_turn_defaults(evidence: Evidence) -> Evidence:
         defaults["duration_ms"] = sum(durations)
     missing = {name: value for name, value in defaults.items() if getattr(evidence, name) is None}
     return msgspec.structs.replace(evidence, turns=turns, account=account, **missing)
-
-
-def _complete_turns(turns: tuple[EvidenceTurn, ...], account: Account | None) -> tuple[tuple[EvidenceTurn, ...], Account | None]:
-    """Return turns and account after completing turns that record no calls although other turns do.
-
-    A recorder that writes calls only where there are some leaves the list out where there are none. But one that writes an empty list for
-    one turn writes a list for every turn that it observed, so a turn without one was not observed.
-    """
-    recorded = [_records_calls(turn) for turn in turns]
-    if all(recorded) or not any(recorded) or (account is not None and "tool_calls" in account.unknown):
-        return turns, account
-    if not any(turn.tool_calls == () for turn in turns):
-        return tuple(turn if _records_calls(turn) else msgspec.structs.replace(turn, tool_calls=()) for turn in turns), account
-    known = account or Account("plain")
-    why = f"$.turns[{recorded.index(False)}] {NO_CALLS_IN_TURN}"
-    return turns, msgspec.structs.replace(known, unknown={**known.unknown, "tool_calls": why})
 
 
 def _records_calls(turn: EvidenceTurn) -> bool:

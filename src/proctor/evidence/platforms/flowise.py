@@ -59,12 +59,9 @@ def read(document: Json) -> list[Evidence]:
         nodes = [_read_reasoning_node(step, at, unknowns) for at, step in reasoning]
     # The root is read only if no node lists a tool; otherwise a call listed in both would be counted twice.
     calls = tuple(call for node in nodes for call in node.tool_calls) or _read_calls(entry, "$", None, unknowns)
-    text, answer = text_or_none(entry.get("text")), entry.get("json")
-    spoken = parse_json(text)
-    structured = answer if answer is not None else spoken if isinstance(spoken, (dict, list)) else entry
-    has_answer = text is not None or answer is not None
+    text, answer, unrecognised = text_or_none(entry.get("text")), entry.get("json"), list_unrecognised(entry, _PREDICTION)
+    spoken, has_answer = parse_json(text), text is not None or answer is not None
     check_object(entry, _PREDICTION, "$", unknowns, _TYPES, listed={call.name for call in calls}, has_answer=has_answer)
-    unrecognised = list_unrecognised(entry, _PREDICTION)
     outputs = [dict_or_empty(dict_or_empty(step.get("data")).get("output")) for _, step in steps]
     starts = [dict_or_empty(output.get("timeMetadata")).get("start") for output in outputs]
     offered = [dict_or_empty(tool).get("name") for output in outputs for tool in list_of(output.get("availableTools"))]
@@ -79,7 +76,7 @@ def read(document: Json) -> list[Evidence]:
             case=text_or_none(entry.get("case")),
             input=entry.get("question"),
             text=text if text is not None else as_text(answer),
-            body=structured,
+            body=answer if answer is not None else spoken if isinstance(spoken, (dict, list)) else entry,
             tool_calls=calls,
             nodes=tuple(nodes),
             usage=find_usage(entry, unknowns) or add_usage(node.usage for node in nodes),

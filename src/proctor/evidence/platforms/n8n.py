@@ -72,13 +72,9 @@ _Place = tuple[str | None, int]
 """The name of a node and the number of its run."""
 
 
-def _join_items(items: list[Json]) -> Json:
-    return items[0] if len(items) == 1 else (items or None)
-
-
 class _NodeRun(msgspec.Struct, kw_only=True):
     place: _Place
-    order: tuple[float, float, int]
+    order: tuple[float, float, int] = (0, 0, 0)
     source: _Place
     """The previous node and its run; for a tool, the agent."""
     record: dict[str, Any]
@@ -94,11 +90,11 @@ class _NodeRun(msgspec.Struct, kw_only=True):
         return self.place[0] or ""
 
     @property
-    def model_name(self) -> str:
-        # n8n offers a tool to the model under the name of its node, with special characters replaced.
-        return _NOT_IN_NAMES.sub("_", self.name)
+    def output(self) -> Json:
+        return self.items[0] if len(self.items) == 1 else (self.items or None)
 
-    def get_duration(self) -> float | None:
+    @property
+    def duration_ms(self) -> float | None:
         duration = self.record.get("executionTime")
         return duration if isinstance(duration, (int, float)) else None
 
@@ -109,14 +105,15 @@ class _NodeRun(msgspec.Struct, kw_only=True):
             return failure if read_status(self.record.get("executionStatus")) == "failed" else None
         return dict_or_empty(error).get("message") or error
 
-    def get_passed(self) -> tuple[str | None, Json]:
-        """Return the name under which the model knows this tool, and the arguments."""
-        arguments = self.given[0] if self.given else None
+    def get_passed(self) -> tuple[list[str], Json]:
+        """Return the names under which the model may know this tool, and the arguments."""
+        arguments, name = self.given[0] if self.given else None, self.parameters.get("name")
         # An MCP node offers several tools; n8n adds the name of the called tool to the arguments.
         offers_several = "mcp" in str(self.type).rsplit(".", 1)[-1].lower()
         if offers_several and isinstance(arguments, dict) and isinstance(arguments.get("tool"), str):
-            return arguments["tool"], {key: value for key, value in arguments.items() if key != "tool"}
-        return text_or_none(self.parameters.get("name")), arguments
+            name, arguments = arguments["tool"], {key: value for key, value in arguments.items() if key != "tool"}
+        # n8n offers a tool to the model under the name of its node, with special characters replaced.
+        return [*([name] if isinstance(name, str) else []), _NOT_IN_NAMES.sub("_", self.name)], arguments
 
 
 def sniff(document: Json) -> bool:
@@ -159,7 +156,14 @@ def _read_execution(document: dict[str, Any], path: str) -> Evidence:
     sub_nodes = frozenset(run.name for run in runs if run.is_sub_node)
     text, body = read_answer(find_answering_node(nodes, sub_nodes))
     message, metadata = _read_request(runs, document)
-    failure = _find_failure(document, runs)
+    failure = find_failure({key: value for key, value in document.items() if key not in _EXECUTION or key == "status"})
+    if failure is None and document.get("waitTill") is not None:
+        failure = f"the execution was not over: waitTill {show(document['waitTill'], 40)}"
+    elif failure is None and document.get("finished") is False:
+        failure = "finished: false"
+    last = next((run for run in reversed(runs) if not run.is_tool and not run.is_sub_node), None)
+    if failure is None and last is not None:
+        failure = as_text(last.get_error("the last node failed"))
     return Evidence(
         case=text_or_none(document.get("case")),
         input=message,
@@ -175,17 +179,6 @@ def _read_execution(document: dict[str, Any], path: str) -> Evidence:
         account=unknowns.close_account("n8n execution"),
         metadata=metadata,
     )
-
-
-def _find_failure(document: dict[str, Any], runs: list[_NodeRun]) -> Json:
-    """Return how an execution reports that it failed or waits: in its own fields, or in the last run that is not part of another."""
-    failure = find_failure({key: value for key, value in document.items() if key not in _EXECUTION or key == "status"})
-    if failure is None and (document.get("finished") is False or document.get("waitTill") is not None):
-        failure = (
-            f"the execution was not over: waitTill {show(document['waitTill'], 40)}" if document.get("waitTill") else "finished: false"
-        )
-    last = next((run for run in reversed(runs) if not run.is_tool and not run.is_sub_node), None)
-    return failure if failure is not None or last is None else as_text(last.get_error("the last node failed"))
 
 
 def _read_runs(document: dict[str, Any], path: str, unknowns: Unknowns) -> list[_NodeRun]:
@@ -215,14 +208,14 @@ def _read_runs(document: dict[str, Any], path: str, unknowns: Unknowns) -> list[
         wired, definition = dict_or_empty(connections).get(name), definitions.get(name, {})
         for index, (at, record) in enumerate(list_objects(records, _EVERY, f"runData.{name}", unknowns)):
             run = _read_run((name, index), record, at, definition, wired, unknowns)
-            # Older versions without `executionIndex` have only the start time.
-            run.order = (_read_number(record.get("executionIndex")), _read_number(record.get("startTime")), len(runs))
+            # Older versions without `executionIndex` have only the start time. A larger integer is neither an index nor a time.
+            numbers = [value if is_number(value := record.get(key)) and abs(value) < 1e18 else 0 for key in ("executionIndex", "startTime")]
+            run.order = (float(numbers[0]), float(numbers[1]), len(runs))
             runs.append(run)
             # Data is under its connection type, which identifies the run of a tool; without data, the connections identify it.
-            kind = str(run.type).rsplit(".", 1)[-1]
             may_be_tool = not isinstance(wired, dict) or not _CONNECTIONS.issuperset(wired)
             if wired is None:
-                may_be_tool = connections is None or kind.startswith("tool") or kind.endswith("Tool")
+                may_be_tool = connections is None or re.search(r"(^|\.)tool[^.]*$|Tool$", str(run.type)) is not None
             if may_be_tool and not record.get("data") and not record.get("inputOverride"):
                 unknowns.mark_parts(_EVERY, f"{at} has no data, and its connections do not show whether it is the run of a tool")
     for name in {text_or_none(result.get("lastNodeExecuted")), *(run.source[0] for run in runs)}:
@@ -231,11 +224,6 @@ def _read_runs(document: dict[str, Any], path: str, unknowns: Unknowns) -> list[
     # n8n lists runs by node; only their numbers show the order.
     runs.sort(key=lambda run: run.order)
     return runs
-
-
-def _read_number(value: Json) -> float:
-    # An integer beyond 1e18 is neither an index nor a time, and one beyond 1e308 cannot become a float.
-    return float(value) if is_number(value) and abs(value) < 1e18 else 0.0
 
 
 def _read_run(place: _Place, record: dict[str, Any], at: str, definition: dict[str, Any], wired: Json, unknowns: Unknowns) -> _NodeRun:
@@ -254,7 +242,6 @@ def _read_run(place: _Place, record: dict[str, Any], at: str, definition: dict[s
     connections = {*data, *override, *dict_or_empty(wired)}
     return _NodeRun(
         place=place,
-        order=(0, 0, 0),
         source=(text_or_none(source.get("previousNode")), number if isinstance(number, int) else 0),
         record=record,
         type=text_or_none(definition.get("type")),
@@ -293,10 +280,9 @@ def read_steps(items: list[Json], node_type: str | None, agent: str, unknowns: U
     found: list[ToolCall] = []
     for item in map(dict_or_empty, items):
         steps = item.get("intermediateSteps")
-        if node_type is None or is_ai(node_type):
-            for key in item:
-                mark_near_miss(key, item[key], {"intermediateSteps": "tool_calls"}, f"the output of {show(agent, SHOWN)}", unknowns)
-            if steps is not None and not isinstance(steps, list):
+        for key in item if node_type is None or is_ai(node_type) else ():
+            mark_near_miss(key, item[key], {"intermediateSteps": "tool_calls"}, f"the output of {show(agent, SHOWN)}", unknowns)
+            if key == "intermediateSteps" and not isinstance(steps, (list, type(None))):
                 unknowns.mark("tool_calls", f"intermediateSteps of {show(agent, SHOWN)}: expected a list, found {kind_of(steps)}")
         found += [call for step in list_of(steps) if (call := _read_step(dict_or_empty(step), agent, unknowns)) is not None]
     return found
@@ -345,11 +331,8 @@ def _pair(runs: list[_NodeRun], steps: list[ToolCall]) -> dict[int, ToolCall]:
     """Return the step of each run of the same agent: by name and arguments, else by name, else by position if the counts are equal."""
     made: list[ToolCall] = []
     for run in runs:
-        own_name, passed = run.get_passed()
-        arguments = None if passed is None else read_arguments(passed)
-        # The model may know the tool under several names.
-        names = tuple(name for name in (run.model_name, own_name) if name is not None)
-        made.append(ToolCall(name=run.name, arguments=arguments, aliases=names))
+        names, passed = run.get_passed()
+        made.append(ToolCall(name=run.name, arguments=None if passed is None else read_arguments(passed), aliases=tuple(names)))
     partner: dict[int, int] = {}
     # Parallel calls may run in another order.
     match_calls(made, steps, partner, lambda call: [] if call.arguments is None else list_call_keys(call))
@@ -361,17 +344,15 @@ def _pair(runs: list[_NodeRun], steps: list[ToolCall]) -> dict[int, ToolCall]:
 
 
 def _read_call(run: _NodeRun, step: ToolCall | None, unknowns: Unknowns) -> ToolCall:
-    result = _join_items(run.items)
+    result = run.output
     # n8n wraps the result of a tool.
     if isinstance(result, dict) and set(result) == {"response"}:
         result = result["response"]
-    own_name, arguments = run.get_passed()
-    if arguments is None and step is not None:
-        arguments = step.arguments
+    names, arguments = run.get_passed()
+    if step is not None:
+        names, arguments = [step.name, *names], step.arguments if arguments is None else arguments
     if arguments is None:
         unknowns.mark("tool_arguments", f"the run of {run.name!r} does not record what was passed to it")
-    aliases = dict.fromkeys(name for name in (step.name if step else None, own_name, run.model_name) if name)
-    aliases.pop(run.name, None)
     error, kind = run.get_error("the run of the tool ended in an error"), PROTOCOL_ERROR
     if error is None:
         error, kind = find_result_error(result), CONTENT_ERROR
@@ -381,10 +362,10 @@ def _read_call(run: _NodeRun, step: ToolCall | None, unknowns: Unknowns) -> Tool
         result=result,
         error=error,
         error_kind=None if error is None else kind,
-        duration_ms=run.get_duration(),
+        duration_ms=run.duration_ms,
         node=run.source[0],
         id=step.id if step is not None else None,
-        aliases=tuple(aliases),
+        aliases=tuple(dict.fromkeys(name for name in names if name not in ("", run.name))),
     )
 
 
@@ -405,22 +386,22 @@ def _build_nodes(runs: list[_NodeRun], calls: list[tuple[int, ToolCall]], unknow
             code = dict_or_empty(run.parameters.get("options")).get("responseCode", 200)
             codes.append(resolve_for_items(code, current, before).value)
         if not run.is_tool:
-            output = _join_items(run.items)
             resolved = resolve_for_items(run.parameters, current, before) if is_http_request(run.type) else None
+            given = run.given if run.given or source is None else source.items
             nodes.append(
                 Node(
                     name=run.name,
                     type=run.type,
                     status="success" if run.get_error("failed") is None else "error",
-                    input=_join_items(run.given if run.given or source is None else source.items),
-                    output=output,
+                    input=given[0] if len(given) == 1 else (given or None),
+                    output=run.output,
                     parameters=with_method(resolved.value) if resolved else None,
                     more_parameters=tuple(map(with_method, resolved.more)) if resolved else (),
                     tool_calls=tuple(calls_of_run.get(run.place, ())),
-                    duration_ms=run.get_duration(),
+                    duration_ms=run.duration_ms,
                     error=run.get_error(),
                     items=len(run.items),
-                    usage=find_usage(output, unknowns),
+                    usage=find_usage(run.output, unknowns),
                     notes=resolved.notes if resolved else (),
                 )
             )

@@ -525,7 +525,7 @@ class Draft:
             if wrapped["type"] in ("error-text", "error-json", "execution-denied"):
                 return value, as_text(value) or "the call failed", PROTOCOL_ERROR
             failed = failed or wrapped.get("isError") is True
-        elif "toolCallId" in part and part.get("output") is not None and not is_span:
+        elif ("toolCallId" in part or "toolName" in part) and part.get("output") is not None and not is_span:
             self.mark(f"{at}.output", "not recognised as the output of a tool", ("tool_results",))
         elif word.endswith("_tool_result") and "tool_use_id" in part and word != "mcp_tool_result":
             # Tools that the provider runs itself have kinds of their own: {"type": "web_search_tool_result_error", "error_code": ...}.

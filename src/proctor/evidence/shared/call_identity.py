@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter, deque
 from collections.abc import Callable, Hashable, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import msgspec
 
@@ -53,7 +53,10 @@ def can_agree(requested: Json, given: Json) -> bool:
     if requested is None or given is None or requested == given:
         return True
     if isinstance(requested, dict) and isinstance(given, str):
-        return _can_be_text_of(requested, given)
+        if isinstance(written := read_written_arguments(given), dict):
+            return can_agree(requested, written)
+        # LangChain passes a tool with one argument its bare value.
+        return len(requested) > 1 or any(given == as_text(value) or name in given for name, value in requested.items())
     if not isinstance(requested, dict) or not isinstance(given, dict):
         return False
     if given.keys() == {"input"} and "input" not in requested:
@@ -64,14 +67,6 @@ def can_agree(requested: Json, given: Json) -> bool:
     return all(requested[key] == given[key] for key in requested.keys() & given.keys()) and (
         requested.keys() <= given.keys() or given.keys() <= requested.keys()
     )
-
-
-def _can_be_text_of(arguments: dict[str, Any], text: str) -> bool:
-    """Return whether a text can be another form of recorded arguments: LangChain passes a tool with one argument its bare value."""
-    written = read_written_arguments(text)
-    if isinstance(written, dict):
-        return can_agree(arguments, written)
-    return len(arguments) > 1 or any(text == as_text(value) or name in text for name, value in arguments.items())
 
 
 class Pair(NamedTuple):
@@ -96,9 +91,13 @@ class Pair(NamedTuple):
         if one is other:
             return one
         failure = one if one.failed() or not other.failed() else other
+        arguments = one.arguments
+        # Recorded arguments are preferred, and an object to its text.
+        if not arguments or (not isinstance(arguments, dict) and isinstance(other.arguments, dict) and other.arguments):
+            arguments = arguments if other.arguments is None else other.arguments
         return ToolCall(
             name=one.name,
-            arguments=_choose_arguments(one.arguments, other.arguments) if self.agrees else None,
+            arguments=arguments if self.agrees else None,
             result=one.result if one.result is not None else other.result,
             error=failure.failure(),
             error_kind=failure.failure_kind(),
@@ -129,8 +128,9 @@ def pair_calls(first: Sequence[ToolCall], second: Sequence[ToolCall]) -> list[Pa
     def is_same(one: ToolCall, other: ToolCall) -> bool:
         return _can_be_one_tool(one, other) and _encode_arguments(one) == _encode_arguments(other)
 
-    match_calls(first, second, partner, _list_ids, is_same)
-    match_calls(first, second, partner, _list_ids, _can_be_one_tool)
+    list_ids: ListKeys = lambda call: [] if call.id is None else [call.id]  # noqa: E731
+    match_calls(first, second, partner, list_ids, is_same)
+    match_calls(first, second, partner, list_ids, _can_be_one_tool)
     match_calls(first, second, partner, lambda call: list_call_keys(call) if call.arguments else [])
     match_calls(first, second, partner, list_names, lambda one, other: not (one.arguments and other.arguments))
     match_calls(first, second, partner, list_names)
@@ -169,13 +169,6 @@ def _can_be_one_tool(call: ToolCall, other: ToolCall) -> bool:
     return any(can_be_one_tool(one, two) or is_name_at_server(one, two) or is_name_at_server(two, one) for one, two in pairs)
 
 
-def _choose_arguments(one: Json, other: Json) -> Json:
-    """Return the arguments of one of two calls that agree: recorded ones are preferred, and an object to its text."""
-    if not one or (not isinstance(one, dict) and isinstance(other, dict) and other):
-        return other if other is not None else one
-    return one
-
-
 def list_names(call: ToolCall) -> list[str]:
     """Return the names of a call."""
     return [call.name, *call.aliases]
@@ -184,10 +177,6 @@ def list_names(call: ToolCall) -> list[str]:
 def list_call_keys(call: ToolCall) -> list[tuple[str, bytes]]:
     """Return each name of a call with its arguments, as keys for `match_calls`."""
     return [(name, _encode_arguments(call)) for name in list_names(call)]
-
-
-def _list_ids(call: ToolCall) -> list[str]:
-    return [] if call.id is None else [call.id]
 
 
 def _encode_arguments(call: ToolCall) -> bytes:
@@ -205,7 +194,16 @@ def unite_calls(
     With `both_complete` a call that only the first place has is a contradiction, too.
     """
     partner: dict[int, int] = {}
-    match_calls(others, known, partner, list_names, lambda other, one: _are_same(one, other))
+
+    def is_same(other: ToolCall, one: ToolCall) -> bool:
+        if one is other:
+            return True
+        if (one.id and other.id and one.id != other.id) or (one.arguments and other.arguments and one.arguments != other.arguments):
+            return False
+        # A failure that only the second place reports would be lost with its call.
+        return one.failed() or not other.failed()
+
+    match_calls(others, known, partner, list_names, is_same)
     lacking = [call for place, call in enumerate(others) if place not in partner]
     matched = set(partner.values())
     extra = lacking[0] if lacking else next((call for place, call in enumerate(known) if both_complete and place not in matched), None)
@@ -215,24 +213,13 @@ def unite_calls(
     return (*known, *lacking)
 
 
-def _are_same(one: ToolCall, other: ToolCall) -> bool:
-    if one is other:
-        return True
-    if (one.id and other.id and one.id != other.id) or (one.arguments and other.arguments and one.arguments != other.arguments):
-        return False
-    # A failure that only the second place reports would be lost with its call.
-    return one.failed() or not other.failed()
-
-
 def unite_nodes(known: tuple[Node, ...], others: Sequence[Node], places: tuple[str, str], unknowns: Unknowns) -> tuple[Node, ...]:
     """Return the nodes of two places combined, and mark them if the second place has a node that the first lacks."""
-    remaining = Counter(node.name for node in known)
+    remaining = Counter(node.name for node in known)  # a node that ran twice is listed twice
     lacking: list[Node] = []
     for node in others:
-        if remaining[node.name]:
-            remaining[node.name] -= 1  # a node that ran twice is listed twice
-        else:
-            lacking.append(node)
+        remaining[node.name] -= 1
+        lacking += [node] if remaining[node.name] < 0 else []
     if lacking:
         unknowns.mark("nodes", f"{places[0]} and {places[1]} list different nodes: {show(lacking[0].name, 60)} is only in {places[1]}")
     return (*known, *lacking)

@@ -64,8 +64,10 @@ def read_call(value: Json, path: str, unknowns: Unknowns | None = None) -> ToolC
     entry = read_object(value, path)
     unknowns = Unknowns() if unknowns is None else unknowns
     # Nearly every call has each field once, under a usual name.
-    ordinary = entry if _OURS.issuperset(entry) else _rename_fields(entry)
-    if ordinary is not None and isinstance(ordinary.get("name"), str) and ordinary.get("arguments") is not None:
+    ordinary = entry
+    if not _OURS.issuperset(entry):
+        ordinary = {_SPELLINGS.get(key, key): value for key, value in entry.items()} if _ORDINARY.issuperset(entry) else {}
+    if len(ordinary) == len(entry) and isinstance(ordinary.get("name"), str) and ordinary.get("arguments") is not None:
         return _read_ordinary(ordinary, path, unknowns)
     entry = open_payload(entry)
     if "Name" in entry or "Tool" in entry:  # Go and C# capitalise field names
@@ -80,11 +82,14 @@ def read_call(value: Json, path: str, unknowns: Unknowns | None = None) -> ToolC
     arguments = _find_arguments(merged, path, unknowns)
     mark_call(name, arguments, result, path, unknowns)
     mark_call_flags(entry, list_unrecognised(entry, _FIELDS), path, unknowns)
+    if error is None and result is None:
+        flags = any(read_flag(entry.get(key)) is (not failed) for key, failed in _FLAGS.items())
+        error = False if flags or entry.get("error") in (False, "") or _read_status(entry.get("status")) == "ok" else None
     return ToolCall(
         name=name,
         arguments=arguments,
         result=result,
-        error=False if error is None and result is None and _reports_success(entry) else error,
+        error=error,
         error_kind=_read_text(entry.get("error_kind"), path, "error_kind") or kind,
         duration_ms=_read_duration(entry.get("duration_ms", entry.get("durationMs")), path),
         node=_read_text(entry.get("node"), path, "node"),
@@ -99,14 +104,6 @@ def open_payload(entry: dict[str, Any]) -> dict[str, Any]:
     if not isinstance(entry.get("payload"), dict) or any(key in entry for key in _NAMES):
         return entry
     return {key: value for key, value in entry.items() if key != "payload"} | entry["payload"]
-
-
-def _rename_fields(entry: dict[str, Any]) -> dict[str, Any] | None:
-    """Return a call under our own names, or None if it has other fields or two names for one field."""
-    if not _ORDINARY.issuperset(entry):
-        return None
-    ours = {_SPELLINGS.get(key, key): value for key, value in entry.items()}
-    return ours if len(ours) == len(entry) else None
 
 
 def _read_ordinary(entry: dict[str, Any], path: str, unknowns: Unknowns) -> ToolCall:
@@ -219,8 +216,3 @@ def _read_error(entry: dict[str, Any], result: Json, path: str, unknowns: Unknow
         if entry.get(key) is not None and read_flag(entry[key]) is None:
             unknowns.mark("tool_results", f"{key} at {path}: expected true or false, found {kind_of(entry[key])}")
     return None, None
-
-
-def _reports_success(entry: dict[str, Any]) -> bool:
-    is_ok = _read_status(entry.get("status")) == "ok"
-    return is_ok or entry.get("error") in (False, "") or any(read_flag(entry.get(key)) is (not failed) for key, failed in _FLAGS.items())

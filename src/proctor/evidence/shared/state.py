@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, cast
 
 import msgspec
@@ -18,7 +18,6 @@ from proctor.model.evidence import Json, State
 from proctor.model.show import shorten, show
 from proctor.model.typed import convert_to
 
-_BUNDLE_DEPTH = 16
 _TYPES_FOLDED = {name.casefold(): name for name in RESOURCE_TYPES}
 _SECOND_NAMES = {"body": "text", "to_number": "to", "from_number": "from"}
 _Reader = Callable[[Json, str, Unknowns], Any]
@@ -36,27 +35,27 @@ def read_state(value: Json, path: str, unknowns: Unknowns) -> tuple[State, dict[
     return State(**families), others
 
 
-def _flatten_resources(values: list[Any], path: str, unknowns: Unknowns) -> tuple[dict[str, Json], ...]:
-    """Return FHIR resources in order, with bundles replaced by their entries."""
-    found: list[dict[str, Json]] = []
-    bundles: list[tuple[str, dict[str, Json]]] = []
-    # A stack instead of recursion: (resource, its path, the depth of its bundles).
-    waiting = [(value, f"{path}[{index}]", 0) for index, value in enumerate(values)][::-1]
-    while waiting:
-        value, at, depth = waiting.pop()
-        resource = read_object(value, at)
-        if resource.get("resourceType") != "Bundle":
-            found.append(resource)
-            if why := _find_flaw(resource):
-                unknowns.mark("state", f"{at} {why}")
-            continue
-        if depth >= _BUNDLE_DEPTH:
-            raise wrong_kind_error(at, f"at most {_BUNDLE_DEPTH} bundles inside each other", "one more")
-        bundles.append((at, resource))
-        waiting.extend(reversed([(inner, place, depth + 1) for inner, place in _list_bundle(resource, at, unknowns)]))
-    if why := _find_missing_page(bundles):
-        unknowns.mark("state", why)
-    return tuple(found)
+def _flatten_resource(value: Json, at: str, unknowns: Unknowns, bundles: list[tuple[str, dict[str, Json]]]) -> Iterator[dict[str, Json]]:
+    """Yield FHIR resources in order, with bundles replaced by their entries; `bundles` are those above."""
+    resource = read_object(value, at)
+    if resource.get("resourceType") != "Bundle":
+        yield resource
+        if why := _find_flaw(resource):
+            unknowns.mark("state", f"{at} {why}")
+        return
+    bundles.append((at, resource))
+    entries = resource.get("entry")
+    for key, member in resource.items() if entries is None else ():
+        if any("resource" in entry for entry in _list_objects(member)):
+            unknowns.mark_unrecognised(("state",), f"{show(shorten(key, 60))} at {at} is not read; did you mean 'entry'?")
+    for index, given in enumerate(list_at(entries, f"{at}.entry") if entries is not None else ()):
+        place = f"{at}.entry[{index}]"
+        entry = read_object(given, place)
+        if entry.get("resource") is not None:
+            yield from _flatten_resource(entry["resource"], f"{place}.resource", unknowns, bundles)
+        # An entry of a response or a history reports an operation instead.
+        elif entry and "request" not in entry and "response" not in entry:
+            unknowns.mark("state", f"{place} has no resource")
 
 
 def _find_flaw(resource: dict[str, Json]) -> str:
@@ -93,23 +92,6 @@ def _list_objects(value: Json) -> list[dict[str, Json]]:
     return [entry for entry in value if isinstance(entry, dict)] if isinstance(value, list) else []
 
 
-def _list_bundle(bundle: dict[str, Json], at: str, unknowns: Unknowns) -> list[tuple[Json, str]]:
-    entries = bundle.get("entry")
-    for key, value in bundle.items() if entries is None else ():
-        if any("resource" in entry for entry in _list_objects(value)):
-            unknowns.mark_unrecognised(("state",), f"{show(shorten(key, 60))} at {at} is not read; did you mean 'entry'?")
-    inner: list[tuple[Json, str]] = []
-    for index, given in enumerate(list_at(entries, f"{at}.entry") if entries is not None else ()):
-        place = f"{at}.entry[{index}]"
-        entry = read_object(given, place)
-        if entry.get("resource") is not None:
-            inner.append((entry["resource"], f"{place}.resource"))
-        # An entry of a response or a history reports an operation instead.
-        elif entry and "request" not in entry and "response" not in entry:
-            unknowns.mark("state", f"{place} has no resource")
-    return inner
-
-
 def _find_content(value: dict[str, Any], key: str) -> Json:
     """Return the content of a family, or None if it was not captured: its key is missing, and others are present."""
     # An empty object was captured and has no content.
@@ -126,8 +108,13 @@ def _read_fhir(value: Json, path: str, unknowns: Unknowns) -> model.FhirState | 
         return None
     # One resource or one bundle may be written in place of the list.
     listed = [value] if isinstance(value, dict) else list_at(value, path)
-    resources = _read_rows(listed, path) if served else _flatten_resources(listed, path, unknowns)
-    return model.FhirState(resources=tuple(resources), served=served)
+    if served:
+        return model.FhirState(resources=tuple(_read_rows(listed, path)), served=True)
+    bundles: list[tuple[str, dict[str, Json]]] = []
+    resources = [one for index, entry in enumerate(listed) for one in _flatten_resource(entry, f"{path}[{index}]", unknowns, bundles)]
+    if why := _find_missing_page(bundles):
+        unknowns.mark("state", why)
+    return model.FhirState(resources=tuple(resources))
 
 
 def _read_rows(value: Json, path: str) -> list[dict[str, Json]]:
@@ -153,16 +140,12 @@ def _read_texts(value: Json, path: str, unknowns: Unknowns) -> list[str]:
     return [text for text in texts if text is not None]
 
 
-def _read_entries(kind: type[Any]) -> _Reader:
-    """Return the reader of requests or changes as a run stores them; it rejects others, because the data would be incomplete."""
-
-    def read_entries(value: Json, path: str, unknowns: Unknowns) -> tuple[Any, ...]:
-        try:
-            return tuple(convert_to(row, kind) for row in _read_rows(value, path))
-        except msgspec.ValidationError as error:
-            raise EvidenceError(f"{path}: {error}") from None
-
-    return read_entries
+def _convert_rows(value: Json, path: str, kind: type[Any]) -> tuple[Any, ...]:
+    """Return requests or changes as a run stores them; others are rejected, because the data would be incomplete."""
+    try:
+        return tuple(convert_to(row, kind) for row in _read_rows(value, path))
+    except msgspec.ValidationError as error:
+        raise EvidenceError(f"{path}: {error}") from None
 
 
 def _read_renamed(value: Json, path: str, unknowns: Unknowns) -> list[dict[str, Json]]:
@@ -171,17 +154,12 @@ def _read_renamed(value: Json, path: str, unknowns: Unknowns) -> list[dict[str, 
 
 
 def _read_tables(value: Json, path: str, unknowns: Unknowns) -> dict[str, list[dict[str, Json]]]:
-    tables: dict[str, list[dict[str, Json]]] = {}
-    for name, rows in read_object(value, path).items():
-        at = f"{path}.{name}"
-        if isinstance(rows, dict):
-            # One row in short; an object of nothing but rows is a portal, one level too deep.
-            if rows and all(isinstance(member, dict) or _is_list_of_objects(member) for member in rows.values()):
-                unknowns.mark("state", f"{at} holds collections instead of rows")
-            tables[name] = [rows]
-            continue
-        tables[name] = _read_rows(rows, at)
-    return tables
+    tables = read_object(value, path)
+    for name, rows in tables.items():
+        # One row in short; an object of nothing but rows is a portal, one level too deep.
+        if isinstance(rows, dict) and rows and all(isinstance(row, dict) or _is_list_of_objects(row) for row in rows.values()):
+            unknowns.mark("state", f"{path}.{name} holds collections instead of rows")
+    return {name: [rows] if isinstance(rows, dict) else _read_rows(rows, f"{path}.{name}") for name, rows in tables.items()}
 
 
 def _is_list_of_objects(value: Json) -> bool:
@@ -197,41 +175,35 @@ def _read_files(value: Json, path: str, unknowns: Unknowns) -> tuple[model.State
             if is_folder or any("path" in entry or any("." in key or "/" in key for key in entry) for entry in inside):
                 unknowns.mark("state", f"{path}.{name} may hold files instead of the content of one")
         return tuple(model.StateFile(path=name, content=content) for name, content in value.items())
-    files: list[model.StateFile] = []
-    for index, entry in enumerate(_read_rows(value, path)):
-        name = entry.get("path")
-        if not isinstance(name, str):
-            raise wrong_kind_error(f"{path}[{index}].path", "text", name)
-        files.append(model.StateFile(path=name, content=entry.get("content", "")))
-    return tuple(files)
+    rows = _read_rows(value, path)
+    for index, entry in enumerate(rows):
+        if not isinstance(entry.get("path"), str):
+            raise wrong_kind_error(f"{path}[{index}].path", "text", entry.get("path"))
+    return tuple(model.StateFile(path=entry["path"], content=entry.get("content", "")) for entry in rows)
 
 
 def _read_voice(value: Json, path: str, unknowns: Unknowns) -> model.VoiceState | None:
     """Read turns, or `calls` that have their turns in them; other fields of an object apply to all of its turns."""
     if isinstance(value, dict) and isinstance(value.get("calls"), list) and value.get("turns") is None:
-        calls = [
-            _read_voice(call, f"{path}.calls[{index}]", unknowns) for index, call in enumerate(_read_rows(value["calls"], f"{path}.calls"))
-        ]
+        rows = enumerate(_read_rows(value["calls"], f"{path}.calls"))
+        calls = [_read_voice(call, f"{path}.calls[{index}]", unknowns) for index, call in rows]
         return model.VoiceState(turns=tuple(turn for call in calls if call is not None for turn in call.turns))
-    if not isinstance(value, dict):
-        return model.VoiceState(turns=tuple(_read_voice_turns(value, path, unknowns, {})))
-    content = value.get("turns") if any(read_call(value).values()) else _find_content(value, "turns")
-    if content is None and not any(read_call(value).values()):
-        return None
-    call_fields = value if "id" not in value else {"call": value["id"], **value}
-    return model.VoiceState(turns=tuple(_read_voice_turns(content or [], f"{path}.turns", unknowns, call_fields)))
-
-
-def _read_voice_turns(value: Json, path: str, unknowns: Unknowns, around: dict[str, Json]) -> list[model.VoiceTurn]:
+    around: dict[str, Json] = {}
+    if isinstance(value, dict):
+        around = value if "id" not in value else {"call": value["id"], **value}
+        is_call = any(read_call(value).values())
+        value, path = value.get("turns") if is_call else _find_content(value, "turns"), f"{path}.turns"
+        if value is None and not is_call:
+            return None
     turns: list[model.VoiceTurn] = []
-    for index, turn in enumerate(_read_rows(value, path)):
+    for index, turn in enumerate(_read_rows(value or [], path)):
         at = f"{path}[{index}]"
         speaker = read_text(find_first(turn, "speaker", "role"), f"{at}.speaker")
         text = read_text(find_first(turn, "text", "content"), f"{at}.text")
         if text is None or (speaker is None and list_unrecognised(turn, ("text", "content"))):
             unknowns.mark("state", f"{at} has no {'text' if text is None else 'speaker'}")
         turns.append(model.VoiceTurn(speaker=speaker or "", text=text or "", **read_call(turn, around)))
-    return turns
+    return model.VoiceState(turns=tuple(turns))
 
 
 _READERS: dict[str, _Reader] = {
@@ -245,8 +217,8 @@ _READERS: dict[str, _Reader] = {
     "messages": _read_family(model.MessagesState, "messages", _read_renamed),
     "cds": _read_family(model.CdsState, "cards", lambda value, path, unknowns: _read_rows(value, path)),
     "records": _read_tables,
-    "requests": _read_entries(model.StateRequest),
-    "changes": _read_entries(model.StateChange),
+    "requests": lambda value, path, unknowns: _convert_rows(value, path, model.StateRequest),
+    "changes": lambda value, path, unknowns: _convert_rows(value, path, model.StateChange),
     "systems": lambda value, path, unknowns: list_texts(value, path),
 }
 FAMILIES = tuple(_READERS)

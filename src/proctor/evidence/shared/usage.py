@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from itertools import chain
 from operator import attrgetter
@@ -17,42 +18,35 @@ from proctor.model.evidence import Json, Usage
 
 
 def _names(text: str) -> tuple[str, ...]:
-    return tuple(text.split())
+    """Return names as some providers write them, then the same names as JavaScript writes them."""
+    names = text.split()
+    return (*names, *(re.sub("_([a-z])", lambda found: found.group(1).upper(), name) for name in names))
 
 
 # OpenAI, Anthropic, AI SDK 5, AI SDK 4 and LangChain, Gemini.
-_INPUT: Final = _names(
-    "input_tokens prompt_tokens inputTokens promptTokens promptTokenCount prompt_token_count input_token_count inputTokenCount"
-)
-_OUTPUT: Final = _names(
-    "output_tokens completion_tokens outputTokens completionTokens candidatesTokenCount candidates_token_count"
-    " output_token_count outputTokenCount"
-)
-_TOTAL: Final = _names("total_tokens totalTokens totalTokenCount total_token_count")
+_INPUT: Final = _names("input_tokens prompt_tokens prompt_token_count input_token_count")
+_OUTPUT: Final = _names("output_tokens completion_tokens candidates_token_count output_token_count")
+_TOTAL: Final = _names("total_tokens total_token_count")
 _COUNTS: Final = frozenset((*_INPUT, *_OUTPUT, *_TOTAL))
 # Gemini, DeepSeek, AI SDK, Pydantic AI.
-_CACHED_INCLUDED: Final = _names(
-    "cached_input_tokens cachedInputTokens cachedContentTokenCount cached_content_token_count prompt_cache_hit_tokens cache_read_tokens"
-)
+_CACHED_INCLUDED: Final = _names("cached_input_tokens cached_content_token_count prompt_cache_hit_tokens cache_read_tokens")
 _WRITTEN_INCLUDED: Final = ("cache_write_tokens",)
 # Anthropic and Bedrock.
-_CACHED_SEPARATE: Final = _names("cache_read_input_tokens cacheReadInputTokens cacheReadInputTokenCount")
-_WRITTEN_SEPARATE: Final = _names("cache_creation_input_tokens cacheCreationInputTokens cacheWriteInputTokens cacheWriteInputTokenCount")
-# OpenAI, LangChain, AI SDK.
-_DETAILS: Final = _names(
-    "prompt_tokens_details input_tokens_details input_token_details promptTokensDetails inputTokensDetails inputTokenDetails inputTokens"
-)
-_CACHED_IN_DETAILS: Final = _names("cached_tokens cache_read cachedTokens cacheRead cacheReadTokens")
-_WRITTEN_IN_DETAILS: Final = _names("cache_creation cache_creation_tokens cacheWrite cacheWriteTokens")
-_WHOLE_INPUT: Final = ("prompt_tokens", "promptTokens")
+_CACHED_SEPARATE: Final = _names("cache_read_input_tokens cache_read_input_token_count")
+_WRITTEN_SEPARATE: Final = _names("cache_creation_input_tokens cache_write_input_tokens cache_write_input_token_count")
+# OpenAI, LangChain, AI SDK, whose `inputTokens` may be an object.
+_DETAILS: Final = _names("prompt_tokens_details input_tokens_details input_token_details")
+_CACHED_IN_DETAILS: Final = _names("cached_tokens cache_read cache_read_tokens")
+_WRITTEN_IN_DETAILS: Final = _names("cache_creation cache_creation_tokens cache_write cache_write_tokens")
+_WHOLE_INPUT: Final = _names("prompt_tokens")
 """Names of the input that always include cached tokens."""
-_REASONING_SEPARATE: Final = ("thoughtsTokenCount", "thoughts_token_count")
-_REASONING: Final = (*_REASONING_SEPARATE, "reasoningTokens", "reasoning_tokens")
-_TOOL_INPUT: Final = ("toolUsePromptTokenCount", "tool_use_prompt_token_count")
+_REASONING_SEPARATE: Final = _names("thoughts_token_count")
+_REASONING: Final = (*_REASONING_SEPARATE, *_names("reasoning_tokens"))
+_TOOL_INPUT: Final = _names("tool_use_prompt_token_count")
 
 _FIELDS: dict[str, Part | None] = {
     **dict.fromkeys(_COUNTS, "usage"),
-    **dict.fromkeys((*_CACHED_INCLUDED, *_WRITTEN_INCLUDED, *_CACHED_SEPARATE, *_WRITTEN_SEPARATE, *_DETAILS[:-1]), None),
+    **dict.fromkeys((*_CACHED_INCLUDED, *_WRITTEN_INCLUDED, *_CACHED_SEPARATE, *_WRITTEN_SEPARATE, *_DETAILS), None),
     **dict.fromkeys((*_REASONING, *_TOOL_INPUT, "models"), None),
 }
 
@@ -152,31 +146,20 @@ def _make_usage(input_tokens: int | None, output_tokens: int | None, total_token
 
 def _add_cached(usage: Usage, given: dict[str, Any]) -> Usage:
     read, written = find_count(given, _CACHED_INCLUDED), find_count(given, _WRITTEN_INCLUDED)
-    for name in _DETAILS:
+    for name in (*_DETAILS, "inputTokens"):
         inner = given.get(name)
         if isinstance(inner, dict):
             read = read if read is not None else find_count(inner, _CACHED_IN_DETAILS)
             written = written if written is not None else find_count(inner, _WRITTEN_IN_DETAILS)
     read_separate, written_separate = find_count(given, _CACHED_SEPARATE), find_count(given, _WRITTEN_SEPARATE)
-    changes: dict[str, int] = {}
-    separate = (read_separate or 0) + (written_separate or 0)
-    if separate and usage.input_tokens is not None and not _has_whole_input(usage, given, separate):
-        changes["input_tokens"] = usage.input_tokens + separate
+    separate, whole = (read_separate or 0) + (written_separate or 0), usage.input_tokens
+    if whole is not None and separate and not any(given.get(name) is not None for name in _WHOLE_INPUT):
+        # Relays that translate may include the cached tokens despite the name; then the total is the sum of both counts.
+        includes_cached = whole >= separate and usage.total_tokens == whole + (usage.output_tokens or 0)
+        whole += 0 if includes_cached else separate
     read = read if read is not None else read_separate
     written = written if written is not None else written_separate
-    if read:
-        changes["cached_input_tokens"] = read
-    if written:
-        changes["cache_write_tokens"] = written
-    return msgspec.structs.replace(usage, **changes) if changes else usage
-
-
-def _has_whole_input(usage: Usage, given: dict[str, Any], separate: int) -> bool:
-    """Return whether the input includes the cached tokens despite its name, as translating relays write it."""
-    if any(given.get(name) is not None for name in _WHOLE_INPUT):
-        return True
-    total, parts = usage.total_tokens, (usage.input_tokens or 0) + (usage.output_tokens or 0)
-    return total is not None and total == parts and (usage.input_tokens or 0) >= separate
+    return msgspec.structs.replace(usage, input_tokens=whole, cached_input_tokens=read or None, cache_write_tokens=written or None)
 
 
 def _add_reasoning(usage: Usage, given: dict[str, Any]) -> Usage:
@@ -185,9 +168,10 @@ def _add_reasoning(usage: Usage, given: dict[str, Any]) -> Usage:
     reasoning, tools = find_count(given, _REASONING) or 0, find_count(given, _TOOL_INPUT) or 0
     if not reasoning and not tools:
         return usage
-    missing = None if usage.total_tokens is None else usage.total_tokens - usage.input_tokens - usage.output_tokens
     # Without a total, only the name decides; with one, the sum does.
-    is_separate = find_count(given, _REASONING_SEPARATE) is not None or bool(tools) if missing is None else missing == reasoning + tools
+    is_separate = find_count(given, _REASONING_SEPARATE) is not None or bool(tools)
+    if usage.total_tokens is not None:
+        is_separate = usage.total_tokens - usage.input_tokens - usage.output_tokens == reasoning + tools
     if not is_separate:
         return usage
     return msgspec.structs.replace(usage, input_tokens=usage.input_tokens + tools, output_tokens=usage.output_tokens + reasoning)

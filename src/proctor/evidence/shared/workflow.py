@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 
 import msgspec
@@ -48,8 +48,21 @@ class Resolved(msgspec.Struct, frozen=True):
 def resolve(parameters: Json, outputs: Outputs, *, only_parts: bool = False) -> Resolved:
     """Return parameters with their expressions resolved; with `only_parts`, only text with a `{{ }}` part is an expression."""
     notes: list[str] = []
-    value = _resolve(parameters, outputs, "", notes, 0, "{{" if only_parts else "=")
-    return Resolved(value, tuple(notes))
+    mark = "{{" if only_parts else "="
+
+    def visit(value: Json, field: str, depth: int) -> Json:
+        if isinstance(value, str) and value.startswith("=") and mark in value:
+            found = _resolve_text(value[1:], outputs)
+            if not isinstance(found, Missing):
+                return found
+            notes.append(f"parameter {field}: expression {value} was not resolved")
+        elif isinstance(value, dict) and depth < _DEPTH:
+            return {key: visit(member, f"{field}.{key}" if field else key, depth + 1) for key, member in value.items()}
+        elif isinstance(value, list) and depth < _DEPTH:
+            return [visit(member, f"{field}[{index}]", depth + 1) for index, member in enumerate(value)]
+        return value
+
+    return Resolved(visit(parameters, "", 0), tuple(notes))
 
 
 def resolve_for_items(
@@ -64,9 +77,11 @@ def resolve_for_items(
     most = max((len(items) for items in (*current, *named.values())), default=1)
     differing: dict[str, Json] = {}
     notes = dict.fromkeys(first.notes)
+    # A source with fewer items is assumed to be shared by all items, such as the trigger.
+    pick: Callable[[Sequence[Json], int], Json] = lambda items, index: items[index] if index < len(items) else items[0]  # noqa: E731
     for index in range(1, min(_MAX_ITEMS, most)):
-        of_item = {name: _pick_item(items, index) for name, items in named.items()}
-        resolved = resolve(parameters, Outputs([_pick_item(items, index) for items in current], of_item, outputs), only_parts=only_parts)
+        of_item = {name: pick(items, index) for name, items in named.items()}
+        resolved = resolve(parameters, Outputs([pick(items, index) for items in current], of_item, outputs), only_parts=only_parts)
         notes.update(dict.fromkeys(resolved.notes))
         if resolved.value != first.value:
             # Distinct values only: a thousand items mostly share a few. `repr` distinguishes 1 from true, which compare as equal.
@@ -77,11 +92,6 @@ def resolve_for_items(
     return Resolved(first.value, tuple(notes), tuple(differing.values()))
 
 
-def _pick_item(items: Sequence[Json], index: int) -> Json:
-    # A source with fewer items is assumed to be shared by all items, such as the trigger.
-    return items[index] if index < len(items) else items[0]
-
-
 def has_expression(parameters: Json, depth: int = 0) -> bool:
     """Return whether parameters contain an expression with a `{{ }}` part."""
     if isinstance(parameters, str):
@@ -90,36 +100,19 @@ def has_expression(parameters: Json, depth: int = 0) -> bool:
     return depth < _DEPTH and any(has_expression(member, depth + 1) for member in members)
 
 
-def _resolve(value: Json, outputs: Outputs, field: str, notes: list[str], depth: int, mark: str) -> Json:
-    if isinstance(value, str):
-        return _resolve_text(value, outputs, field, notes) if value.startswith("=") and mark in value else value
-    if depth >= _DEPTH:
-        return value
-    if isinstance(value, dict):
-        return {key: _resolve(member, outputs, f"{field}.{key}" if field else key, notes, depth + 1, mark) for key, member in value.items()}
-    if isinstance(value, list):
-        return [_resolve(member, outputs, f"{field}[{index}]", notes, depth + 1, mark) for index, member in enumerate(value)]
-    return value
-
-
-def _resolve_text(written: str, outputs: Outputs, field: str, notes: list[str]) -> Json:
+def _resolve_text(rest: str, outputs: Outputs) -> Json | Missing:
     parts: list[Json] = []
-    rest = written[1:]
-    while True:
-        prefix, opened, suffix = rest.partition("{{")
+    while rest:
+        prefix, opened, rest = rest.partition("{{")
         if prefix:
             parts.append(prefix)
-        if not opened:
-            break
-        expression, closed, rest = suffix.partition("}}")
-        found = _look_up(expression.strip(), outputs) if closed else MISSING
-        if isinstance(found, Missing):
-            notes.append(f"parameter {field}: expression {written} was not resolved")
-            return written
-        parts.append(found)
-    if len(parts) == 1:
-        return parts[0]
-    return "".join(as_text(part) or "" for part in parts)
+        if opened:
+            expression, closed, rest = rest.partition("}}")
+            found = _look_up(expression.strip(), outputs) if closed else MISSING
+            if isinstance(found, Missing):
+                return MISSING
+            parts.append(found)
+    return parts[0] if len(parts) == 1 else "".join(as_text(part) or "" for part in parts)
 
 
 def _look_up(expression: str, outputs: Outputs) -> Json | Missing:
