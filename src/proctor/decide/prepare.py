@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from proctor.checks.answer.text import BLANKS
 from proctor.checks.registry import MISSING, Decide, Registry, decide_with_caution, default_registry, find_reads
 from proctor.decide.broken_off import RUN_ERROR, SERVER_GONE, cut_short, is_broken, is_refusal, mark_missing_turns, may_claim_refusal
 from proctor.decide.cost import with_agent_cost, with_cost
@@ -23,6 +22,7 @@ from proctor.model.account import UNSEEN_IN_A_PAGE, Account, Part
 from proctor.model.case import UNSEEN_TOOLS, Assertion, Capture, Case, Scoring, Suite
 from proctor.model.cost import PriceList
 from proctor.model.evidence import Evidence, Json, Source
+from proctor.model.json_values import JAVASCRIPT_BLANKS
 from proctor.model.judgement import Opinion, PendingVerdict, Question
 from proctor.model.lazy_cases import is_lazy, map_sequence
 from proctor.model.result import CaseResult
@@ -526,7 +526,7 @@ def _capture_value(pattern: Pattern | None, text: str) -> Json:
 
 def coerce_like_javascript(text: str) -> Json:
     """Return a captured text as the value that JavaScript would convert it to."""
-    trimmed = text.strip(BLANKS)
+    trimmed = text.strip(JAVASCRIPT_BLANKS)
     if trimmed in ("true", "false"):
         return trimmed == "true"
     if _PREFIXED.fullmatch(trimmed):

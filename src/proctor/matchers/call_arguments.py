@@ -22,7 +22,7 @@ from proctor.errors import CheckFault
 from proctor.expressions.text_form import Scope
 from proctor.matchers.mismatch import Mismatch, absent_mismatch, find_difference, join_path, unexpected_mismatch
 from proctor.model.evidence import Json
-from proctor.model.json_values import MISSING, Missing, equal, is_number, is_same_scalar
+from proctor.model.json_values import JAVASCRIPT_BLANKS, MISSING, Missing, equal, is_number, is_same_scalar
 from proctor.model.show import kind_of, show
 from proctor.model.verdict import TextRange
 
@@ -33,9 +33,6 @@ WILDCARD = "*"
 
 ArgumentMatch = Literal["partial", "exact", "ignore"]
 ArgumentValues = Literal["matchers", "placeholders", "literal"]
-
-# What JavaScript's `trim` removes; `str.strip()` without arguments removes a slightly different set.
-_JS_SPACE = "\t\n\v\f\r \u00a0\u1680\u2000\u2001\u2002\u2003\u2004\u2005\u2006\u2007\u2008\u2009\u200a\u2028\u2029\u202f\u205f\u3000\ufeff"
 
 _PLACEHOLDERS: dict[str, Callable[[Json], bool]] = {
     "any": lambda value: True,
@@ -225,7 +222,7 @@ def _build_field_test(value: Json, values: ArgumentValues, *, exact: bool, field
         return _Matcher(expected), expected.dynamic
     if values in ("matchers", "literal"):
         return _Equal(value), False
-    word = value.strip(_JS_SPACE).lower() if isinstance(value, str) and not exact else ""
+    word = value.strip(JAVASCRIPT_BLANKS).lower() if isinstance(value, str) and not exact else ""
     if word in _PLACEHOLDERS:
         return _Placeholder(word), False
     return _Equal(value, is_same_javascript_scalar), False

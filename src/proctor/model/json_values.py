@@ -20,6 +20,13 @@ _SURROGATE = lazy_pattern("[\ud800-\udfff]")
 _decode_any = msgspec.json.Decoder().decode
 
 
+# Python's `strip` also removes U+001C to U+001F and U+0085, but not U+FEFF.
+JAVASCRIPT_BLANKS: Final = (
+    "\t\n\v\f\r \xa0\u1680\u2000\u2001\u2002\u2003\u2004\u2005\u2006\u2007\u2008\u2009\u200a\u2028\u2029\u202f\u205f\u3000\ufeff"
+)
+"""The characters that ECMAScript's `trim` removes."""
+
+
 def quote_javascript_text(text: str) -> str:
     """Return a text in double quotes, escaped only where JSON requires it; a lone surrogate is written as its escape."""
     quoted = _encode(text)

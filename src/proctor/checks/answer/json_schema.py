@@ -9,7 +9,7 @@ published meta-schemas are available. `format` is an annotation, as the drafts d
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterator
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
@@ -249,26 +249,25 @@ class SchemaLimits:
 def measure_depth(value: Json, enough: int) -> int:
     """Return how deeply lists and objects are nested; stops counting beyond `enough`."""
     depth = 0
-    level = _list_containers([value])
+    level = [value] if isinstance(value, _CONTAINERS) else []
     while level and depth <= enough:
         depth += 1
-        level = _list_containers(child for one in level for child in _list_children(one))
+        level = [child for one in level for child in _list_children(one) if isinstance(child, _CONTAINERS)]
     return depth
 
 
 def measure_size(value: Json, enough: int) -> int:
     """Return the number of values in a value, itself included; stops counting beyond `enough`."""
     total = 1
-    pending = _list_containers([value])
+    pending = [value] if isinstance(value, _CONTAINERS) else []
     while pending and total <= enough:
         children = _list_children(pending.pop())
         total += len(children)
-        pending.extend(_list_containers(children))
+        pending.extend(child for child in children if isinstance(child, _CONTAINERS))
     return total
 
 
-def _list_containers(values: Iterable[Json]) -> list[Json]:
-    return [value for value in values if isinstance(value, (dict, list, tuple))]
+_CONTAINERS: Final = (dict, list, tuple)
 
 
 def _list_children(value: Json) -> Collection[Json]:

@@ -17,6 +17,7 @@ import msgspec
 from proctor.checks.registry import Decide, Reads, check
 from proctor.checks.shared.calls import list_recorded_calls
 from proctor.checks.shared.quotes import locate_quotes
+from proctor.checks.shared.rubric import list_exchanges
 from proctor.errors import SpecError
 from proctor.model.evidence import Evidence, Json, UserEnding
 from proctor.model.json_values import is_finite
@@ -115,7 +116,7 @@ def _settle(spec: GoalReached, opinions: Sequence[Opinion]) -> Verdict:
 def _list_exchanges(evidence: Evidence) -> list[Json] | None:
     """Return the messages of user and agent, or None if they were not recorded."""
     if evidence.turns:
-        return [{"user": turn.input, "agent": turn.text if turn.text is not None else turn.body} for turn in evidence.turns]
+        return list_exchanges(evidence)
     answer = evidence.text if evidence.text is not None else evidence.body
     return None if answer is None or evidence.input is None else [{"user": evidence.input, "agent": answer}]
 

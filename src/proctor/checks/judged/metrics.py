@@ -51,9 +51,9 @@ from proctor.checks.shared.rubric import (
     find_answer,
     find_conversation,
     find_question,
-    find_request,
     load_rubric,
     require_filled,
+    show_request,
 )
 from proctor.errors import CheckFault
 from proctor.model.evidence import Evidence, Json
@@ -159,7 +159,7 @@ class Metric(msgspec.Struct, frozen=True, kw_only=True):
             for part, choice, opinion in zip(parts, choices, opinions, strict=True)
         ]
         details = describe_judge(opinions[0])
-        details |= {"rubric": {"name": self.rubric.name, "version": self.rubric.version}, "threshold": threshold}
+        details |= {"rubric": self.rubric.identify(), "threshold": threshold}
         details |= {"points": listed, "met": good_count, "total": total}
         undecided = [index for index, choice in enumerate(choices) if choice is None]
         if undecided and (self.compute is not None or compute_share([*counted, *(True for _ in undecided)]) >= threshold - 1e-12):
@@ -363,16 +363,12 @@ class AnswerRelevancy(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=T
     """The least share of statements that are not irrelevant, above 0 and up to 1."""
 
 
-def _declare_reads(spec: AnswerRelevancy) -> Reads:
-    return Reads(("answer",) if spec.question is not None else ("answer", "input"), "exact")
-
-
 @check(
     "answer_relevancy",
     shorthand="question",
     judged=True,
     example="answer_relevancy: {threshold: 0.8}",
-    reads=_declare_reads,
+    reads=lambda spec: Reads(("answer",) if spec.question is not None else ("answer", "input"), "exact"),
     locate_by=locate_statements,
 )
 def answer_relevancy(spec: AnswerRelevancy) -> Decide:
@@ -440,16 +436,12 @@ class Faithfulness(ContextFields, frozen=True, kw_only=True, omit_defaults=True)
     """The least share of supported statements, above 0 and up to 1."""
 
 
-def _declare_reads_faithfulness(spec: Faithfulness) -> Reads:
-    return Reads(("answer", *spec.list_parts()), "exact")
-
-
 @check(
     "faithfulness",
     shorthand="context",
     judged=True,
     example="faithfulness: {context_from: tool_results, threshold: 0.9}",
-    reads=_declare_reads_faithfulness,
+    reads=lambda spec: Reads(("answer", *spec.list_parts()), "exact"),
     locate_by=locate_statements,
 )
 def faithfulness(spec: Faithfulness) -> Decide:
@@ -463,8 +455,7 @@ def faithfulness(spec: Faithfulness) -> Decide:
     def decide(evidence: Evidence) -> Verdict:
         if isinstance(context := spec.find_in(evidence), Verdict):
             return context
-        request = find_request(evidence)
-        shown = {"retrieved": context.value} if request is None else {"retrieved": context.value, "question": request}
+        shown = {"retrieved": context.value, **show_request(evidence, "question")}
         return metric.ask_statements(evidence, shown, threshold=spec.threshold)
 
     return decide
