@@ -32,13 +32,6 @@ from proctor.model.verdict import OUTCOMES, Verdict, errored, failed, lacking, p
 # --- evidence as custom checks see it: reading an unrecorded part stops the check, instead of returning nothing
 
 
-class NotRecorded(CheckFault):
-    """A custom check read evidence that was not recorded."""
-
-    def __init__(self, why: str) -> None:
-        super().__init__("missing_evidence", why)
-
-
 class Watch:
     """Records the accesses of one check to one evidence."""
 
@@ -50,7 +43,7 @@ class Watch:
     def refuse(self, why: str) -> NoReturn:
         """Record the missing part, and stop the check."""
         self.lacking.append(why)
-        raise NotRecorded(why)
+        raise CheckFault("missing_evidence", why)
 
 
 def guard_evidence(evidence: Evidence) -> tuple[Evidence, Watch]:
