@@ -11,7 +11,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 
 import msgspec
@@ -177,9 +177,9 @@ def compare_count(expected: int, actual: int) -> FieldResult:
     return FieldResult("count", expected, actual, expected == actual, why)
 
 
-def choose_scope_builder(comparisons: Sequence[Comparison]) -> Callable[[Evidence], Scope]:
-    """Return a function that builds the scope for these comparisons; it omits the clock if none needs it."""
-    return Scope.read_from if any(comparison.dynamic for comparison in comparisons) else lambda _: NO_SCOPE
+def find_scope(evidence: Evidence, comparisons: Iterable[Comparison]) -> Scope:
+    """Return the scope for these comparisons; the clock is read only if one of them needs it."""
+    return Scope.read_from(evidence) if any(comparison.dynamic for comparison in comparisons) else NO_SCOPE
 
 
 def decide_fields(
