@@ -90,20 +90,16 @@ class Values:
         start, rest = self._find_start(steps)
         places = [start]
         for step in rest:
-            following: list[Place] = []
-            for place in places:
-                # Unknown places stay in the list: otherwise a claim about every item would pass unseen.
-                following.extend([place] if isinstance(place, Undecided) else self._take_step(place, step))
-            spend(len(following))
-            places = following
+            # Unknown places stay in the list: otherwise a claim about every item would pass unseen.
+            places = [each for place in places for each in ([place] if isinstance(place, Undecided) else self._take_step(place, step))]
+            spend(len(places))
         return [place for place in places if not (isinstance(place, Undecided) and place.code == "no_match")]
 
     def _find_one(self, path: Path) -> Place:
         if path.selects and not self._is_bound(path.steps):
             # Only `in` accepts several values, as a list.
             return self._gather(self.select(path.steps))
-        start, rest = self._find_start(path.steps)
-        place = start
+        place, rest = self._find_start(path.steps)
         for step in rest:
             if isinstance(place, Undecided):
                 return place
@@ -162,22 +158,16 @@ class Values:
 
     def _measure(self, measure: Measure) -> Place:
         path = measure.path
-        if path.selects and not self._is_bound(path.steps):
-            places = self.select(path.steps)
-            undecided = next((place for place in places if isinstance(place, Undecided)), None)
-            if undecided is not None:
-                return undecided
-            return Found(len(places) > 0 if measure.name == "exists" else len(places), tuple(_first_pointers(places)))
         place = self._find_one(path)
-        if measure.name == "exists":
-            if isinstance(place, Undecided):
-                return Found(False) if place.code == "no_match" else place
-            return Found(True, place.pointers[:1])
+        selects = path.selects and not self._is_bound(path.steps)
+        pointers = place.pointers if selects else place.pointers[:1]
         if isinstance(place, Undecided):
-            return place
+            return Found(False) if measure.name == "exists" and place.code == "no_match" else place
+        if measure.name == "exists":
+            return Found(len(place.value) > 0 if selects else True, pointers)
         if not isinstance(place.value, (list, tuple, dict, str)):
-            return Undecided(f"len({path.source}): {describe_value(place.value)} has no length", "wrong_type", place.pointers[:1])
-        return Found(len(place.value), place.pointers[:1])
+            return Undecided(f"len({path.source}): {describe_value(place.value)} has no length", "wrong_type", pointers)
+        return Found(len(place.value), pointers)
 
     def _call(self, call: Call) -> Place:
         values: list[Json] = []
@@ -192,22 +182,15 @@ class Values:
         return Found(Evaluation(self._text, self.scope).apply(call.function, values, call.offset))
 
 
-def _first_pointers(places: list[Place]) -> list[str]:
-    return [place.pointers[0] for place in places[:20] if place.pointers]
-
-
 def _make_absent(reason: str) -> Undecided:
     return Undecided(reason, "no_match")
 
 
 def compare_values(operator: str, left: Json, right: Json, scope: Scope) -> bool | Undecided:
     """Return whether two values satisfy `operator`, or why they cannot be compared."""
-    if operator in ("in", "not in"):
-        is_inside = _is_in(left, right, scope)
-        return is_inside if isinstance(is_inside, Undecided) else is_inside == (operator == "in")
-    if operator in ("==", "!="):
-        equal = _is_equal(left, right, scope)
-        return equal if isinstance(equal, Undecided) else equal == (operator == "==")
+    if operator in ("in", "not in", "==", "!="):
+        holds = _is_in(left, right, scope) if operator.endswith("in") else _is_equal(left, right, scope)
+        return holds if isinstance(holds, Undecided) else holds == (operator in ("in", "=="))
     if isinstance(left, date) or isinstance(right, date):
         sign = _order_moments(left, right, scope)
         return sign if isinstance(sign, Undecided) else _ORDERS[operator](sign)

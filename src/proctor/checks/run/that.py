@@ -100,13 +100,11 @@ class DecidingCondition:
         found = self.values.evaluate(condition.value)
         if isinstance(found, Undecided):
             return Ruling(None, found.reason, found.code, found.pointers)
+        expected = f"expected {shorten(condition.source, 200)} to be"
         if not isinstance(found.value, bool):
-            reason = f"expected {shorten(condition.source, 200)} to be true or false, found {describe_value(found.value)}"
-            return Ruling(None, reason, "wrong_type", found.pointers)
-        reason = f"expected {shorten(condition.source, 200)} to be true, found false" + (
-            f" at {found.pointers[0]}" if found.pointers else ""
-        )
-        return _HOLDS if found.value else Ruling(False, reason, None, found.pointers)
+            return Ruling(None, f"{expected} true or false, found {describe_value(found.value)}", "wrong_type", found.pointers)
+        at = f" at {found.pointers[0]}" if found.pointers else ""
+        return _HOLDS if found.value else Ruling(False, f"{expected} true, found false{at}", None, found.pointers)
 
     def decide_not(self, condition: Not) -> Ruling:
         """Decide the opposite of a condition."""
@@ -157,9 +155,8 @@ def _read_body(evidence: Evidence) -> Found | Undecided:
 
 
 def _explain(condition: Compare, left: Found, right: Found) -> str:
-    reason = show_found(condition.left, left)
-    other = show_found(condition.right, right)
-    return f"expected {shorten(condition.source, 200)}, found " + " and ".join(each for each in (reason, other) if each)
+    sides = filter(None, (show_found(condition.left, left), show_found(condition.right, right)))
+    return f"expected {shorten(condition.source, 200)}, found {' and '.join(sides)}"
 
 
 def _gather(rulings: Iterable[Ruling], deciding: bool) -> Ruling | list[Ruling]:
@@ -169,20 +166,14 @@ def _gather(rulings: Iterable[Ruling], deciding: bool) -> Ruling | list[Ruling]:
         if ruling.holds is deciding:
             return ruling
         found.append(ruling)
-    unsure = _choose_unsure(found)
-    return found if unsure is None else unsure
-
-
-def _choose_unsure(rulings: Sequence[Ruling]) -> Ruling | None:
-    """Return the first undecided ruling, preferring missing evidence; None if all are decided."""
-    unsure = [ruling for ruling in rulings if ruling.holds is None]
-    return next((ruling for ruling in unsure if ruling.code == "missing_evidence"), unsure[0] if unsure else None)
+    # Missing evidence before other reasons.
+    unsure = sorted((ruling for ruling in found if ruling.holds is None), key=lambda ruling: ruling.code != "missing_evidence")
+    return unsure[0] if unsure else found
 
 
 def _join_failures(rulings: Sequence[Ruling]) -> Ruling:
-    reason = "; ".join(ruling.reason for ruling in rulings[:_MOST_LISTED])
-    more = count_rest(len(rulings), _MOST_LISTED, "; and")
-    return Ruling(False, reason + more, None, tuple(pointer for ruling in rulings[:20] for pointer in ruling.pointers))
+    reason = "; ".join(ruling.reason for ruling in rulings[:_MOST_LISTED]) + count_rest(len(rulings), _MOST_LISTED, "; and")
+    return Ruling(False, reason, None, tuple(pointer for ruling in rulings[:20] for pointer in ruling.pointers))
 
 
 # --- locates the characters of the comparisons that decided a condition
@@ -208,18 +199,12 @@ def locate_condition(condition: Condition, evidence: Evidence, text: str) -> Ite
     document = open_answer(evidence)
     if document is not None and document.text is None:
         document = None
-    for comparison in deciding.met:
-        if comparison.agrees == ruling.holds:
-            yield from _locate_in_texts(comparison, document)
+    agreeing = [comparison for comparison in deciding.met if comparison.agrees == ruling.holds]
+    for comparison in agreeing:
+        yield from _locate_in_texts(comparison, document)
     if document is not None:
-        pointers = [
-            pointer
-            for comparison in deciding.met
-            if comparison.agrees == ruling.holds
-            for term, found in comparison.sides
-            if _reads_body(term)
-            for pointer in found.pointers
-        ]
+        sides = (side for comparison in agreeing for side in comparison.sides)
+        pointers = [pointer for term, found in sides if _reads_body(term) for pointer in found.pointers]
         base = "$.body" if evidence.body is not None else document.pointer
         yield from document.locate(find_keys(document.value, base, pointers))
 
@@ -234,10 +219,9 @@ class _RecordingDecider(DecidingCondition):
 
     def decide_not(self, condition: Not) -> Ruling:
         self._negated = not self._negated
-        try:
-            return super().decide_not(condition)
-        finally:
-            self._negated = not self._negated
+        ruling = super().decide_not(condition)
+        self._negated = not self._negated
+        return ruling
 
     def compare(self, condition: Compare) -> Ruling:
         ruling = super().compare(condition)
@@ -332,8 +316,7 @@ def that(spec: That) -> Decide:
         ruling = DecidingCondition(evidence, spec.expression).decide(condition)
         if ruling.holds:
             return good
-        code = ruling.code
-        pointers = ruling.pointers if code != MISSING else ()
-        return failed(ruling.reason, code=code, pointers=tuple(dict.fromkeys(pointers))[:20])
+        pointers = ruling.pointers if ruling.code != MISSING else ()
+        return failed(ruling.reason, code=ruling.code, pointers=tuple(dict.fromkeys(pointers))[:20])
 
     return decide
