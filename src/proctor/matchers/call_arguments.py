@@ -152,11 +152,8 @@ class ArgumentRule:
         if arguments is None:
             arguments = {}
         if not isinstance(arguments, dict):
-            return (
-                []
-                if self.fits(arguments, scope)
-                else [Difference(path, f"{path} is {kind_of(arguments)} instead of object: found {show(arguments)}")]
-            )
+            why = f"{path} is {kind_of(arguments)} instead of object: found {show(arguments)}"
+            return [] if self.fits(arguments, scope) else [Difference(path, why)]
         differences: list[Difference] = []
         for name, test in self._fields:
             actual = arguments.get(name, MISSING)
@@ -167,11 +164,9 @@ class ArgumentRule:
                     differences.append(Difference(at, test.explain(actual, scope, at)))
             except CheckFault as fault:
                 differences.append(Difference(at, f"{at} could not be compared: {fault.message}"))
-        if self._closed:
-            differences.extend(
-                Difference(join_path(path, str(name)), unexpected_mismatch(join_path(path, str(name)), arguments[name]).describe())
-                for name in self._list_unexpected(arguments)
-            )
+        for name in self._list_unexpected(arguments) if self._closed else ():
+            at = join_path(path, name)
+            differences.append(Difference(at, unexpected_mismatch(at, arguments[name]).describe()))
         return differences
 
     def iterate_ranges(self, arguments: Json, scope: Scope, path: str) -> Iterator[TextRange]:
@@ -244,12 +239,5 @@ def is_same_javascript_scalar(a: Json, b: Json) -> bool:
 
     NaN and infinities are written as null, so they equal null and each other. Unlike in JavaScript, integers above 2^53 stay exact.
     """
-    if isinstance(a, float) and not math.isfinite(a):
-        a = None
-    if isinstance(b, float) and not math.isfinite(b):
-        b = None
-    if isinstance(a, bool) or isinstance(b, bool) or a is None or b is None:
-        return a is b
-    if isinstance(a, (int, float)) and isinstance(b, (int, float)):
-        return a == b
-    return type(a) is type(b) and bool(a == b)
+    a, b = (None if isinstance(value, float) and not math.isfinite(value) else value for value in (a, b))
+    return is_same_scalar(a, b)
