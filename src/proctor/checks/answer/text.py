@@ -24,8 +24,8 @@ from proctor.model.verdict import TextRange, Verdict, defer_verdict, failed, pas
 class TextClaim(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A text that is compared with the answer."""
 
+    # Where in the answer it must be.
     at: ClassVar[At] = "anywhere"
-    """Where in the answer it must be."""
     text: str
     """The text to compare with."""
     ignore_case: bool = True

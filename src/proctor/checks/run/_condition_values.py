@@ -10,8 +10,8 @@ from datetime import date
 import msgspec
 
 from proctor.errors import CheckFault
-from proctor.expressions.condition import Call, Constant, Key, Listed, Measure, Path, Step, Value
-from proctor.expressions.expression import Evaluation
+from proctor.expressions.condition import Call, Key, Listed, Measure, Path, Step, Value
+from proctor.expressions.expression import Evaluation, Literal
 from proctor.expressions.functions import Unfit
 from proctor.expressions.moments import Moment, find_zone, move_to_zone, order, read_moment
 from proctor.expressions.text_form import Scope
@@ -74,7 +74,7 @@ class Values:
     def evaluate(self, value: Value) -> Place:
         """Return the value of a term, or why it has none."""
         match value:
-            case Constant():
+            case Literal():
                 return Found(value.value)
             case Path():
                 return self._find_one(value)
@@ -271,7 +271,7 @@ def _describe(value: Json) -> str:
 
 def show_found(term: Value, found: Found) -> str:
     """Return the value of a term and its position; empty for a literal."""
-    if isinstance(term, Constant):
+    if isinstance(term, Literal):
         return ""
     value = found.value.isoformat() if isinstance(found.value, date) else show(msgspec.to_builtins(found.value), 120)
     return f"{value} at {found.pointers[0]}" if found.pointers else value
