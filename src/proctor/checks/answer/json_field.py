@@ -38,10 +38,6 @@ class JsonField(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 _NO_BODY = missing("response body")
 
 
-def _declare_reads(spec: JsonField) -> Reads:
-    return Reads(("answer",), "exact", "error" if spec.condition.startswith("not_") else "fail")
-
-
 def _locate(spec: JsonField, evidence: Evidence) -> Iterator[TextRange]:
     """Find the characters that a matcher found, else the value in an answer that is JSON text."""
     found: tuple[TextRange, ...] = ()
@@ -59,7 +55,7 @@ def _locate(spec: JsonField, evidence: Evidence) -> Iterator[TextRange]:
 @check(
     "json_field",
     example="json_field: {field: items.0.price, value: {$gt: 0}}",
-    reads=_declare_reads,
+    reads=lambda spec: Reads(("answer",), "exact", "error" if spec.condition.startswith("not_") else "fail"),
     product=lambda spec: isinstance(spec.value, (dict, list)) or isinstance(spec.equals, (dict, list)),
     locate=_locate,
 )

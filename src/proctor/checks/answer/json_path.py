@@ -51,11 +51,6 @@ _MOST_SHOWN = 3
 """The maximum number of values in the reason of a verdict."""
 
 
-def _declare_reads(spec: JsonPath) -> Reads:
-    # Exact even for a path that must exist: half of a JSON document cannot be read at all.
-    return Reads(("answer",), "exact", "fail" if spec.exists else "error")
-
-
 def _locate(spec: JsonPath, evidence: Evidence) -> Iterator[TextRange]:
     """Find the values that are equal, else those that were compared."""
     spec = _read_names(spec)
@@ -73,7 +68,8 @@ def _locate(spec: JsonPath, evidence: Evidence) -> Iterator[TextRange]:
     "json_path",
     shorthand="path",
     example="json_path: {path: '$.items[0].sku', equals: A-17}",
-    reads=_declare_reads,
+    # Exact even for a path that must exist: half of a JSON document cannot be read at all.
+    reads=lambda spec: Reads(("answer",), "exact", "fail" if spec.exists else "error"),
     product=True,
     locate=_locate,
 )

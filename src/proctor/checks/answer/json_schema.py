@@ -16,7 +16,7 @@ import msgspec
 
 from proctor.checks.registry import Decide, Reads, check
 from proctor.checks.shared.answer import answer_json
-from proctor.checks.shared.places import open_answer
+from proctor.checks.shared.places import open_answer, write_pointer
 from proctor.errors import CheckFault, SpecError
 from proctor.model.evidence import Evidence, Json
 from proctor.model.json_values import MISSING
@@ -103,7 +103,7 @@ def json_schema(spec: JsonSchema) -> Decide:
         except ValueError as error:
             # Text that is not valid Unicode, or nesting beyond the library's limit.
             raise CheckFault("schema_limit", f"{what} cannot be checked by the schema: {shorten(str(error))}") from None
-        found = [(_format_place(pointer, error.instance_path), shorten(error.message)) for error in errors[:_MOST_ERRORS]]
+        found = [(write_pointer(pointer, error.instance_path), shorten(error.message)) for error in errors[:_MOST_ERRORS]]
         if not found:
             return failed(f"{what} does not conform to the schema; too large to locate the error: {show(value)}", pointers=(pointer,))
         more = count_rest(len(errors), _MOST_ERRORS, ", and")
@@ -150,10 +150,6 @@ def _unusable_schema_error(message: str, path: list[str]) -> SpecError:
             f"invalid schema: {shorten(first)}", field=place, hint="patterns in schemas have no look-around and no back references"
         )
     return SpecError(f"invalid schema: {shorten(first)}", field=place)
-
-
-def _format_place(pointer: str, path: list[str | int]) -> str:
-    return pointer + "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in path)
 
 
 # The validator cannot be stopped, and a short schema can ask for endless work: each of forty definitions that refers twice to the next

@@ -49,12 +49,6 @@ class GoalReached(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
         return self.by != "stop_when"
 
 
-def _declare_reads(spec: GoalReached) -> Reads:
-    if spec.show_tool_results:
-        return Reads(("turns", "answer", "tool_calls", "tool_results"), "exact", "fail")
-    return Reads(("turns", "answer"), "exact", "fail")
-
-
 def _locate(spec: GoalReached, evidence: Evidence, verdict: Verdict) -> Iterator[TextRange]:
     """Find the judge's quotes in the messages of user and agent."""
     if evidence.turns:
@@ -67,7 +61,7 @@ def _locate(spec: GoalReached, evidence: Evidence, verdict: Verdict) -> Iterator
     shorthand="goal",
     judged=True,
     example="goal_reached: The customer knows when the refund arrives.",
-    reads=_declare_reads,
+    reads=lambda spec: Reads(("turns", "answer", *(("tool_calls", "tool_results") if spec.show_tool_results else ())), "exact", "fail"),
     locate_by=_locate,
 )
 def goal_reached(spec: GoalReached) -> Decide:

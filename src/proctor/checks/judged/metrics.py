@@ -320,7 +320,7 @@ def _split_blocks(text: str) -> Iterator[tuple[str, bool]]:
 def _starts_block(first: str, last: str, line: str) -> bool:
     """Return whether a line starts a new block, given the first and last line of the previous one."""
     hard_break = last.rstrip("\r\n").endswith(("  ", "\\"))
-    if hard_break or not any(map(str.isalnum, last)) or _is_quoted(line) != _is_quoted(last):
+    if hard_break or not any(map(str.isalnum, last)) or line.lstrip().startswith(">") != last.lstrip().startswith(">"):
         return True
     first, last, line = (each.lstrip(">") for each in (first, last, line))
     if line.lstrip().startswith(("#", "|")) or last.lstrip().startswith(("#", "|")) or _FIRST_ITEM.match(line):
@@ -329,10 +329,6 @@ def _starts_block(first: str, last: str, line: str) -> bool:
     if _ITEM.match(first) and (_ITEM.match(line) or not (line[:1].isspace() or line[:1].islower())):
         return True
     return _NAMED.match(line) is not None and not line.lstrip("*")[:1].islower()
-
-
-def _is_quoted(line: str) -> bool:
-    return line.lstrip().startswith(">")
 
 
 def _split_sentences(block: str) -> list[str]:

@@ -93,7 +93,10 @@ class DecidingCondition:
         pointers = (*left.pointers, *right.pointers)
         if isinstance(holds, Undecided):
             return Ruling(None, f"{shorten(condition.source, 200)}: {holds.reason}", holds.code, pointers)
-        return _HOLDS if holds else Ruling(False, _explain(condition, left, right), None, pointers)
+        if holds:
+            return _HOLDS
+        sides = filter(None, (show_found(condition.left, left), show_found(condition.right, right)))
+        return Ruling(False, f"expected {shorten(condition.source, 200)}, found {' and '.join(sides)}", None, pointers)
 
     def decide_truth(self, condition: Truth) -> Ruling:
         """Decide whether a value is true."""
@@ -152,11 +155,6 @@ def _read_body(evidence: Evidence) -> Found | Undecided:
     if isinstance(answer, tuple):
         return Found(answer.value, (answer.pointer,))
     return Undecided(answer.reason, answer.code or "not_json", answer.pointers)
-
-
-def _explain(condition: Compare, left: Found, right: Found) -> str:
-    sides = filter(None, (show_found(condition.left, left), show_found(condition.right, right)))
-    return f"expected {shorten(condition.source, 200)}, found {' and '.join(sides)}"
 
 
 def _gather(rulings: Iterable[Ruling], deciding: bool) -> Ruling | list[Ruling]:
@@ -294,10 +292,6 @@ class That(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         return any(holds_call(value) for value in list_values(compile_condition(self.expression)))
 
 
-def _locate(spec: That, evidence: Evidence) -> Iterator[TextRange]:
-    return locate_condition(compile_condition(spec.expression), evidence, spec.expression)
-
-
 # Unknown parts are handled where a path is read: only the parts that decide the condition matter.
 @check(
     "that",
@@ -305,7 +299,7 @@ def _locate(spec: That, evidence: Evidence) -> Iterator[TextRange]:
     example='that: "tool_calls[*].arguments.amount < 100"',
     reads=Reads((), "exact"),
     product=True,
-    locate=_locate,
+    locate=lambda spec, evidence: locate_condition(compile_condition(spec.expression), evidence, spec.expression),
 )
 def that(spec: That) -> Decide:
     """A condition on the evidence holds."""

@@ -222,7 +222,7 @@ def find_value_spans(text: str, places: Iterable[Keys], start: int = 0) -> dict[
                 break
             keys[-1] = key + 1 if isinstance(key, int) else None
         elif key is None and mark == '"':
-            keys[-1] = _read_name(text[begin:end])
+            keys[-1] = json.loads(text[begin:end], strict=False)
         elif mark in "{[":
             begins.append(begin)
             keys.append(None if mark == "{" else 0)
@@ -239,10 +239,6 @@ def find_value_spans(text: str, places: Iterable[Keys], start: int = 0) -> dict[
             if not begins:
                 break
     return spans
-
-
-def _read_name(quoted: str) -> str:
-    return quoted[1:-1] if "\\" not in quoted else json.loads(quoted, strict=False)
 
 
 class JsonDocument(msgspec.Struct, frozen=True):

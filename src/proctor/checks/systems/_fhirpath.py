@@ -161,11 +161,11 @@ def _find_functions(tree: dict[str, Any]) -> Iterator[str]:
 
 def _guard_library(library: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
     own: dict[str, Function] = {
-        "trace": _trace,
+        "trace": lambda context, values, *_: values,
         "matches": _matches,
-        "now": _write_now,
-        "today": _write_today,
-        "timeOfDay": _write_time_of_day,
+        "now": lambda context, *_: _read_clock(context).isoformat(timespec="milliseconds"),
+        "today": lambda context, *_: _read_clock(context).date().isoformat(),
+        "timeOfDay": lambda context, *_: _read_clock(context).time().isoformat(timespec="milliseconds"),
         "repeat": _repeat_within_bounds,
     }
     return {name: {**entry, "fn": _guard_function(name, own[name] if name in own else entry["fn"])} for name, entry in library.items()}
@@ -225,10 +225,6 @@ def _repeat_within_bounds(context: dict[str, Any], data: Any, expression: Functi
     return found
 
 
-def _trace(context: dict[str, Any], values: Any, *_: Any) -> Any:
-    return values
-
-
 def _matches(context: dict[str, Any], values: Any, pattern: Any) -> Any:
     if not isinstance(pattern, str) or not values:
         return []
@@ -244,18 +240,6 @@ def _read_clock(context: dict[str, Any]) -> datetime:
     if now is None:
         raise CheckFault("no_clock", "the evidence carries no clock")
     return now
-
-
-def _write_now(context: dict[str, Any], *_: Any) -> str:
-    return _read_clock(context).isoformat(timespec="milliseconds")
-
-
-def _write_today(context: dict[str, Any], *_: Any) -> str:
-    return _read_clock(context).date().isoformat()
-
-
-def _write_time_of_day(context: dict[str, Any], *_: Any) -> str:
-    return _read_clock(context).time().isoformat(timespec="milliseconds")
 
 
 def _is_shallow(value: Json) -> bool:

@@ -164,17 +164,12 @@ def _point_at(requests: list[tuple[int, StateRequest]]) -> tuple[str, ...]:
     return tuple(f"$.state.requests[{index}]" for index, _ in requests[:10])
 
 
-def _declare_reads(spec: RequestMade) -> Reads:
-    """Declare what the claim reads: count and order are uncertain if some requests were not seen."""
-    # At most N requests with no minimum is a claim of absence: unseen requests can only break it.
-    return Reads(("state",), "absence") if spec.at_least == 0 and not spec.then else Reads(("state",), "exact", "fail")
-
-
 @check(
     "request_made",
     shorthand="path",
     example="request_made: {method: POST, path: /Appointment, system: clinic, at_most: 1}",
-    reads=_declare_reads,
+    # At most N requests with no minimum is a claim of absence: unseen requests can only break it.
+    reads=lambda spec: Reads(("state",), "absence") if spec.at_least == 0 and not spec.then else Reads(("state",), "exact", "fail"),
     product=True,
 )
 def request_made(spec: RequestMade) -> Decide:

@@ -157,14 +157,10 @@ class AnswerRepeats(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
     """Or where in the result the value is: a dot path."""
 
 
-def _declare_reads(spec: ArgumentCopied) -> Reads:
-    return Reads(("tool_calls", "tool_arguments", "input" if spec.result_of is None else "tool_results"), "exact")
-
-
 @check(
     "argument_copied",
     example="argument_copied: {tool: refund, argument: amount, result_of: lookup_order, path: total}",
-    reads=_declare_reads,
+    reads=lambda spec: Reads(("tool_calls", "tool_arguments", "input" if spec.result_of is None else "tool_results"), "exact"),
 )
 def argument_copied(spec: ArgumentCopied) -> Decide:
     """Every call of a tool has an argument whose value is in the input, or in the result of an earlier call."""

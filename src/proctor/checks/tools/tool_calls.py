@@ -387,11 +387,12 @@ def no_tool_errors(spec: NoToolErrors) -> Decide:
         if not broken:
             unknown = None if spec.silent_calls == "succeeded" else _fail_unknown_outcome(calls, evidence)
             return unknown or _OK
-        reason = "; ".join(f"{calls[index].name} at {call_path(evidence, index)}: {_show_error(calls[index])}" for index in broken[:3])
+        kinds = {index: f"{kind}, " if (kind := calls[index].failure_kind()) else "" for index in broken[:3]}
+        shown = (f"{calls[at].name} at {call_path(evidence, at)}: {kind}{show(calls[at].failure())}" for at, kind in kinds.items())
         more = count_rest(len(broken), 3, "; and")
         first = [calls[index] for index in broken[:100]]
         return failed(
-            f"expected no tool call to fail; {len(broken)} of {len(calls)} failed: {reason}{more}",
+            f"expected no tool call to fail; {len(broken)} of {len(calls)} failed: {'; '.join(shown)}{more}",
             details={"failed": [{"tool": call.name, "kind": call.failure_kind(), "error": call.failure()} for call in first]},
             pointers=tuple(f"{call_path(evidence, index)}.error" for index in broken[:100]),
         )
@@ -405,8 +406,3 @@ def _fail_unknown_outcome(calls: Sequence[ToolCall], evidence: Evidence) -> Verd
         if not records_outcome(call, evidence.account):
             return missing(f"how {show(call.name, 60)} at {call_path(evidence, index)} ended (neither result nor error)")
     return None
-
-
-def _show_error(call: ToolCall) -> str:
-    kind = call.failure_kind()
-    return f"{kind}, {show(call.failure())}" if kind else show(call.failure())

@@ -11,7 +11,7 @@ mismatched and out of order.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Literal
 
 import msgspec
@@ -36,7 +36,7 @@ from proctor.errors import SpecError
 from proctor.matchers.calls import MatchOptions, Pairing, ToolCallMatch, check_options
 from proctor.model.evidence import Evidence, Json, ToolCall
 from proctor.model.show import show
-from proctor.model.verdict import TextRange, Verdict, defer_verdict, failed, passed
+from proctor.model.verdict import Verdict, defer_verdict, failed, passed
 
 
 class ToolsExactly(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -262,17 +262,15 @@ def _declare_reads(spec: ToolCallsMatch) -> Reads:
     return Reads(("tool_calls",) if spec.arguments == "ignore" else ("tool_calls", "tool_arguments"), "presence" if free else "exact")
 
 
-def _locate(spec: ToolCallsMatch, evidence: Evidence) -> Iterator[TextRange]:
-    return _prepare(spec).iterate_ranges(list_recorded_calls(evidence) or (), lambda index: f"{call_path(evidence, index)}.arguments")
-
-
 @check(
     "tool_calls_match",
     shorthand="calls",
     example="tool_calls_match: {calls: [{name: search, arguments: {q: string}}], order: strict}",
     reads=_declare_reads,
     product=True,
-    locate=_locate,
+    locate=lambda spec, evidence: _prepare(spec).iterate_ranges(
+        list_recorded_calls(evidence) or (), lambda index: f"{call_path(evidence, index)}.arguments"
+    ),
 )
 def tool_calls_match(spec: ToolCallsMatch) -> Decide:
     """Expected calls pair up with the actual ones; reports missing, extra, mismatched and out-of-order calls."""
@@ -327,7 +325,10 @@ def _fail_unpaired(spec: ToolCallsMatch, pairing: Pairing, match: ToolCallMatch,
         reasons.append(f"{late.tool_name} out of order: expected as number {late.expected_index}, made as number {late.actual_index}")
         pointers.append(call_path(evidence, late.actual_index))
     if match.missing:
-        reasons.append("missing " + ", ".join(_show_call(call) for call in match.missing[:5]))
+        reasons.append(
+            "missing "
+            + ", ".join(f"{call.name} with {show(call.arguments)}" if call.arguments else call.name for call in match.missing[:5])
+        )
     if spec.max_extra is not None and len(match.extra) > spec.max_extra:
         reasons.append(f"{len(match.extra)} extra calls, {spec.max_extra} allowed: {', '.join(call.name for call in match.extra[:5])}")
     if not reasons:
@@ -345,10 +346,6 @@ def _fail_unpaired(spec: ToolCallsMatch, pairing: Pairing, match: ToolCallMatch,
         },
         pointers=tuple(pointers[:100]),
     )
-
-
-def _show_call(call: ToolCall) -> str:
-    return f"{call.name} with {show(call.arguments)}" if call.arguments else call.name
 
 
 def _record_call(call: ToolCall) -> Json:
