@@ -171,7 +171,7 @@ def holds_call(value: Value) -> bool:
     return isinstance(value, Call) or (isinstance(value, Listed) and any(holds_call(item) for item in value.items))
 
 
-# --- the names that a path of a condition may use, checked when a suite is read: those of evidence and its parts
+# The names that a path of a condition may use, checked when a suite is read: those of evidence and its parts
 
 _HIDDEN = frozenset(("account", "no_run", "case"))
 """Fields of evidence that are about the record, not about the run."""

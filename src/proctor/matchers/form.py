@@ -20,7 +20,7 @@ from proctor.model.evidence import Json
 from proctor.model.json_values import is_finite, is_number
 from proctor.model.show import kind_of, show
 
-# --- plain values as expected ones: no wildcard, no matcher, lists in any order. Results of expressions are compared this way
+# Plain values as expected ones: no wildcard, no matcher, lists in any order. Results of expressions are compared this way
 
 
 def compile_plain(value: Json, field: str = "value", depth: int = 0) -> Expected:

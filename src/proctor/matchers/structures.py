@@ -19,9 +19,6 @@ from proctor.model.show import kind_of, nearest, show
 from proctor.model.verdict import TextRange
 from proctor.patterns.engine import Pattern, compile_pattern
 
-# --- the names of kinds of values, ours and those of JSON Schema
-
-
 KINDS: dict[str, Callable[[Json], bool]] = {
     "text": lambda value: isinstance(value, str),
     "number": is_number,

@@ -12,8 +12,6 @@ import msgspec
 from proctor.model.evidence import Json
 from proctor.model.lazy_pattern import lazy_pattern
 
-# --- numbers and texts as JavaScript's `JSON.stringify` writes them
-
 # `json.dumps` would create such an encoder for every text.
 _encode = json.JSONEncoder(ensure_ascii=False).encode
 _SURROGATE = lazy_pattern("[\ud800-\udfff]")
@@ -56,12 +54,6 @@ def write_javascript_number(value: float) -> str:
     return f"{sign}{digits[0]}{tail}e{'+' if power > 0 else '-'}{abs(power)}"
 
 
-# ---
-
-
-# --- the absent value, as opposed to null
-
-
 class Missing:
     """The type of `MISSING`."""
 
@@ -76,11 +68,6 @@ class Missing:
 
 MISSING: Final = Missing()
 """Marks an absent key, index or argument."""
-
-# ---
-
-
-# --- JSON text as values
 
 
 MAX_DEPTH = 256
@@ -128,12 +115,6 @@ def exceeds_depth(value: Json) -> bool:
             return False
         level = below
     return True
-
-
-# ---
-
-
-# --- equality
 
 
 def equal(
@@ -206,10 +187,7 @@ class PairsMet:
         return False
 
 
-# ---
-
-
-# --- numbers in JSON: integers can exceed the range of Python's floats, and converting those raises an error
+# Integers in JSON can exceed the range of Python's floats, and converting those raises an error
 
 
 def is_number(value: object) -> TypeGuard[int | float]:

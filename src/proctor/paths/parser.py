@@ -17,7 +17,7 @@ from proctor.errors import SpecError
 from proctor.model.evidence import Json
 from proctor.model.show import nearest
 
-# --- the tokens of JSONPath: blanks, names, numbers and quoted text, with the position of errors
+# The tokens of JSONPath: blanks, names, numbers and quoted text, with the position of errors
 
 # All of these are linear: each repetition is over one set of characters, and none can follow itself.
 _BLANKS: Final = re.compile(r"[ \t\n\r]*")

@@ -37,7 +37,7 @@ from proctor.work import spend
 if TYPE_CHECKING:
     from regress import Regex
 
-# --- the cost of a plain pattern in a backtracking engine: the proof for the fast path
+# The cost of a plain pattern in a backtracking engine: the proof for the fast path
 
 BUDGET: Final = 20_000_000
 """The maximum number of steps; about 70 ms."""

@@ -12,7 +12,7 @@ from proctor.model.scratch import IN_MEMORY, NameTable, Scratch
 from proctor.model.verdict import OUTCOMES, Outcome
 from proctor.scoring.score import reduce_attempts
 
-# --- the number of results of each of very many cases in each outcome, stored in scratch space
+# The number of results of each of very many cases in each outcome, stored in scratch space
 
 
 class PackedCounts:

@@ -37,8 +37,6 @@ from proctor.scoring.intervals import Counts, Interval, find_normal_quantile, fi
 from proctor.scoring.score import reduce_attempts
 from proctor.scoring.statistics import SuiteStatistics, summarize_suite
 
-# --- the smallest drop that a comparison can detect, and the repeats it takes
-
 
 def repeats_needed(cases: int, base_rate: float, drop: float, *, power: float = 0.8, alpha: float = 0.05) -> int | None:
     """Return how often both runs must repeat each case to detect a drop with this power, or None if the rate cannot fall so far."""

@@ -24,8 +24,6 @@ from proctor.model.evidence import Evidence, Json
 from proctor.model.show import count_rest
 from proctor.model.verdict import TextRange, Verdict, failed, passed
 
-# --- finds personal data that has a fixed form: by pattern, and by checksum if the form has one
-
 Kind = Literal["email", "phone", "iban", "credit_card", "us_ssn", "ipv4"]
 
 _EMAIL: Final = re.compile(r"(?<![\w.%+-])[\w.%+-]{1,64}@(?:[\w-]{1,63}\.){1,8}[^\W\d_]{2,24}(?!\w)")

@@ -35,8 +35,6 @@ from proctor.model.show import show
 from proctor.model.verdict import TextRange, Verdict, failed, passed
 from proctor.work import spend
 
-# --- the similarity of two texts, from 0 to 1: three published measures, computed exactly
-
 Measure = Literal["edit_distance", "token_f1", "rouge_l"]
 T = TypeVar("T", bound=Hashable)
 

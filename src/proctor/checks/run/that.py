@@ -174,7 +174,7 @@ def _join_failures(rulings: Sequence[Ruling]) -> Ruling:
     return Ruling(False, reason, None, tuple(pointer for ruling in rulings[:20] for pointer in ruling.pointers))
 
 
-# --- locates the characters of the comparisons that decided a condition
+# Locates the characters of the comparisons that decided a condition
 
 _MOST_MET = 200
 """The maximum number of comparisons recorded for one condition."""

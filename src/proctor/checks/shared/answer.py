@@ -17,8 +17,6 @@ from proctor.model.evidence import Evidence, Json
 from proctor.model.show import show
 from proctor.model.verdict import Verdict, failed, missing
 
-# --- reasons shared by the checks about the text of an answer
-
 NO_TEXT: Final = missing("response text")
 POINTER: Final = ("$.text",)
 AROUND: Final = 40

@@ -29,7 +29,7 @@ from proctor.model.recorded import Unrecorded, read_recorded
 from proctor.model.show import show
 from proctor.model.verdict import OUTCOMES, Verdict, errored, failed, lacking, passed
 
-# --- evidence as custom checks see it: reading an unrecorded part stops the check, instead of returning nothing
+# Evidence as custom checks see it: reading an unrecorded part stops the check, instead of returning nothing
 
 
 class Watch:

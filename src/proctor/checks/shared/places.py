@@ -195,7 +195,7 @@ def _list_offsets(text: str) -> range | list[int]:
     return offsets
 
 
-# --- locates values in a JSON text by reading its tokens once
+# Locates values in a JSON text by reading its tokens once
 
 Keys = tuple[str | int, ...]
 """Member names and list positions, starting at the document."""
@@ -278,7 +278,7 @@ def open_answer(evidence: Evidence, *, source: Literal["body", "text"] = "body",
     return JsonDocument(answer.value, "$.text", evidence.text, 0 if fenced is None else fenced[0])
 
 
-def write_pointer(base: str, keys: Keys) -> str:
+def write_pointer(base: str, keys: Iterable[str | int]) -> str:
     """Return the pointer from `base` along keys and positions."""
     for key in keys:
         base = join_path(base, key) if isinstance(key, str) else f"{base}[{key}]"

@@ -325,10 +325,8 @@ def _fail_unpaired(spec: ToolCallsMatch, pairing: Pairing, match: ToolCallMatch,
         reasons.append(f"{late.tool_name} out of order: expected as number {late.expected_index}, made as number {late.actual_index}")
         pointers.append(call_path(evidence, late.actual_index))
     if match.missing:
-        reasons.append(
-            "missing "
-            + ", ".join(f"{call.name} with {show(call.arguments)}" if call.arguments else call.name for call in match.missing[:5])
-        )
+        missing = (f"{call.name} with {show(call.arguments)}" if call.arguments else call.name for call in match.missing[:5])
+        reasons.append(f"missing {', '.join(missing)}")
     if spec.max_extra is not None and len(match.extra) > spec.max_extra:
         reasons.append(f"{len(match.extra)} extra calls, {spec.max_extra} allowed: {', '.join(call.name for call in match.extra[:5])}")
     if not reasons:
