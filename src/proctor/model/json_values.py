@@ -101,10 +101,10 @@ def decode_embedded(text: bytes | str) -> Json | Missing:
         return MISSING
 
 
-def exceeds_depth(value: Json) -> bool:
-    """Return whether lists and objects are nested deeper than `MAX_DEPTH`; works level by level, so that no depth overflows the stack."""
+def exceeds_depth(value: Json, most: int = MAX_DEPTH) -> bool:
+    """Return whether lists and objects are nested deeper than `most`; works level by level, so that no depth overflows the stack."""
     level: list[Any] = [value] if isinstance(value, (dict, list)) else []
-    for _ in range(MAX_DEPTH + 1):
+    for _ in range(most + 1):
         below: list[Any] = []
         for item in level:
             # Nearly all members are texts, and this test costs half as much as the next one.

@@ -125,18 +125,12 @@ def find_spans(text: str, wanted: str, *, ignore_case: bool, at: At = "anywhere"
     wanted = wanted.lower() if ignore_case else wanted
     restore = _find_restorer(text, searched)
     if at == "anywhere":
-        begin = searched.find(wanted)
-        while begin >= 0:
-            yield restore(begin, begin + len(wanted))
-            begin = searched.find(wanted, begin + len(wanted))
-    elif at == "whole":
-        if searched == wanted:
-            yield 0, len(text)
-    elif at == "start":
-        if searched.startswith(wanted):
-            yield restore(0, len(wanted))
-    elif searched.endswith(wanted):
-        yield restore(len(searched) - len(wanted), len(searched))
+        yield from (restore(*found.span()) for found in re.finditer(re.escape(wanted), searched))
+    elif at == "end":
+        if searched.endswith(wanted):
+            yield restore(len(searched) - len(wanted), len(searched))
+    elif searched == wanted if at == "whole" else searched.startswith(wanted):
+        yield restore(0, len(wanted))
 
 
 def _find_restorer(text: str, folded: str) -> Callable[[int, int], Span]:
