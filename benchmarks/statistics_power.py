@@ -12,8 +12,9 @@ from collections import Counter
 
 import msgspec
 
+from tests.scoring.references import compute_power
 from proctor.scoring.intervals import Counts
-from proctor.scoring.paired import compare_runs, compute_power
+from proctor.scoring.paired import compare_runs
 
 DROPS = (0.0, 0.05, 0.1, 0.2)
 SUITES = ("alike", "mixed")

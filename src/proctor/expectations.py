@@ -31,6 +31,9 @@ from proctor.model.show import nearest, show
 from proctor.model.typed import convert_to
 from proctor.model.verdict import Verdict, errored
 
+__tracebackhide__ = True
+"""Tracebacks of pytest end in the test, not in this file."""
+
 
 class ExpectationFailed(AssertionError):
     """An expectation that does not hold; `verdict` has the reason, details and pointers."""
@@ -67,123 +70,102 @@ class Expectations:
 
     def called(self, tool: str, /, *, arguments: Mapping[str, Json] | None = None, **named: Json) -> Expectations:
         """Expect that some call of the tool has these arguments, others are free: `called("search", q="x")`. Values may be matchers."""
-        __tracebackhide__ = True
         wanted = _merge_arguments(arguments, named)
         return self._hold("tool_called", ToolCalled(name=tool, arguments=wanted), f"{show(tool)} called{_with(wanted)}")
 
     def called_with_exactly(self, tool: str, /, *, arguments: Mapping[str, Json] | None = None, **named: Json) -> Expectations:
         """Expect that some call of the tool has these arguments and no others."""
-        __tracebackhide__ = True
         wanted = _merge_arguments(arguments, named) or {}
         spec = ToolCalled(name=tool, arguments=wanted, match="exact")
         return self._hold("tool_called", spec, f"{show(tool)} called with exactly {show(wanted)}")
 
     def not_called(self, tool: str, /, *, arguments: Mapping[str, Json] | None = None, **named: Json) -> Expectations:
         """Expect no call of the tool, or none with these arguments."""
-        __tracebackhide__ = True
         wanted = _merge_arguments(arguments, named)
         return self._hold("tool_not_called", ToolNotCalled(name=tool, arguments=wanted), f"{show(tool)} not called{_with(wanted)}")
 
     def called_times(self, tool: str, count: int, /) -> Expectations:
         """Expect that the tool was called exactly so many times."""
-        __tracebackhide__ = True
         return self._hold("tool_call_count", ToolCallCount(name=tool, count=count), f"{show(tool)} called {count} times")
 
     def called_in_order(self, *tools: str) -> Expectations:
         """Expect that these tools were called in this order; other calls may lie between."""
-        __tracebackhide__ = True
         return self._hold("tools_in_order", ToolsInOrder(names=tools), f"tools in the order {' -> '.join(tools)}")
 
     def called_exactly(self, tools: Sequence[str], /) -> Expectations:
         """Expect that these tools were called in this order, and nothing else."""
-        __tracebackhide__ = True
-        names = _read_several(tools, "called_exactly")
+        if isinstance(tools, str):
+            raise TypeError("called_exactly: expected a list of names, found text")
+        names = tuple(tools)
         return self._hold("tools_exactly", ToolsExactly(names=names), f"exactly the calls {show(list(names))}")
 
     def called_all(self, *tools: str) -> Expectations:
         """Expect that every one of these tools was called, in any order."""
-        __tracebackhide__ = True
         return self._hold("tools_called", ToolsCalled(names=tools), f"all of {show(list(tools))} called")
 
     def called_any(self, *tools: str) -> Expectations:
         """Expect that at least one of these tools was called."""
-        __tracebackhide__ = True
         return self._hold("any_tool_called", AnyToolCalled(names=tools), f"any of {show(list(tools))} called")
 
     def no_tools(self) -> Expectations:
         """Expect that no tool was called at all."""
-        __tracebackhide__ = True
         return self._hold("no_tools_called", NoToolsCalled(), "no tool called")
 
     def first_tool(self, tool: str, /) -> Expectations:
         """Expect that the first tool called was this one."""
-        __tracebackhide__ = True
         return self._hold("first_tool", FirstTool(name=tool), f"{show(tool)} called first")
 
     def no_tool_errors(self) -> Expectations:
         """Expect that no tool call ended in an error."""
-        __tracebackhide__ = True
         return self._hold("no_tool_errors", NoToolErrors(), "no tool call to fail")
 
     def says(self, text: str, /, *, ignore_case: bool = True) -> Expectations:
         """Expect that the answer contains a text."""
-        __tracebackhide__ = True
         return self._hold("response_contains", ResponseContains(text=text, ignore_case=ignore_case), f"an answer with {show(text)}")
 
     def does_not_say(self, text: str, /, *, ignore_case: bool = True) -> Expectations:
         """Expect that the answer does not contain a text."""
-        __tracebackhide__ = True
         spec = ResponseNotContains(text=text, ignore_case=ignore_case)
         return self._hold("response_not_contains", spec, f"an answer without {show(text)}")
 
     def matches(self, pattern: str, /, *, flags: str = "") -> Expectations:
         """Expect that the answer matches an ECMAScript regular expression, anywhere."""
-        __tracebackhide__ = True
         return self._hold("response_matches", ResponseMatches(pattern=pattern, flags=flags), f"an answer that matches /{pattern}/{flags}")
 
     def json(self, path: str, /, *, equals: Json | msgspec.UnsetType = msgspec.UNSET, exists: bool = True) -> Expectations:
         """Expect that the answer, read as JSON, has (or has not) a value at a JSONPath, optionally equal to a given one."""
-        __tracebackhide__ = True
         claim = f"{path} = {show(equals)}" if equals is not msgspec.UNSET else f"{path} to exist" if exists else f"{path} not to exist"
         return self._hold("json_path", JsonPath(path=path, equals=equals, exists=exists), claim)
 
     def field(self, field: str, value: Json, /) -> Expectations:
         """Expect that a field of the answer, by dot path, has this value; it may be a matcher."""
-        __tracebackhide__ = True
         return self._hold("json_field", JsonField(field=field, value=value), f"{field} = {show(value)}")
 
     def conforms_to(self, schema: Json, /, *, field: str | None = None) -> Expectations:
         """Expect that the answer, or one field of it, conforms to a JSON Schema."""
-        __tracebackhide__ = True
         what = field if field is not None else "the answer"
         return self._hold("json_schema", JsonSchema(schema=schema, field=field), f"{what} to conform to {show(schema)}")
 
     def status(self, status: int, /) -> Expectations:
         """Expect that the HTTP status is exactly this."""
-        __tracebackhide__ = True
         return self._hold("http_status", HttpStatus(status=status), f"HTTP status {status}")
 
     def within_ms(self, ms: float, /) -> Expectations:
         """Expect that the answer came within so many milliseconds."""
-        __tracebackhide__ = True
         return self._hold("responded_within", RespondedWithin(ms=ms), f"an answer within {ms:g} ms")
 
     def within_tokens(self, total: int | None = None, /, *, input: int | None = None, output: int | None = None) -> Expectations:
         """Expect that token usage stays within bounds."""
-        __tracebackhide__ = True
-        bounds = ", ".join(
-            f"{name} {bound}" for name, bound in (("total", total), ("input", input), ("output", output)) if bound is not None
-        )
+        given = {"total": total, "input": input, "output": output}
+        bounds = ", ".join(f"{name} {bound}" for name, bound in given.items() if bound is not None)
         return self._hold("tokens_within", TokensWithin(total=total, input=input, output=output), f"tokens within {bounds}")
 
     def within_turns(self, turns: int, /) -> Expectations:
         """Expect that the conversation took at most so many turns."""
-        __tracebackhide__ = True
         return self._hold("turns_within", TurnsWithin(turns=turns), f"at most {turns} turns")
 
     def check(self, check: str, /, **spec: Json) -> Expectations:
         """Expect any check by name with the fields of its spec: `check("tool_called", name="search", at_least=2)`."""
-        __tracebackhide__ = True
         entry = (self._registry or default_registry()).get(check)
         known = tuple(field.name for field in msgspec.structs.fields(entry.spec))
         for name in spec:
@@ -196,7 +178,6 @@ class Expectations:
         return self._hold(check, read, f"{check} {show(spec)}" if spec else check)
 
     def _hold(self, check: str, spec: msgspec.Struct, claim: str) -> Expectations:
-        __tracebackhide__ = True
         decide = (self._registry or default_registry()).prepare(check, spec)
         nothing = find_vacuous(check, spec)
         if nothing is not None:
@@ -221,9 +202,3 @@ def _merge_arguments(arguments: Mapping[str, Json] | None, named: dict[str, Json
 
 def _with(arguments: dict[str, Json] | None) -> str:
     return f" with {show(arguments)}" if arguments is not None else ""
-
-
-def _read_several(tools: Sequence[str], what: str) -> tuple[str, ...]:
-    if isinstance(tools, str):
-        raise TypeError(f"{what}: expected a list of names, found text")
-    return tuple(tools)

@@ -16,14 +16,15 @@ actual calls and reports what is missing, extra, out of order or called with oth
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from typing import cast
+import functools
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
+from typing import ParamSpec, cast
 
 from proctor.expressions.text_form import NO_SCOPE
-from proctor.matchers.call_arguments import ArgumentMatch, ArgumentRule, Difference, build_argument_rule
+from proctor.matchers.call_arguments import ArgumentMatch, build_argument_rule
 from proctor.matchers.calls import ArgumentMismatch, MatchOptions, OutOfOrder, Pairing, ToolCallMatch, check_options
 from proctor.model.evidence import Json, ToolCall
-from proctor.model.json_values import decode_embedded, equal
+from proctor.model.json_values import MISSING, Missing, decode_embedded, equal
 from proctor.model.show import kind_of, nearest, show
 from proctor.model.verdict import Verdict, failed, passed
 
@@ -61,29 +62,33 @@ _NAME_KEYS = ("toolName", "name", "tool", "tool_name")
 _ARGUMENT_KEYS = ("arguments", "args", "input")
 
 
-def match_tool_calls(expected: Iterable[str | CallLike], actual: Iterable[str | CallLike]) -> bool:
-    """Return whether the tools called are exactly these, in this order."""
-    return explain_tool_calls(expected, actual).passed
+P = ParamSpec("P")
+
+
+def _answer_plainly(explain: Callable[P, Verdict]) -> Callable[P, bool]:
+    """Return the twin of an explanation that only answers true or false."""
+
+    @functools.wraps(explain)
+    def match(*arguments: P.args, **named: P.kwargs) -> bool:
+        return explain(*arguments, **named).passed
+
+    match.__name__ = match.__qualname__ = explain.__name__.replace("explain", "match")
+    return match
 
 
 def explain_tool_calls(expected: Iterable[str | CallLike], actual: Iterable[str | CallLike]) -> Verdict:
-    """Decide `match_tool_calls` and say why."""
+    """Decide whether the tools called are exactly these, in this order."""
     wanted, found = _read_names(expected, "expected"), _read_names(actual, "actual")
     for index, (one, other) in enumerate(zip(wanted, found, strict=False)):
-        if not _is_same_name(one, other):
+        if not equal(one, other):
             return failed(f"expected {show(wanted)}, found {show(found)}: number {index} is {show(other)} instead of {show(one)}")
     if len(wanted) != len(found):
         return failed(f"expected {len(wanted)} calls {show(wanted)}, found {len(found)} {show(found)}")
     return passed(f"the tools called are exactly {show(wanted)}")
 
 
-def match_tool_calls_subset(expected: Iterable[str | CallLike], actual: Iterable[str | CallLike]) -> bool:
-    """Return whether every one of these tools was called, in any order; a repeated name asks for no more than one call."""
-    return explain_tool_calls_subset(expected, actual).passed
-
-
 def explain_tool_calls_subset(expected: Iterable[str | CallLike], actual: Iterable[str | CallLike]) -> Verdict:
-    """Decide `match_tool_calls_subset` and say why."""
+    """Decide whether every one of these tools was called, in any order; a repeated name asks for no more than one call."""
     wanted, found = _read_names(expected, "expected"), _read_names(actual, "actual")
     absent = [name for name in wanted if not _contains(found, name)]
     if absent:
@@ -91,13 +96,8 @@ def explain_tool_calls_subset(expected: Iterable[str | CallLike], actual: Iterab
     return passed(f"all of {show(wanted)} were called")
 
 
-def match_any_tool_call(expected: Iterable[str | CallLike], actual: Iterable[str | CallLike]) -> bool:
-    """Return whether at least one of these tools was called; false when none is listed."""
-    return explain_any_tool_call(expected, actual).passed
-
-
 def explain_any_tool_call(expected: Iterable[str | CallLike], actual: Iterable[str | CallLike]) -> Verdict:
-    """Decide `match_any_tool_call` and say why."""
+    """Decide whether at least one of these tools was called; it fails when none is listed."""
     wanted, found = _read_names(expected, "expected"), _read_names(actual, "actual")
     for name in wanted:
         if _contains(found, name):
@@ -105,80 +105,52 @@ def explain_any_tool_call(expected: Iterable[str | CallLike], actual: Iterable[s
     return failed(f"expected at least one of {show(wanted)}, found {show(found)}")
 
 
-def match_tool_call_count(tool_name: str, actual: Iterable[str | CallLike], count: float) -> bool:
-    """Return whether the tool was called exactly so many times."""
-    return explain_tool_call_count(tool_name, actual, count).passed
-
-
 def explain_tool_call_count(tool_name: str, actual: Iterable[str | CallLike], count: float) -> Verdict:
-    """Decide `match_tool_call_count` and say why."""
+    """Decide whether the tool was called exactly so many times."""
     name = _read_tool_name(tool_name)
-    found = sum(_is_same_name(other, name) for other in _read_names(actual, "actual"))
+    found = sum(equal(other, name) for other in _read_names(actual, "actual"))
     if equal(count, found):
         return passed(f"{show(name)} was called {found} times")
     return failed(f"expected {show(count)} calls of {show(name)}, found {found}")
 
 
-def match_no_tool_calls(actual: Iterable[str | CallLike]) -> bool:
-    """Return whether no tool was called."""
-    return explain_no_tool_calls(actual).passed
-
-
 def explain_no_tool_calls(actual: Iterable[str | CallLike]) -> Verdict:
-    """Decide `match_no_tool_calls` and say why."""
+    """Decide whether no tool was called."""
     found = _read_names(actual, "actual")
     return failed(f"expected no tool call, found {show(found)}") if found else passed("no tool was called")
 
 
-def match_tool_call_with_args(tool_name: str, expected_args: Mapping[str, Json] | None, tool_calls: Iterable[CallLike]) -> bool:
-    """Return whether some call of the tool has exactly these arguments."""
-    return explain_tool_call_with_args(tool_name, expected_args, tool_calls).passed
-
-
 def explain_tool_call_with_args(tool_name: str, expected_args: Mapping[str, Json] | None, tool_calls: Iterable[CallLike]) -> Verdict:
-    """Decide `match_tool_call_with_args` and say why."""
+    """Decide whether some call of the tool has exactly these arguments."""
     return _explain_some_call(tool_name, _read_arguments(expected_args), "exact", tool_calls)
-
-
-def match_tool_call_with_partial_args(tool_name: str, expected_args: Mapping[str, Json] | None, tool_calls: Iterable[CallLike]) -> bool:
-    """Return whether some single call of the tool has all these arguments; it may have others."""
-    return explain_tool_call_with_partial_args(tool_name, expected_args, tool_calls).passed
 
 
 def explain_tool_call_with_partial_args(
     tool_name: str, expected_args: Mapping[str, Json] | None, tool_calls: Iterable[CallLike]
 ) -> Verdict:
-    """Decide `match_tool_call_with_partial_args` and say why."""
+    """Decide whether some single call of the tool has all these arguments; it may have others."""
     return _explain_some_call(tool_name, _read_arguments(expected_args), "partial", tool_calls)
 
 
-def match_tool_argument(tool_name: str, arg_name: str, expected_value: Json, tool_calls: Iterable[CallLike]) -> bool:
-    """Return whether some call of the tool has this argument with this value; no dotted paths."""
-    return explain_tool_argument(tool_name, arg_name, expected_value, tool_calls).passed
-
-
 def explain_tool_argument(tool_name: str, arg_name: str, expected_value: Json, tool_calls: Iterable[CallLike]) -> Verdict:
-    """Decide `match_tool_argument` and say why."""
+    """Decide whether some call of the tool has this argument with this value; no dotted paths."""
     return _explain_some_call(tool_name, {arg_name: expected_value}, "partial", tool_calls)
 
 
-def match_tool_argument_with(tool_name: str, arg_name: str, predicate: Predicate, tool_calls: Iterable[CallLike]) -> bool:
-    """Return whether the predicate is truthy for this argument of some call of the tool; its exceptions come through."""
-    return explain_tool_argument_with(tool_name, arg_name, predicate, tool_calls).passed
-
-
 def explain_tool_argument_with(tool_name: str, arg_name: str, predicate: Predicate, tool_calls: Iterable[CallLike]) -> Verdict:
-    """Decide `match_tool_argument_with` and say why."""
-    tested: list[Json] = []
-    for value in _list_values(tool_name, arg_name, predicate, tool_calls):
-        tested.append(value)
+    """Decide whether the predicate is truthy for this argument of some call of the tool; its exceptions come through."""
+
+    def test(value: Json) -> object:
         answer = predicate(value)
         if isinstance(answer, Awaitable):
-            _drop(answer)
+            # A coroutine that is never awaited would warn when it is collected.
+            if isinstance(answer, Coroutine):
+                answer.close()
             raise TypeError("the predicate returned an awaitable, which always counts as true; use match_tool_argument_with_async")
-        if answer:
-            return _explain_held(tool_name, arg_name, value)
-    return _explain_never_held(tool_name, arg_name, tested)
+        return answer
+
+    values = _list_values(tool_name, arg_name, predicate, tool_calls)
+    return _explain_predicate(tool_name, arg_name, values, next((value for value in values if test(value)), MISSING))
 
 
 async def match_tool_argument_with_async(
@@ -192,15 +164,25 @@ async def explain_tool_argument_with_async(
     tool_name: str, arg_name: str, predicate: Callable[[Json], Awaitable[object] | object], tool_calls: Iterable[CallLike]
 ) -> Verdict:
     """Decide `match_tool_argument_with_async` and say why."""
-    tested: list[Json] = []
-    for value in _list_values(tool_name, arg_name, predicate, tool_calls):
-        tested.append(value)
+    values = _list_values(tool_name, arg_name, predicate, tool_calls)
+    for value in values:
         answer = predicate(value)
         if isinstance(answer, Awaitable):
             answer = cast(object, await answer)
         if answer:
-            return _explain_held(tool_name, arg_name, value)
-    return _explain_never_held(tool_name, arg_name, tested)
+            return _explain_predicate(tool_name, arg_name, values, value)
+    return _explain_predicate(tool_name, arg_name, values, MISSING)
+
+
+match_tool_calls = _answer_plainly(explain_tool_calls)
+match_tool_calls_subset = _answer_plainly(explain_tool_calls_subset)
+match_any_tool_call = _answer_plainly(explain_any_tool_call)
+match_tool_call_count = _answer_plainly(explain_tool_call_count)
+match_no_tool_calls = _answer_plainly(explain_no_tool_calls)
+match_tool_call_with_args = _answer_plainly(explain_tool_call_with_args)
+match_tool_call_with_partial_args = _answer_plainly(explain_tool_call_with_partial_args)
+match_tool_argument = _answer_plainly(explain_tool_argument)
+match_tool_argument_with = _answer_plainly(explain_tool_argument_with)
 
 
 _OPTION_NAMES = {
@@ -308,18 +290,14 @@ def _call(value: object, what: str) -> ToolCall:
     mapping = _find_function(cast("Mapping[str, Json]", value))
     arguments: Json = next((mapping[key] for key in _ARGUMENT_KEYS if key in mapping), None)
     if isinstance(arguments, str):
-        arguments = _read_text(arguments)
+        # Text that is no JSON object stays text.
+        read = decode_embedded(arguments)
+        arguments = read if isinstance(read, dict) else arguments
     elif arguments is None:
         arguments = {}
     elif isinstance(arguments, Mapping):
         arguments = dict(cast("Mapping[str, Json]", arguments))
     return ToolCall(name=_name_of(mapping, what), arguments=arguments)
-
-
-def _read_text(text: str) -> Json:
-    """Return arguments given as JSON text; text that is no JSON object stays text."""
-    read = decode_embedded(text)
-    return read if isinstance(read, dict) else text
 
 
 def _read_arguments(expected: object) -> dict[str, Json]:
@@ -330,12 +308,8 @@ def _read_arguments(expected: object) -> dict[str, Json]:
     return dict(cast("Mapping[str, Json]", expected))
 
 
-def _is_same_name(one: object, other: object) -> bool:
-    return one == other if isinstance(one, str) and isinstance(other, str) else equal(one, other)
-
-
 def _contains(names: Sequence[object], name: object) -> bool:
-    return any(_is_same_name(name, other) for other in names)
+    return any(equal(name, other) for other in names)
 
 
 def _explain_some_call(tool_name: str, expected: dict[str, Json], match: ArgumentMatch, tool_calls: Iterable[CallLike]) -> Verdict:
@@ -348,15 +322,11 @@ def _explain_some_call(tool_name: str, expected: dict[str, Json], match: Argumen
     wanted = f"expected a call of {show(name)} with {'exactly ' if match == 'exact' else ''}{show(expected)}"
     if rule is None or not named:
         return failed(f"{wanted}; it was never called")
-    closest = _find_closest(rule, named)
+    closest = min((rule.list_differences(call.arguments, NO_SCOPE, f"$[{index}].arguments") for index, call in named), key=len)
     return failed(
         f"{wanted}; it was called {len(named)} times, closest: {'; '.join(entry.sentence for entry in closest)}",
         pointers=tuple(entry.path for entry in closest),
     )
-
-
-def _find_closest(rule: ArgumentRule, named: list[tuple[int, ToolCall]]) -> list[Difference]:
-    return min((rule.list_differences(call.arguments, NO_SCOPE, f"$[{index}].arguments") for index, call in named), key=len)
 
 
 def _list_values(tool_name: str, arg_name: str, predicate: object, tool_calls: Iterable[CallLike]) -> list[Json]:
@@ -368,18 +338,9 @@ def _list_values(tool_name: str, arg_name: str, predicate: object, tool_calls: I
     return [call.arguments[arg_name] for call in calls if isinstance(call.arguments, dict) and arg_name in call.arguments]
 
 
-def _explain_held(tool_name: str, arg_name: str, value: Json) -> Verdict:
-    return passed(f"the predicate holds for {arg_name} = {show(value)} of {show(tool_name)}")
-
-
-def _explain_never_held(tool_name: str, arg_name: str, tested: list[Json]) -> Verdict:
+def _explain_predicate(tool_name: str, arg_name: str, tested: list[Json], fitting: Json | Missing) -> Verdict:
+    if fitting is not MISSING:
+        return passed(f"the predicate holds for {arg_name} = {show(fitting)} of {show(tool_name)}")
     if not tested:
         return failed(f"expected a call of {show(tool_name)} with the argument {show(arg_name)}; there is none")
     return failed(f"expected the predicate to hold for {arg_name} of {show(tool_name)}; it was false for {show(tested)}")
-
-
-def _drop(answer: Awaitable[object]) -> None:
-    """Close a coroutine that is never awaited: it would warn when it is collected."""
-    close = getattr(answer, "close", None)
-    if callable(close):
-        close()

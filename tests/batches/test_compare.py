@@ -10,11 +10,12 @@ import pytest
 from proctor.actions.history.compare_several import describe_incomplete
 from proctor.batches.compare import compare_batches
 from proctor.errors import InputError
-from proctor.scoring.amounts import compare_sketches, count_amounts
+from proctor.scoring.amounts import compare_sketches
 from proctor.scoring.intervals import Counts
 from proctor.scoring.paired import compare_runs
 from tests.batches.batch_world import evaluate, make_trace, write_lines, write_suite
 from tests.integration.running import proctor
+from tests.scoring.references import count_amounts
 
 pytestmark = pytest.mark.timeout(60)
 

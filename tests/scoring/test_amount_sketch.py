@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proctor.scoring.amounts import count_amounts, find_percentile
+from proctor.scoring.amounts import find_percentile
+from tests.scoring.references import count_amounts
 
 AMOUNTS = st.one_of(st.just(0.0), st.floats(1e-6, 1e12))
 

@@ -10,8 +10,9 @@ from benchmarks.statistics_power import simulate
 from hypothesis import given, settings
 from scipy import stats
 
-from proctor.scoring.intervals import Counts, newcombe_paired
-from proctor.scoring.paired import compare_cases, compare_runs, compute_power, detectable_drop, fisher, mcnemar, repeats_needed
+from proctor.scoring.intervals import Counts
+from proctor.scoring.paired import compare_cases, compare_runs, detectable_drop, fisher, repeats_needed
+from tests.scoring.references import compute_power, mcnemar, newcombe_paired
 from tests.scoring.test_statistics_intervals import some_counts
 
 
@@ -171,7 +172,7 @@ def test_what_cannot_fall_so_far_needs_no_repeats() -> None:
     assert compute_power(20, 3, 0.05, 0.1) == compute_power(0, 3, 0.9, 0.1) == compute_power(20, 3, 0.9, 0.0) == 0.0
     assert compute_power(50, 5, 1.0, 1.0) == 1.0 and compute_power(1, 1, 1.0, 1.0) == 0.0
     with pytest.raises(ValueError, match="between 0 and 1"):
-        compute_power(20, 3, 1.5, 0.1)
+        repeats_needed(20, 1.5, 0.1)
 
 
 def test_more_repeats_see_smaller_drops() -> None:

@@ -14,7 +14,8 @@ from scipy import stats
 from proctor.scoring import amounts, paired
 from proctor.scoring.amounts import compare_amounts, find_median
 from proctor.scoring.intervals import Counts
-from proctor.scoring.paired import benjamini_hochberg, find_least_p_value, find_least_p_value_of, fisher, mcnemar, stratified_test
+from proctor.scoring.paired import benjamini_hochberg, find_least_p_value, find_least_p_value_of, fisher, stratified_test
+from tests.scoring.references import mcnemar
 from tests.scoring.test_statistics_intervals import some_counts
 
 

@@ -18,11 +18,11 @@ from proctor.scoring.intervals import (
     find_normal_quantile,
     find_two_sided_z,
     newcombe,
-    newcombe_paired,
     stratified_difference,
     wilson,
 )
 from proctor.scoring.statistics import count_outcomes, pass_at_k, pass_hat_k, summarize, summarize_suite
+from tests.scoring.references import newcombe_paired
 from tests.tables import rows
 
 SIZES = (1, 2, 3, 5, 10, 37, 200, 5000)

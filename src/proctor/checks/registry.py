@@ -37,7 +37,7 @@ import re
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from types import ModuleType
-from typing import Any, Literal, TypeVar, cast
+from typing import Any, Literal, TypeVar
 
 import msgspec
 
@@ -135,19 +135,6 @@ _FOLDER = os.path.dirname(__file__)
 _WITHOUT_CHECKS = ("shared", "rubrics")
 
 
-class Mark(msgspec.Struct, frozen=True):
-    """The arguments of the decorator."""
-
-    name: str
-    shorthand: str | None
-    judged: bool
-    example: str
-    reads: ReadsOf
-    product: bool | Callable[[Any], bool]
-    locate: Locate | None = None
-    locate_by: LocateBy | None = None
-
-
 class CheckEntry(msgspec.Struct, frozen=True, kw_only=True):
     """One registered check."""
 
@@ -202,7 +189,17 @@ def check(
     """
 
     def mark(function: F) -> F:
-        function.__proctor_check__ = Mark(name, shorthand, judged, example, reads, product, locate, locate_by)  # type: ignore[attr-defined]  # a function takes attributes
+        arguments = {
+            "name": name,
+            "shorthand": shorthand,
+            "judged": judged,
+            "example": example,
+            "reads": reads,
+            "product": product,
+            "locate": locate,
+            "locate_by": locate_by,
+        }
+        function.__proctor_check__ = arguments  # type: ignore[attr-defined]  # a function takes attributes
         return function
 
     return mark
@@ -297,39 +294,18 @@ def iterate_entries(module: ModuleType) -> Iterator[CheckEntry]:
 
 def read_entry(function: Callable[..., Any]) -> CheckEntry:
     """Read one marked function."""
-    mark = cast(Mark, function.__proctor_check__)  # type: ignore[attr-defined]  # set by `check`
-    owner = function.__module__
+    mark: dict[str, Any] = getattr(function, "__proctor_check__", {})
     parameters = function.__code__.co_varnames[: function.__code__.co_argcount]
     annotation = function.__annotations__.get("spec")
     spec = function.__globals__.get(annotation) if isinstance(annotation, str) else annotation
     if not (isinstance(spec, type) and issubclass(spec, msgspec.Struct)) or parameters not in (("spec",), ("spec", "evidence")):
         raise InputError(
-            f"{owner}.{function.__name__} is marked as check {mark.name!r} but is not a function of "
+            f"{function.__module__}.{function.__name__} is marked as check {mark['name']!r} but is not a function of "
             "(spec: SomeStruct) or (spec: SomeStruct, evidence: Evidence)"
         )
-    prepare = function if len(parameters) == 1 else functools.partial(_bind, function)
-    doc = (function.__doc__ or spec.__doc__ or "").strip()
-    return CheckEntry(
-        name=mark.name,
-        spec=spec,
-        prepare=prepare,
-        shorthand=mark.shorthand,
-        judged=mark.judged,
-        summary=" ".join(doc.split("\n\n")[0].split()),
-        example=mark.example,
-        owner=owner,
-        reads=mark.reads,
-        product=mark.product,
-        locate=mark.locate,
-        locate_by=mark.locate_by,
-    )
-
-
-def _bind(function: Callable[[Any, Evidence], Verdict], spec: object) -> Decide:
-    def decide(evidence: Evidence) -> Verdict:
-        return function(spec, evidence)
-
-    return decide
+    prepare = function if len(parameters) == 1 else lambda spec: functools.partial(function, spec)
+    summary = " ".join((function.__doc__ or spec.__doc__ or "").strip().split("\n\n")[0].split())
+    return CheckEntry(**mark, spec=spec, prepare=prepare, summary=summary, owner=function.__module__)
 
 
 def iterate_builtin_modules() -> Iterator[ModuleType]:

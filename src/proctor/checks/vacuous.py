@@ -14,26 +14,15 @@ if TYPE_CHECKING:
     from proctor.checks.tools.tool_calls import ToolCalled
     from proctor.checks.tools.tool_order import ToolCallsMatch
 
+_NOT_EMPTY = "response_not_empty: {}` requires one"
 _ALWAYS = {
     "tools_called": ("names", "lists no tool, so it holds whatever is called", "no_tools_called: {}` claims that nothing is called"),
     "tools_in_order": ("names", "lists no tool, so it holds whatever is called", "tools_exactly: []` claims that nothing is called"),
     "tool_calls_match": ("calls", "lists no call, so it holds whatever is called", "no_tools_called: {}` claims that nothing is called"),
-    "response_contains": ("text", "looks for an empty text, which every answer contains", "response_not_empty: {}` requires one"),
-    "response_starts_with": (
-        "text",
-        "looks for an empty text, with which every answer starts",
-        "response_not_empty: {}` requires one",
-    ),
-    "response_ends_with": (
-        "text",
-        "looks for an empty text, with which every answer ends",
-        "response_not_empty: {}` requires one",
-    ),
-    "response_matches": (
-        "pattern",
-        "has an empty pattern, which is found in every answer",
-        "response_not_empty: {}` requires one",
-    ),
+    "response_contains": ("text", "looks for an empty text, which every answer contains", _NOT_EMPTY),
+    "response_starts_with": ("text", "looks for an empty text, with which every answer starts", _NOT_EMPTY),
+    "response_ends_with": ("text", "looks for an empty text, with which every answer ends", _NOT_EMPTY),
+    "response_matches": ("pattern", "has an empty pattern, which is found in every answer", _NOT_EMPTY),
 }
 _NEVER = {
     "any_tool_called": ("names", "lists no tool, so it never holds"),
@@ -58,9 +47,8 @@ def find_vacuous(check: str, spec: msgspec.Struct) -> Vacuous | None:
         if pairing.negative or pairing.positive_only or pairing.max_extra is not None:
             return None
     if getattr(spec, "threshold", None) == 0 and _is_judged(spec):
-        return Vacuous(
-            "threshold", f"{check} passes from a score of 0 on, which every answer has", "leave it out, or give a number above 0"
-        )
+        why = f"{check} passes from a score of 0 on, which every answer has"
+        return Vacuous("threshold", why, "leave it out, or give a number above 0")
     if kind == "ToolCalled" and _has_no_bound(called := cast("ToolCalled", spec)) and not called.forbidden_arguments:
         return Vacuous("at_least", f"{check} with at_least: 0 holds whatever is called", "`tool_not_called: NAME` claims that it is not")
     if kind == "RequestMade" and _has_no_bound(made := cast("RequestMade", spec)) and not made.then:

@@ -21,10 +21,9 @@ def find_agent_cost(evidence: Evidence, prices: PriceList) -> Cost:
     """Return the cost of the agent's tokens."""
     unknown = evidence.account.unknown.get("usage") if evidence.account is not None else None
     usages = list_usages(evidence)
-    if unknown is not None:
-        return Cost(agent=None, currency=prices.currency, why=f"token usage unknown: {unknown}")
-    if not usages:
-        return Cost(agent=None, currency=prices.currency, why="token usage is not recorded")
+    if unknown is not None or not usages:
+        why = "token usage is not recorded" if unknown is None else f"token usage unknown: {unknown}"
+        return Cost(agent=None, currency=prices.currency, why=why)
     agent, why = sum_known(price_usage(usage, evidence.model, prices) for usage in usages)
     notes = dict.fromkeys(note_stand_ins(usage, evidence.model, prices) for usage in usages if usage is not None)
     return Cost(agent=agent, currency=prices.currency, why=why, note="; ".join(filter(None, notes)))
@@ -63,10 +62,5 @@ def price_request(request: Mapping[str, Json], prices: PriceList) -> float | str
 def _read_usage(value: Json) -> Usage | None:
     if not isinstance(value, dict):
         return None
-    counts = {name: count for name, count in value.items() if isinstance(count, int)}
-    return Usage(
-        input_tokens=counts.get("input_tokens"),
-        output_tokens=counts.get("output_tokens"),
-        cached_input_tokens=counts.get("cached_input_tokens"),
-        cache_write_tokens=counts.get("cache_write_tokens"),
-    )
+    names = ("input_tokens", "output_tokens", "cached_input_tokens", "cache_write_tokens")
+    return Usage(**{name: value[name] for name in names if isinstance(value.get(name), int)})

@@ -24,9 +24,7 @@ Ask = Callable[[tuple[Question, ...]], Awaitable[Sequence[Opinion]]]
 def prepare_check(entry: CheckEntry, assertion: Assertion, case: Case) -> Decide:
     """Compile an assertion. Questions to a judge show the input of the case if the evidence did not record one."""
     decide = entry.prepare(assertion.spec)
-    if not entry.judged or case.input is None or assertion.turn not in (None, 0):
-        return decide
-    return lambda evidence: decide(add_input(evidence, assertion, case))
+    return (lambda evidence: decide(add_input(evidence, assertion, case))) if entry.judged else decide
 
 
 def add_input(evidence: Evidence, assertion: Assertion, case: Case) -> Evidence:

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import functools
-import math
 import re
 from collections.abc import Callable, Generator, Iterable, Sequence
 from typing import TYPE_CHECKING
 
 import msgspec
 
-from proctor.checks.answer.text import BLANKS
 from proctor.checks.registry import MISSING, Decide, Registry, decide_with_caution, default_registry, find_reads
 from proctor.decide.broken_off import RUN_ERROR, SERVER_GONE, cut_short, is_broken, is_refusal, mark_missing_turns, may_claim_refusal
 from proctor.decide.cost import with_agent_cost, with_cost
@@ -23,6 +21,7 @@ from proctor.model.account import UNSEEN_IN_A_PAGE, Account, Part
 from proctor.model.case import UNSEEN_TOOLS, Assertion, Capture, Case, Scoring, Suite
 from proctor.model.cost import PriceList
 from proctor.model.evidence import Evidence, Json, Source
+from proctor.model.json_values import JAVASCRIPT_BLANKS, is_finite, to_whole_number
 from proctor.model.judgement import Opinion, PendingVerdict, Question
 from proctor.model.lazy_cases import is_lazy, map_sequence
 from proctor.model.result import CaseResult
@@ -52,7 +51,7 @@ class PreparedCase:
         # The common case needs no bookkeeping between assertions: no dependencies, no turns.
         self._is_independent = all(not a.depends_on and a.turn is None for a in case.assertions)
         self._order = _sort_by_dependency(case.assertions)
-        self._captures = _prepare_captures(case)
+        self._captures = prepare_captures(case.captures) if case.captures else None
         # Captures, prices, turns and judges need the complete evidence.
         reads_all = self._captures is not None or prices is not None or any(a.turn is not None for a in case.assertions)
         reads_all = reads_all or any(entry.judged for entry in entries)
@@ -68,7 +67,7 @@ class PreparedCase:
         """Decide every assertion of the case on `evidence`."""
         evidence, now, result = self._begin(evidence, source, attempt, clock)
         if result is None:
-            verdicts = self._decide_independent(evidence) if self._is_independent else self._decide_in_order(evidence)
+            verdicts = self._decide_all(evidence)
             result = self._make_result(verdicts, evidence, source, attempt, now)
         # Fast path for long streams: no account is needed.
         plain = evidence.account is None and evidence.error is None and not any(verdict.code for verdict in result.verdicts)
@@ -174,11 +173,10 @@ class PreparedCase:
         # Raw checks skip the handling of unknown parts; evidence with unknown parts is decided by `decide`.
         return make_quick_decision(case, self._raw_checks, self.decide, with_account, only_presence=self.only_presence)
 
-    def _decide_independent(self, evidence: Evidence) -> tuple[Verdict, ...]:
-        pairs = zip(self.case.assertions, self._checks, strict=True)
-        return tuple([_apply_when_missing(assertion, decide_guarded(decide, evidence)) for assertion, decide in pairs])
-
-    def _decide_in_order(self, evidence: Evidence) -> tuple[Verdict, ...]:
+    def _decide_all(self, evidence: Evidence) -> tuple[Verdict, ...]:
+        if self._is_independent:
+            pairs = zip(self.case.assertions, self._checks, strict=True)
+            return tuple([_apply_when_missing(assertion, decide_guarded(decide, evidence)) for assertion, decide in pairs])
         state = _Deciding(self.case.assertions, self._checks, evidence)
         for index in self._order:
             state.decide(index)
@@ -350,13 +348,6 @@ class PreparedSuite:
         return tuple(position for position in positions if position < len(self.cases))
 
 
-def _prepare_captures(case: Case) -> Callable[[Evidence], Captured] | None:
-    if not case.captures:
-        return None
-
-    return prepare_captures(case.captures)
-
-
 def decide_guarded(decide: Decide, evidence: Evidence) -> Verdict:
     """Decide one check within its work limit; any exception becomes an `error` verdict."""
     counting = begin_counting()
@@ -375,11 +366,8 @@ def decide_guarded(decide: Decide, evidence: Evidence) -> Verdict:
     except Exception as error:
         import traceback  # only a bug needs it
 
-        return errored(
-            "internal_error",
-            f"a bug in this check: {type(error).__name__}: {error}",
-            details={"traceback": traceback.format_exc(limit=8)},
-        )
+        reason = f"a bug in this check: {type(error).__name__}: {error}"
+        return errored("internal_error", reason, details={"traceback": traceback.format_exc(limit=8)})
     finally:
         end_counting(counting)
 
@@ -512,37 +500,22 @@ def _compile_pattern(source: str) -> Pattern | None:
 
 
 def _capture_value(pattern: Pattern | None, text: str) -> Json:
-    if pattern is None:
-        return None
-    match = pattern.search(text)
+    match = pattern.search(text) if pattern is not None else None
     if match is None:
         return None
-    first = match.groups[0] if match.groups else None
-    for candidate in (match.named.get("value"), first):
-        if candidate is not None:
-            return coerce_like_javascript(candidate)
-    return coerce_like_javascript(match.text)
+    candidates = (match.named.get("value"), *match.groups[:1], match.text)
+    return coerce_like_javascript(next(candidate for candidate in candidates if candidate is not None))
 
 
 def coerce_like_javascript(text: str) -> Json:
-    """Return a captured text as the value that JavaScript would convert it to."""
-    trimmed = text.strip(BLANKS)
+    """Return a captured text as the value that JavaScript would convert it to; an infinite number is null, as in the original."""
+    trimmed = text.strip(JAVASCRIPT_BLANKS)
     if trimmed in ("true", "false"):
         return trimmed == "true"
     if _PREFIXED.fullmatch(trimmed):
-        return _make_json_number(int(trimmed, 0))
-    if _DECIMAL.fullmatch(trimmed):
-        return _make_json_number(float(trimmed))
-    return text
-
-
-def _make_json_number(value: float) -> Json:
-    """Return a number that JSON can represent, or null for infinity, as the original does."""
-    try:
-        double = float(value)
-    # Digits in base 16, 8 or 2 make an integer of any size, even one that no double can hold.
-    except OverflowError:
-        return None
-    if math.isinf(double):
-        return None
-    return int(double) if double.is_integer() and abs(double) < 2**53 else double
+        number: float = int(trimmed, 0)
+    elif _DECIMAL.fullmatch(trimmed):
+        number = float(trimmed)
+    else:
+        return text
+    return to_whole_number(float(number)) if is_finite(number) else None

@@ -33,9 +33,7 @@ def select(suite: Suite, expression: str | None) -> Suite:
     """Return the suite with only the chosen cases."""
     if not expression:
         return suite
-    chosen, left_out = pick_cases(suite.cases, compile_selection(expression))
-    # A record of an unselected case must not match a selected one.
-    return msgspec.structs.replace(suite, cases=chosen, unselected=join_cases([suite.unselected, left_out]))
+    return _keep(suite, compile_selection(expression))
 
 
 def select_cases(suite: Suite, cases: Iterable[Case]) -> Suite:
@@ -45,8 +43,12 @@ def select_cases(suite: Suite, cases: Iterable[Case]) -> Suite:
 
 def select_ids(suite: Suite, ids: Container[str]) -> Suite:
     """Return the suite with only the cases that have one of these ids; the others are stored as left out."""
-    chosen, left_out = pick_cases(suite.cases, lambda case: case.id in ids)
-    # As above.
+    return _keep(suite, lambda case: case.id in ids)
+
+
+def _keep(suite: Suite, chooses: Chooses) -> Suite:
+    chosen, left_out = pick_cases(suite.cases, chooses)
+    # A record of an unselected case must not match a selected one.
     return msgspec.structs.replace(suite, cases=chosen, unselected=join_cases([suite.unselected, left_out]))
 
 

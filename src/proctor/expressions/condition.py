@@ -18,15 +18,17 @@ from __future__ import annotations
 import functools
 import types
 import typing
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
 from typing import Any
 
 import msgspec
 
 from proctor.errors import SpecError
-from proctor.expressions.expression import is_bare_call
-from proctor.expressions.functions import FUNCTIONS, Function, Unfit
-from proctor.expressions.lexer import CONDITION_SYMBOLS, Token, split_tokens
-from proctor.model.evidence import Evidence, Json
+from proctor.expressions.expression import WORDS, Literal, check_call, find_function, is_bare_call
+from proctor.expressions.functions import FUNCTIONS, Function
+from proctor.expressions.lexer import CONDITION_SYMBOLS, Token, TokenReader, split_tokens
+from proctor.model.evidence import Evidence
 from proctor.model.show import nearest, shorten
 
 
@@ -38,13 +40,6 @@ class Key(msgspec.Struct, frozen=True):
 
 Step = Key | int | None
 """A member, an index (negative from the end), or None for every item."""
-
-
-class Constant(msgspec.Struct, frozen=True):
-    """A literal value."""
-
-    value: Json
-    offset: int
 
 
 class Path(msgspec.Struct, frozen=True):
@@ -89,7 +84,7 @@ class Call(msgspec.Struct, frozen=True):
     offset: int
 
 
-Value = Constant | Path | Listed | Measure | Call
+Value = Literal | Path | Listed | Measure | Call
 
 
 class Compare(msgspec.Struct, frozen=True):
@@ -176,7 +171,7 @@ def holds_call(value: Value) -> bool:
     return isinstance(value, Call) or (isinstance(value, Listed) and any(holds_call(item) for item in value.items))
 
 
-# --- the names that a path of a condition may use, checked when a suite is read: those of evidence and its parts
+# The names that a path of a condition may use, checked when a suite is read: those of evidence and its parts
 
 _HIDDEN = frozenset(("account", "no_run", "case"))
 """Fields of evidence that are about the record, not about the run."""
@@ -198,12 +193,8 @@ def check_step(kind: Any, step: Step, at: str, offset: int) -> Any:
             raise SpecError(f"{at} is an object, not a list", offset=offset, hint=f"known here: {', '.join(names)}")
         if step.name not in names:
             where = "evidence" if kind is Evidence else at
-            raise SpecError(
-                f"unknown name {step.name!r} in {where}",
-                offset=offset,
-                nearest=nearest(step.name, names),
-                hint=f"known here: {', '.join(names)}",
-            )
+            near = nearest(step.name, names)
+            raise SpecError(f"unknown name {step.name!r} in {where}", offset=offset, nearest=near, hint=f"known here: {', '.join(names)}")
         return _get_types(kind)[step.name]
     origin, inner = typing.get_origin(kind), typing.get_args(kind)
     if origin in (tuple, list):
@@ -237,7 +228,6 @@ def _strip_none(kind: Any) -> Any:
 DEEPEST = 50
 """The maximum nesting; parsing and deciding recurse."""
 COMPARISONS = ("==", "!=", "<=", ">=", "<", ">")
-_CONSTANTS = {"true": True, "false": False, "null": None}
 _RESERVED = ("and", "or", "not", "in")
 _QUANTIFIERS = ("all", "any")
 _MEASURES = ("len", "exists")
@@ -257,73 +247,63 @@ def _compile_cached(text: str) -> Condition:
     return _Parser(text).read_whole()
 
 
-class _Parser:
+class _Parser(TokenReader):
     def __init__(self, text: str) -> None:
+        super().__init__(split_tokens(text, CONDITION_SYMBOLS))
         self._text = text
-        self._words = split_tokens(text, CONDITION_SYMBOLS)
-        self._at = 0
         self._quantified = False
         self._depth = 0
 
     def read_whole(self) -> Condition:
-        if self._words[0].kind == "end":
+        if self.peek().kind == "end":
             raise SpecError("the condition is empty", offset=0)
         condition = self._read_either()
-        rest = self._peek()
+        rest = self.peek()
         if rest.kind in COMPARISONS or self._is_word("in"):
             raise SpecError("comparisons are not chained", offset=rest.offset, hint="write `0 < x and x < 5`")
         if rest.kind != "end":
             raise SpecError(f"unexpected {shorten(rest.source, 40)!r} after the condition", offset=rest.offset)
         return condition
 
-    def _peek(self, ahead: int = 0) -> Token:
-        # The last token is `end`; peeking beyond it returns it again, so no caller has to count tokens.
-        return self._words[min(self._at + ahead, len(self._words) - 1)]
-
-    def _next(self) -> Token:
-        word = self._peek()
-        self._at += 1
-        return word
-
     def _is_word(self, *words: str, ahead: int = 0) -> bool:
-        word = self._peek(ahead)
+        word = self.peek(ahead)
         return word.kind == "name" and word.value in words
 
     def _require(self, kind: str, where: str) -> Token:
-        word = self._next()
+        word = self.next()
         if word.kind != kind:
             raise SpecError(f"expected {kind!r} {where}, found {word.describe()}", offset=word.offset)
         return word
 
     def _get_source(self, start: int) -> str:
-        last = self._words[self._at - 1]
+        last = self._tokens[self._at - 1]
         return self._text[start : last.offset + len(last.source)]
 
-    def _enter(self, offset: int) -> None:
+    @contextmanager
+    def _deeper(self, offset: int) -> Generator[None]:
         self._depth += 1
         if self._depth > DEEPEST:
             raise SpecError(f"the condition is nested more than {DEEPEST} deep", offset=offset)
+        yield
+        # An error ends the parsing, so the depth after one does not matter.
+        self._depth -= 1
 
     def _read_either(self) -> Condition:
-        return self._read_joined("or", self._read_both)
+        return self._read_joined("or", lambda: self._read_joined("and", self._read_negated))
 
-    def _read_both(self) -> Condition:
-        return self._read_joined("and", self._read_negated)
-
-    def _read_joined(self, word: str, read_part: Any) -> Condition:
-        start = self._peek().offset
+    def _read_joined(self, word: str, read_part: Callable[[], Condition]) -> Condition:
+        start = self.peek().offset
         parts = [read_part()]
         while self._is_word(word):
-            self._next()
+            self.next()
             parts.append(read_part())
         return parts[0] if len(parts) == 1 else Both(word, tuple(parts), start, self._get_source(start))
 
     def _read_negated(self) -> Condition:
-        word = self._peek()
-        self._enter(word.offset)
-        try:
+        word = self.peek()
+        with self._deeper(word.offset):
             if self._is_word("not"):
-                self._next()
+                self.next()
                 part = self._read_negated()
                 if _has_bare_selection(part):
                     raise SpecError(
@@ -333,21 +313,19 @@ class _Parser:
                     )
                 return Not(part, word.offset, self._get_source(word.offset))
             if word.kind == "(":
-                self._next()
+                self.next()
                 inner = self._read_either()
                 self._require(")", "after the condition")
                 return inner
-            if self._is_word(*_QUANTIFIERS) and self._peek(1).kind == "(":
+            if self._is_word(*_QUANTIFIERS) and self.peek(1).kind == "(":
                 return self._read_quantified()
             return self._read_comparison()
-        finally:
-            self._depth -= 1
 
     def _read_quantified(self) -> Condition:
-        word = self._next()
+        word = self.next()
         if self._quantified:
             raise SpecError(f"{word.value}(...) cannot stand inside of another all(...) or any(...)", offset=word.offset)
-        self._next()
+        self.next()
         self._quantified = True
         body = self._read_either()
         self._quantified = False
@@ -369,12 +347,12 @@ class _Parser:
         return Each(word.value, body, prefix, subject, word.offset, self._get_source(word.offset))
 
     def _read_comparison(self) -> Condition:
-        start = self._peek().offset
+        start = self.peek().offset
         left = self._read_value()
-        word = self._peek()
+        word = self.peek()
         operator = None
         if word.kind in COMPARISONS or self._is_word("in"):
-            operator = self._next().source
+            operator = self.next().source
         elif self._is_word("not") and self._is_word("in", ahead=1):
             self._at += 2
             operator = "not in"
@@ -385,79 +363,47 @@ class _Parser:
         return condition if self._quantified else _quantify_bare(condition)
 
     def _read_value(self) -> Value:
-        word = self._next()
-        self._enter(word.offset)
-        try:
+        word = self.next()
+        with self._deeper(word.offset):
             if word.kind in ("text", "number"):
-                return Constant(word.value, word.offset)
+                return Literal(word.value, word.offset)
             if word.kind == "[":
-                return Listed(self._read_values("]", "in the list"), word.offset)
+                return Listed(self.read_items("]", "in the list", self._read_value), word.offset)
             if word.kind != "name" or word.value in _RESERVED:
                 raise SpecError(f"expected a value or a path, found {word.describe()}", offset=word.offset)
-            if self._peek().kind == "(":
+            if self.peek().kind == "(":
                 return self._read_call(word)
-            if word.value in _CONSTANTS:
-                return Constant(_CONSTANTS[word.value], word.offset)
+            if word.value in WORDS:
+                return Literal(WORDS[word.value], word.offset)
             # `now` is a field of evidence and `NOW` a function: the exact name of a field is always a path.
             if is_bare_call(word.value) and word.value not in list_roots():
                 return Call(FUNCTIONS[word.value.upper()], (), word.offset)
             return self._read_path(word)
-        finally:
-            self._depth -= 1
-
-    def _read_values(self, closing: str, where: str) -> tuple[Value, ...]:
-        values: list[Value] = []
-        if self._peek().kind == closing:
-            self._next()
-            return ()
-        while True:
-            values.append(self._read_value())
-            word = self._next()
-            if word.kind == closing:
-                return tuple(values)
-            if word.kind != ",":
-                raise SpecError(f"expected ',' or {closing!r} {where}, found {word.describe()}", offset=word.offset)
 
     def _read_call(self, name: Token) -> Value:
         word = name.value.lower()
         if word in _QUANTIFIERS:
             raise SpecError(f"{word}(...) is a condition, not a value", offset=name.offset)
-        self._next()
+        self.next()
         if word in _MEASURES:
-            first = self._next()
-            if first.kind != "name" or first.value in (*_RESERVED, *_CONSTANTS):
+            first = self.next()
+            if first.kind != "name" or first.value in (*_RESERVED, *WORDS):
                 raise SpecError(f"{word}(...) takes a path, found {shorten(first.source, 40)!r}", offset=first.offset)
             path = self._read_path(first)
             self._require(")", f"after the path of {word}")
             return Measure(word, path, name.offset)
-        function = FUNCTIONS.get(name.value.upper())
-        if function is None:
-            known = ("all", "any", *_MEASURES, *FUNCTIONS)
-            raise SpecError(
-                f"unknown function {name.value!r}",
-                offset=name.offset,
-                nearest=nearest(name.value, known),
-                hint="known functions: " + ", ".join(known),
-            )
-        arguments = self._read_values(")", f"in the arguments of {function.name}")
-        if not function.accepts(len(arguments)):
-            raise SpecError(f"wrong number of arguments ({len(arguments)}) in {name.value}; write {function.signature}", offset=name.offset)
-        for index, argument in enumerate(arguments):
-            if isinstance(argument, Constant):
-                try:
-                    function.kind_at(index)(argument.value)
-                except Unfit as error:
-                    message = f"{function.name}, argument {index + 1}: {error.message}"
-                    raise SpecError(message, offset=argument.offset, nearest=error.nearest) from None
+        function = find_function(name, *_QUANTIFIERS, *_MEASURES)
+        arguments = self.read_items(")", f"in the arguments of {function.name}", self._read_value)
+        check_call(function, name, arguments)
         return Call(function, arguments, name.offset)
 
     def _read_path(self, first: Token) -> Path:
         steps: list[Step] = [Key(first.value)]
         kind = check_step(Evidence, steps[0], "evidence", first.offset)
-        while self._peek().kind in (".", "[", "[*]"):
+        while self.peek().kind in (".", "[", "[*]"):
             at = self._get_source(first.offset)
-            word = self._next()
-            place = self._peek().offset if word.kind != "[*]" else word.offset
+            word = self.next()
+            place = self.peek().offset if word.kind != "[*]" else word.offset
             step = self._read_step(word)
             kind = check_step(kind, step, at, place)
             steps.append(step)
@@ -466,7 +412,7 @@ class _Parser:
     def _read_step(self, opening: Token) -> Step:
         if opening.kind == "[*]":
             return None
-        word = self._next()
+        word = self.next()
         if opening.kind == ".":
             if word.kind != "name":
                 raise SpecError(

@@ -14,14 +14,14 @@ text that is not a date) is a `CheckFault` with code `expression_error`.
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime, tzinfo
 
 import msgspec
 
 from proctor.errors import CheckFault, SpecError
 from proctor.expressions.functions import FUNCTIONS, Function, Unfit
-from proctor.expressions.lexer import Token, split_tokens
+from proctor.expressions.lexer import Token, TokenReader, split_tokens
 from proctor.expressions.moments import find_zone
 from proctor.expressions.text_form import Scope
 from proctor.model.evidence import Json
@@ -31,7 +31,7 @@ DEEPEST = 50
 """The maximum nesting of calls; parsing and evaluation recurse."""
 MOST_TEXT = 1_000_000
 """The maximum number of characters that one evaluation may create or read."""
-_WORDS: dict[str, Json] = {"true": True, "false": False, "null": None}
+WORDS: dict[str, Json] = {"true": True, "false": False, "null": None}
 
 
 class Literal(msgspec.Struct, frozen=True):
@@ -108,30 +108,41 @@ def _iterate_variables(term: Term) -> Iterator[Variable]:
             yield from _iterate_variables(argument)
 
 
-class _Parser:
-    def __init__(self, words: list[Token]) -> None:
-        self._words = words
-        self._at = 0
+def find_function(name: Token, *others: str) -> Function:
+    """Return a function by its name. Raises `SpecError` with the known names, which include `others`."""
+    function = FUNCTIONS.get(name.value.upper())
+    if function is None:
+        known = (*others, *FUNCTIONS)
+        hint = "known functions: " + ", ".join(known)
+        raise SpecError(f"unknown function {name.value!r}", offset=name.offset, nearest=nearest(name.value, known), hint=hint)
+    return function
 
+
+def check_call(function: Function, name: Token, arguments: Sequence[object]) -> None:
+    """Reject a wrong number of arguments, and literals of a wrong kind."""
+    if not function.accepts(len(arguments)):
+        raise SpecError(f"wrong number of arguments ({len(arguments)}) in {name.value}; write {function.signature}", offset=name.offset)
+    for index, argument in enumerate(arguments):
+        if isinstance(argument, Literal):
+            try:
+                function.kind_at(index)(argument.value)
+            except Unfit as error:
+                message = f"{function.name}, argument {index + 1}: {error.message}"
+                raise SpecError(message, offset=argument.offset, nearest=error.nearest) from None
+
+
+class _Parser(TokenReader):
     def read_whole(self) -> Term:
-        if self._words[0].kind == "end":
+        if self.peek().kind == "end":
             raise SpecError("the expression is empty", offset=0)
         term = self._read_term(0)
-        rest = self._next()
+        rest = self.next()
         if rest.kind != "end":
             raise SpecError(f"unexpected {shorten(rest.source, 40)!r} after the expression", offset=rest.offset)
         return term
 
-    def _next(self) -> Token:
-        word = self._words[self._at]
-        self._at += 1
-        return word
-
-    def _peek(self) -> Token:
-        return self._words[self._at]
-
     def _read_term(self, depth: int) -> Term:
-        word = self._next()
+        word = self.next()
         if depth > DEEPEST:
             raise SpecError(f"the expression is nested more than {DEEPEST} deep", offset=word.offset)
         if word.kind in ("text", "number"):
@@ -139,43 +150,13 @@ class _Parser:
         if word.kind != "name":
             found = "the end" if word.kind == "end" else repr(word.source)
             raise SpecError(f"expected a value or a function, found {found}", offset=word.offset)
-        if self._peek().kind == "(":
-            return self._call(word, depth)
-        if word.value in _WORDS:
-            return Literal(_WORDS[word.value], word.offset)
-        return Variable(word.value, word.offset)
-
-    def _call(self, name: Token, depth: int) -> Term:
-        if (function := FUNCTIONS.get(name.value.upper())) is None:
-            raise SpecError(
-                f"unknown function {name.value!r}",
-                offset=name.offset,
-                nearest=nearest(name.value, FUNCTIONS),
-                hint="known functions: " + ", ".join(FUNCTIONS),
-            )
-        self._next()
-        arguments: list[Term] = []
-        if self._peek().kind == ")":
-            self._next()
-        else:
-            while True:
-                arguments.append(self._read_term(depth + 1))
-                word = self._next()
-                if word.kind == ")":
-                    break
-                if word.kind != ",":
-                    raise SpecError(f"expected ',' or ')' in the arguments of {function.name}, found {word.describe()}", offset=word.offset)
-        if not function.accepts(len(arguments)):
-            raise SpecError(f"wrong number of arguments ({len(arguments)}) in {name.value}; write {function.signature}", offset=name.offset)
-        for index, argument in enumerate(arguments):
-            if isinstance(argument, Literal):
-                try:
-                    function.kind_at(index)(argument.value)
-                except Unfit as error:
-                    raise SpecError(
-                        f"{function.name}, argument {index + 1}: {error.message}", offset=argument.offset, nearest=error.nearest
-                    ) from None
-        return Call(function, tuple(arguments), name.offset)
+        if self.peek().kind == "(":
+            function = find_function(word)
+            self.next()
+            arguments = self.read_items(")", f"in the arguments of {function.name}", lambda: self._read_term(depth + 1))
+            check_call(function, word, arguments)
+            return Call(function, arguments, word.offset)
+        return Literal(WORDS[word.value], word.offset) if word.value in WORDS else Variable(word.value, word.offset)
 
 
 class Evaluation:
@@ -219,8 +200,7 @@ class Evaluation:
                 if function is not None:
                     raise self._make_fault(f"{term.name!r} is a function: write {function.signature}", term.offset)
                 close = nearest(term.name, self._scope.context)
-                known = f"; nearest: {', '.join(map(repr, close))}" if close else ""
-                raise self._make_fault(f"unknown variable {term.name!r}{known}", term.offset)
+                raise self._make_fault(f"unknown variable {term.name!r}", term.offset, close)
             case Call():
                 return self._call(term)
 
@@ -231,8 +211,8 @@ class Evaluation:
             try:
                 values.append(term.function.kind_at(index)(raw))
             except Unfit as error:
-                close = f"; nearest: {', '.join(map(repr, error.nearest))}" if error.nearest else ""
-                raise self._make_fault(f"{term.function.name}, argument {index + 1}: {error.message}{close}", argument.offset) from None
+                message = f"{term.function.name}, argument {index + 1}: {error.message}"
+                raise self._make_fault(message, argument.offset, error.nearest) from None
         return self.apply(term.function, values, term.offset)
 
     def apply(self, function: Function, values: list[Json] | tuple[()], offset: int) -> Json:
@@ -245,5 +225,6 @@ class Evaluation:
         except (OverflowError, ValueError):
             raise self._make_fault(f"{function.name}: the result lies outside of the calendar (years 1 to 9999)", offset) from None
 
-    def _make_fault(self, message: str, offset: int) -> CheckFault:
+    def _make_fault(self, message: str, offset: int, close: Sequence[str] = ()) -> CheckFault:
+        message += f"; nearest: {', '.join(map(repr, close))}" if close else ""
         return CheckFault("expression_error", f"expression {shorten(self._text, 120)!r}, column {offset + 1}: {message}")

@@ -28,8 +28,9 @@ from proctor.expressions.moments import (
 )
 from proctor.expressions.text_form import write_text_form
 from proctor.model.evidence import Json
-from proctor.model.json_values import NotJson, is_finite, is_integer, is_number, read_json
+from proctor.model.json_values import MISSING, NotJson, is_finite, is_integer, is_number, read_json
 from proctor.model.show import describe_value, kind_of, nearest, show
+from proctor.paths.dotted import find_dotted
 
 
 class Unfit(Exception):
@@ -91,7 +92,7 @@ def take_date_format(value: Json) -> str:
         raise Unfit(f"the format has {len(value)} characters; at most {LONGEST_FORMAT} are allowed")
     unknown = find_unknown_directive(value)
     if unknown is not None:
-        raise Unfit(f"unknown directive {unknown[0]!r} in the format; known: {' '.join(DIRECTIVES)}")
+        raise Unfit(f"unknown directive {unknown!r} in the format; known: {' '.join(DIRECTIVES)}")
     return value
 
 
@@ -246,16 +247,12 @@ def _concat(machine: Machine, *values: Json) -> Json:
 
 @_function("UPPER(text)", "The text in upper case.", "UPPER(CITY)", (take_anything,))
 def _upper(machine: Machine, value: Json) -> Json:
-    text = write_text_form(value)
-    machine.spend(len(text))
-    return text.upper()
+    return _concat(machine, value).upper()
 
 
 @_function("LOWER(text)", "The text in lower case.", "LOWER(EMAIL)", (take_anything,))
 def _lower(machine: Machine, value: Json) -> Json:
-    text = write_text_form(value)
-    machine.spend(len(text))
-    return text.lower()
+    return _concat(machine, value).lower()
 
 
 @_function(
@@ -273,11 +270,5 @@ def _json_extract(machine: Machine, data: Json, path: str) -> Json:
             raise Unfit(f"expected JSON text, found text {show(data, 80)}") from None
     if not isinstance(data, (dict, list)):
         raise Unfit(f"expected an object, a list or JSON text, found {kind_of(data)}")
-    for part in path.split("."):
-        if isinstance(data, dict):
-            data = data.get(part)
-        elif isinstance(data, list) and part.isascii() and part.isdigit() and len(part) < 10 and int(part) < len(data):
-            data = data[int(part)]
-        else:
-            return None
-    return data
+    found = find_dotted(data, path)
+    return None if found is MISSING else found

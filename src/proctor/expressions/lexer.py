@@ -8,6 +8,8 @@ character, as in JSON. Then there are `(`, `)` and `,`, in conditions also compa
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
+from typing import TypeVar
 
 import msgspec
 
@@ -15,6 +17,7 @@ from proctor.errors import SpecError
 from proctor.model.evidence import Json
 from proctor.model.show import shorten
 
+T = TypeVar("T")
 LONGEST = 10_000
 """The maximum length of an expression in characters."""
 _LONGEST_NUMBER = 100
@@ -51,6 +54,35 @@ class Token(msgspec.Struct, frozen=True):
     def describe(self) -> str:
         """Return the token for an error message."""
         return "the end" if self.kind == "end" else repr(shorten(self.source, 40))
+
+
+class TokenReader:
+    """Reads tokens one after the other."""
+
+    def __init__(self, tokens: list[Token]) -> None:
+        self._tokens = tokens
+        self._at = 0
+
+    def peek(self, ahead: int = 0) -> Token:
+        """Return a token without reading it; beyond the last one, `end`."""
+        return self._tokens[min(self._at + ahead, len(self._tokens) - 1)]
+
+    def next(self) -> Token:
+        """Read one token."""
+        token = self.peek()
+        self._at += 1
+        return token
+
+    def read_items(self, closing: str, where: str, read_item: Callable[[], T]) -> tuple[T, ...]:
+        """Return the items between commas, up to the closing symbol."""
+        items: list[T] = []
+        token = self.next() if self.peek().kind == closing else None
+        while token is None or token.kind != closing:
+            items.append(read_item())
+            token = self.next()
+            if token.kind not in (",", closing):
+                raise SpecError(f"expected ',' or {closing!r} {where}, found {token.describe()}", offset=token.offset)
+        return tuple(items)
 
 
 def split_tokens(text: str, symbols: tuple[str, ...] = SYMBOLS) -> list[Token]:

@@ -26,22 +26,8 @@ from proctor.model.lazy_pattern import lazy_pattern
 Moment = date | datetime
 """A day, or a time of day; beware that `datetime` is a subclass of `date`."""
 
-UNITS: dict[str, str] = {
-    "second": "seconds",
-    "seconds": "seconds",
-    "minute": "minutes",
-    "minutes": "minutes",
-    "hour": "hours",
-    "hours": "hours",
-    "day": "days",
-    "days": "days",
-    "week": "weeks",
-    "weeks": "weeks",
-    "month": "months",
-    "months": "months",
-    "year": "years",
-    "years": "years",
-}
+_UNIT_NAMES = ("second", "minute", "hour", "day", "week", "month", "year")
+UNITS = {spelling: f"{unit}s" for unit in _UNIT_NAMES for spelling in (unit, f"{unit}s")}
 """Every spelling of a unit; months, years and seconds are ours."""
 
 INSTANT_UNITS = ("hours", "minutes", "seconds")
@@ -179,20 +165,9 @@ def _add_months(day: date, months: int) -> date:
 
 
 DAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
-MONTHS = (
-    "January",
-    "February",
-    "March",
-    "April",
-    "May",
-    "June",
-    "July",
-    "August",
-    "September",
-    "October",
-    "November",
-    "December",
-)
+MONTHS = ("January", "February", "March", "April", "May", "June", "July", "August", "September", "October", "November", "December")
+_PIECE = lazy_pattern(r"%-.?|%.?|[^%]", re.DOTALL)
+"""A directive, or any other character."""
 LONGEST_FORMAT = 1_000
 """The maximum length of a format in characters; a longer one is not a mistake but an attempt to cost time."""
 
@@ -256,27 +231,11 @@ DIRECTIVES: dict[str, Callable[[datetime], str]] = {
 """The function that writes each directive."""
 
 
-def find_unknown_directive(form: str) -> tuple[str, int] | None:
-    """Return the first directive that is not in the table, and its position."""
-    for piece, at in _split_format(form):
-        if piece[0] == "%" and piece not in DIRECTIVES:
-            return piece, at
-    return None
+def find_unknown_directive(form: str) -> str | None:
+    """Return the first directive that is not in the table."""
+    return next((piece for piece in _PIECE.findall(form) if piece[0] == "%" and piece not in DIRECTIVES), None)
 
 
 def format_moment(at: datetime, form: str) -> str:
     """Write `at` by a format whose directives are all known."""
-    return "".join(DIRECTIVES[piece](at) if piece in DIRECTIVES else piece for piece, _ in _split_format(form))
-
-
-def _split_format(form: str) -> list[tuple[str, int]]:
-    """Return the format split into directives and single characters, with offsets."""
-    pieces: list[tuple[str, int]] = []
-    index = 0
-    while index < len(form):
-        width = 1
-        if form[index] == "%":
-            width = 3 if form[index + 1 : index + 2] == "-" else 2
-        pieces.append((form[index : index + width], index))
-        index += width
-    return pieces
+    return "".join(DIRECTIVES[piece](at) if piece in DIRECTIVES else piece for piece in _PIECE.findall(form))

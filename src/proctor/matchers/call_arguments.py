@@ -22,7 +22,7 @@ from proctor.errors import CheckFault
 from proctor.expressions.text_form import Scope
 from proctor.matchers.mismatch import Mismatch, absent_mismatch, find_difference, join_path, unexpected_mismatch
 from proctor.model.evidence import Json
-from proctor.model.json_values import MISSING, Missing, equal, is_number, is_same_scalar
+from proctor.model.json_values import JAVASCRIPT_BLANKS, MISSING, Missing, equal, is_number, is_same_scalar
 from proctor.model.show import kind_of, show
 from proctor.model.verdict import TextRange
 
@@ -33,9 +33,6 @@ WILDCARD = "*"
 
 ArgumentMatch = Literal["partial", "exact", "ignore"]
 ArgumentValues = Literal["matchers", "placeholders", "literal"]
-
-# What JavaScript's `trim` removes; `str.strip()` without arguments removes a slightly different set.
-_JS_SPACE = "\t\n\v\f\r \u00a0\u1680\u2000\u2001\u2002\u2003\u2004\u2005\u2006\u2007\u2008\u2009\u200a\u2028\u2029\u202f\u205f\u3000\ufeff"
 
 _PLACEHOLDERS: dict[str, Callable[[Json], bool]] = {
     "any": lambda value: True,
@@ -155,11 +152,8 @@ class ArgumentRule:
         if arguments is None:
             arguments = {}
         if not isinstance(arguments, dict):
-            return (
-                []
-                if self.fits(arguments, scope)
-                else [Difference(path, f"{path} is {kind_of(arguments)} instead of object: found {show(arguments)}")]
-            )
+            why = f"{path} is {kind_of(arguments)} instead of object: found {show(arguments)}"
+            return [] if self.fits(arguments, scope) else [Difference(path, why)]
         differences: list[Difference] = []
         for name, test in self._fields:
             actual = arguments.get(name, MISSING)
@@ -170,11 +164,9 @@ class ArgumentRule:
                     differences.append(Difference(at, test.explain(actual, scope, at)))
             except CheckFault as fault:
                 differences.append(Difference(at, f"{at} could not be compared: {fault.message}"))
-        if self._closed:
-            differences.extend(
-                Difference(join_path(path, str(name)), unexpected_mismatch(join_path(path, str(name)), arguments[name]).describe())
-                for name in self._list_unexpected(arguments)
-            )
+        for name in self._list_unexpected(arguments) if self._closed else ():
+            at = join_path(path, name)
+            differences.append(Difference(at, unexpected_mismatch(at, arguments[name]).describe()))
         return differences
 
     def iterate_ranges(self, arguments: Json, scope: Scope, path: str) -> Iterator[TextRange]:
@@ -225,7 +217,7 @@ def _build_field_test(value: Json, values: ArgumentValues, *, exact: bool, field
         return _Matcher(expected), expected.dynamic
     if values in ("matchers", "literal"):
         return _Equal(value), False
-    word = value.strip(_JS_SPACE).lower() if isinstance(value, str) and not exact else ""
+    word = value.strip(JAVASCRIPT_BLANKS).lower() if isinstance(value, str) and not exact else ""
     if word in _PLACEHOLDERS:
         return _Placeholder(word), False
     return _Equal(value, is_same_javascript_scalar), False
@@ -247,12 +239,5 @@ def is_same_javascript_scalar(a: Json, b: Json) -> bool:
 
     NaN and infinities are written as null, so they equal null and each other. Unlike in JavaScript, integers above 2^53 stay exact.
     """
-    if isinstance(a, float) and not math.isfinite(a):
-        a = None
-    if isinstance(b, float) and not math.isfinite(b):
-        b = None
-    if isinstance(a, bool) or isinstance(b, bool) or a is None or b is None:
-        return a is b
-    if isinstance(a, (int, float)) and isinstance(b, (int, float)):
-        return a == b
-    return type(a) is type(b) and bool(a == b)
+    a, b = (None if isinstance(value, float) and not math.isfinite(value) else value for value in (a, b))
+    return is_same_scalar(a, b)

@@ -18,7 +18,8 @@ was made at all, whatever is expected.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from itertools import islice
 from typing import Literal, get_args
 
 import msgspec
@@ -238,19 +239,12 @@ class _Attempt:
         if len(pairs) == len(wanted):
             return pairs
         # A call found no partner, perhaps because an earlier one took its only partner, so now all choices are compared.
-        edges = [self._find_candidates(index, len(wanted), unused) for index in wanted]
+        # At most as many candidates as there are expected calls: the others cannot use up all of them.
+        edges = [
+            list(islice((at for at in unused[self.expected[index].name] if self._does_fit(index, at)), len(wanted))) for index in wanted
+        ]
         partners = find_maximum_pairing(edges, len(self.actual))
         return {index: at for index, at in zip(wanted, partners, strict=True) if at >= 0}
-
-    def _find_candidates(self, index: int, enough: int, unused: Mapping[str, Sequence[int]]) -> list[int]:
-        """Return actual calls that fit, at most `enough`: with one for each expected call, the other expected calls cannot use them all."""
-        candidates: list[int] = []
-        for at in unused[self.expected[index].name]:
-            if self._does_fit(index, at):
-                candidates.append(at)
-                if len(candidates) == enough:
-                    break
-        return candidates
 
     def _find_mismatches(self) -> list[ArgumentMismatch]:
         mismatches: list[ArgumentMismatch] = []

@@ -9,8 +9,8 @@ all fit: `{$gte: 1, $lt: 5}`.
 from __future__ import annotations
 
 from proctor.errors import SpecError
-from proctor.matchers.expected import Expected, Object, Optional, Present
-from proctor.matchers.form import Form, Matcher, compile_scalar
+from proctor.matchers.expected import Expected, Object, Optional, Present, Scalar
+from proctor.matchers.form import Form, Matcher
 from proctor.matchers.lists import DEEPEST, MatcherList, PlainList
 from proctor.matchers.mismatch import Mismatch
 from proctor.matchers.ordering import ORDER_MATCHERS
@@ -70,7 +70,7 @@ def _compile(value: Json, field: str, depth: int) -> Expected:
         return (PlainList if all(element.plain for element in elements) else MatcherList)(list(value), elements)
     if value == WILDCARD:
         return Present(value)
-    return compile_scalar(value)
+    return Scalar(value, plain=True)
 
 
 def _compile_worded(value: dict[str, Json], field: str, depth: int) -> Expected:

@@ -14,7 +14,7 @@ import msgspec
 from proctor.expressions.text_form import Scope, write_text_form
 from proctor.matchers.mismatch import Mismatch, absent_mismatch, different_mismatch, join_path, unexpected_mismatch
 from proctor.model.evidence import Json
-from proctor.model.json_values import MISSING, Missing
+from proctor.model.json_values import MISSING, Missing, is_same_scalar
 from proctor.model.show import show
 from proctor.model.verdict import TextRange
 
@@ -76,39 +76,18 @@ class Compound(Expected):
 
 
 class Scalar(Expected):
-    """Text or null: equal only to itself."""
+    """Text, a number, a boolean or null: equal only to itself. `1` equals `1.0`, but not `true`."""
 
     __slots__ = ()
 
     def find_mismatch(self, actual: Json | Missing, scope: Scope, path: str = "$") -> Mismatch | None:
         """Return None when the values are equal, else their first difference."""
-        return None if actual == self.raw else different_mismatch(path, self.raw, actual)
+        return None if is_same_scalar(self.raw, actual) else different_mismatch(path, self.raw, actual)
 
     def iterate_ranges(self, actual: Json, scope: Scope, path: str) -> Iterator[TextRange]:
         """Yield the whole text."""
         if isinstance(actual, str) and actual:
             yield TextRange(path, 0, len(actual))
-
-
-class Number(Expected):
-    """A number: `1` equals `1.0`, but not `true`."""
-
-    __slots__ = ()
-
-    def find_mismatch(self, actual: Json | Missing, scope: Scope, path: str = "$") -> Mismatch | None:
-        """Return None when the values are equal, else their first difference."""
-        return None if actual == self.raw and not isinstance(actual, bool) else different_mismatch(path, self.raw, actual)
-
-
-class Boolean(Expected):
-    """True or false, but not a number."""
-
-    __slots__ = ()
-
-    def find_mismatch(self, actual: Json | Missing, scope: Scope, path: str = "$") -> Mismatch | None:
-        """Return None when the values are equal, else their first difference."""
-        # By identity, because `1 == True` in Python.
-        return None if actual is self.raw else different_mismatch(path, self.raw, actual)
 
 
 class Present(Expected):

@@ -14,13 +14,13 @@ import msgspec
 from proctor.errors import SpecError
 from proctor.expressions.expression import Expression, compile_expression
 from proctor.expressions.text_form import Scope
-from proctor.matchers.expected import Boolean, Expected, Number, Object, Scalar, Use, from_expression
+from proctor.matchers.expected import Expected, Object, Scalar, Use, from_expression
 from proctor.matchers.lists import DEEPEST, PlainList
 from proctor.model.evidence import Json
 from proctor.model.json_values import is_finite, is_number
 from proctor.model.show import kind_of, show
 
-# --- plain values as expected ones: no wildcard, no matcher, lists in any order. Results of expressions are compared this way
+# Plain values as expected ones: no wildcard, no matcher, lists in any order. Results of expressions are compared this way
 
 
 def compile_plain(value: Json, field: str = "value", depth: int = 0) -> Expected:
@@ -32,15 +32,6 @@ def compile_plain(value: Json, field: str = "value", depth: int = 0) -> Expected
     if isinstance(value, (list, tuple)):
         elements = tuple(compile_plain(item, f"{field}.{index}", depth + 1) for index, item in enumerate(value))
         return PlainList(list(value), elements)
-    return compile_scalar(value)
-
-
-def compile_scalar(value: Json) -> Expected:
-    """Return text, number, boolean or null."""
-    if isinstance(value, bool):
-        return Boolean(value, plain=True)
-    if isinstance(value, (int, float)):
-        return Number(value, plain=True)
     return Scalar(value, plain=True)
 
 
@@ -76,17 +67,11 @@ class Form(msgspec.Struct, frozen=True, kw_only=True):
     def read_operand(self) -> Operand:
         """Read `value` or `expression`, exactly one of them."""
         if ("value" in self.keys) == ("expression" in self.keys):
-            both = "value" in self.keys
-            raise SpecError(
-                f"matcher {self.name!r} has both 'value' and 'expression'"
-                if both
-                else f"matcher {self.name!r} needs 'value' or 'expression'",
-                field=self.place("expression"),
-            )
+            fault = "has both 'value' and 'expression'" if "value" in self.keys else "needs 'value' or 'expression'"
+            raise SpecError(f"matcher {self.name!r} {fault}", field=self.place("expression"))
         if "value" in self.keys:
             return Operand(self.keys["value"], None)
-        text = self.keys["expression"]
-        place = self.place("expression")
+        text, place = self.keys["expression"], self.place("expression")
         if not isinstance(text, str):
             raise SpecError(f"an expression is text, found {kind_of(text)}", field=place)
         expression = compile_expression(text, field=place)
@@ -135,14 +120,3 @@ class Matcher(msgspec.Struct, frozen=True, kw_only=True):
     short: dict[str, Json]
     """The same in short spelling."""
     build: Callable[[Form, Nested], Expected]
-
-
-def matcher(
-    name: str, summary: str, keys: dict[str, str], *, example: dict[str, Json], short: dict[str, Json]
-) -> Callable[[Callable[[Form, Nested], Expected]], Matcher]:
-    """Return a decorator that turns a function that builds an `Expected` into a `Matcher`."""
-
-    def register(build: Callable[[Form, Nested], Expected]) -> Matcher:
-        return Matcher(name=name, summary=summary, keys=keys, example={"matcher": name, **example}, short=short, build=build)
-
-    return register

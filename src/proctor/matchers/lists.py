@@ -48,20 +48,20 @@ class PlainList(Expected):
         if equal(self.raw, actual):
             return None
         keys = [make_canonical_key(value) for value in actual]
-        surplus = Counter(keys)
-        surplus.subtract(self._counts)
-        extra: list[int] = []
         # Equal elements are interchangeable, so the first of them are reported as surplus.
-        for index, key in enumerate(keys):
-            if surplus[key] > 0:
-                surplus[key] -= 1
-                extra.append(index)
-        missing: list[int] = []
-        for index, key in enumerate(self._keys):
-            if surplus[key] < 0:
-                surplus[key] += 1
-                missing.append(index)
+        extra = _list_surplus(keys, Counter(keys) - self._counts)
+        missing = _list_surplus(self._keys, self._counts - Counter(keys))
         return explain(self, self._elements, actual, missing, extra, scope, path) if extra or missing else None
+
+
+def _list_surplus(keys: list[Hashable], surplus: Counter[Hashable]) -> list[int]:
+    """Return the first positions of the keys, as many of each as `surplus` counts."""
+    found: list[int] = []
+    for index, key in enumerate(keys):
+        if surplus[key] > 0:
+            surplus[key] -= 1
+            found.append(index)
+    return found
 
 
 class MatcherList(Compound):

@@ -84,40 +84,28 @@ def find_difference(expected: Json, actual: Json, path: str = "$") -> Mismatch |
     reached = PairsMet()
     while waiting:
         left, right, at = waiting.pop()
-        result: Mismatch | list[tuple[Json, Json, str]] | None = None
         if isinstance(left, (dict, list, tuple)) and reached.add(left, right):
             continue
         if isinstance(left, dict) and isinstance(right, dict):
-            result = _compare_members(left, right, at)
+            for key in left:
+                if key not in right:
+                    return absent_mismatch(join_path(at, key), show(left[key]))
+            for key in right:
+                if key not in left:
+                    return unexpected_mismatch(join_path(at, key), right[key])
+            pairs = [(value, right[key], join_path(at, key)) for key, value in left.items()]
         elif isinstance(left, (list, tuple)) and isinstance(right, (list, tuple)):
-            result = _compare_elements(left, right, at)
+            if len(left) != len(right):
+                return Mismatch(at, f"has {len(right)} elements instead of {len(left)}", show(left), right)
+            pairs = [(one, other, f"{at}[{index}]") for index, (one, other) in enumerate(zip(left, right, strict=True))]
         # A list or object that gets here is compared with a value of another kind.
         elif isinstance(left, (dict, list, tuple)) or not is_same_scalar(left, right):
-            result = different_mismatch(at, left, right)
-        if isinstance(result, Mismatch):
-            return result
-        if result is not None:
-            # Reversed, so that the first pair is on top and the first difference in reading order is reported.
-            waiting.extend(reversed(result))
+            return different_mismatch(at, left, right)
+        else:
+            continue
+        # Reversed, so that the first pair is on top and the first difference in reading order is reported.
+        waiting.extend(reversed(pairs))
     return None
-
-
-def _compare_members(left: dict[str, Json], right: dict[str, Json], at: str) -> Mismatch | list[tuple[Json, Json, str]]:
-    for key in left:
-        if key not in right:
-            return absent_mismatch(join_path(at, key), show(left[key]))
-    for key in right:
-        if key not in left:
-            return unexpected_mismatch(join_path(at, key), right[key])
-    return [(value, right[key], join_path(at, key)) for key, value in left.items()]
-
-
-def _compare_elements(
-    left: list[Json] | tuple[Json, ...], right: list[Json] | tuple[Json, ...], at: str
-) -> Mismatch | list[tuple[Json, Json, str]]:
-    if len(left) != len(right):
-        return Mismatch(at, f"has {len(right)} elements instead of {len(left)}", show(left), right)
-    return [(one, other, f"{at}[{index}]") for index, (one, other) in enumerate(zip(left, right, strict=True))]
 
 
 def unexpected_mismatch(path: str, actual: Json) -> Mismatch:

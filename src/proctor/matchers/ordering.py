@@ -13,7 +13,7 @@ from proctor.errors import CheckFault, SpecError
 from proctor.expressions.moments import Moment, count_minutes_apart, find_zone, move_to_zone, order, read_moment
 from proctor.expressions.text_form import Scope
 from proctor.matchers.expected import Expected
-from proctor.matchers.form import Form, Matcher, Nested, Operand, matcher
+from proctor.matchers.form import Form, Matcher, Operand
 from proctor.matchers.mismatch import Mismatch, absent_mismatch
 from proctor.model.evidence import Json
 from proctor.model.json_values import MISSING, Missing, is_number
@@ -39,7 +39,7 @@ def _read_computed_moment(operand: Operand, value: Json, scope: Scope) -> Moment
     return moment
 
 
-class DateNear(Expected):
+class _DateNear(Expected):
     """A date within some minutes of another."""
 
     __slots__ = ("_operand", "_tolerance")
@@ -57,7 +57,6 @@ class DateNear(Expected):
         self._tolerance = form.number("tolerance_minutes", 0)
 
     def find_mismatch(self, actual: Json | Missing, scope: Scope, path: str = "$") -> Mismatch | None:
-        """Return None if the difference is within the tolerance."""
         value = self._operand.value(scope)
         wanted = _read_computed_moment(self._operand, value, scope)
         within = f" within {self._tolerance:g} minutes" if self._tolerance else ""
@@ -79,23 +78,7 @@ def _write_duration(minutes: float) -> str:
     return f"{minutes:g} minute{'s' if minutes != 1 else ''}"
 
 
-@matcher(
-    "date",
-    "The value is a date or time, give or take `tolerance_minutes`; calendar days are compared where either side has no time of day.",
-    {
-        "value": "the date, ISO 8601",
-        "expression": "an expression that gives it",
-        "tolerance_minutes": "how far it may be away; 0 by default, a day counts 1440",
-    },
-    example={"expression": "AT_TIME(DATE_ADD(TODAY(), 1, 'day'), '09:00')", "tolerance_minutes": 5},
-    short={"$date": {"$expr": "TODAY()"}, "$tolerance_minutes": 5},
-)
-def near_date(form: Form, nested: Nested) -> Expected:
-    """Build `date`."""
-    return DateNear(form)
-
-
-class Bound(Expected):
+class _Bound(Expected):
     """A number or date, compared with a bound."""
 
     __slots__ = ("_operand", "_phrase", "_test")
@@ -112,7 +95,6 @@ class Bound(Expected):
         self._test = test
 
     def find_mismatch(self, actual: Json | Missing, scope: Scope, path: str = "$") -> Mismatch | None:
-        """Return None if the value is on the right side of the bound."""
         value = self._operand.value(scope)
         shown = f"{self._phrase} {self._operand.describe(value)}"
         if actual is MISSING:
@@ -133,28 +115,33 @@ class Bound(Expected):
 _BOUND_KEYS = {"value": "a number, or a date in ISO 8601", "expression": "an expression that gives it"}
 
 
-@matcher("gt", "The value is greater (a date: later).", _BOUND_KEYS, example={"value": 10}, short={"$gt": 10})
-def greater(form: Form, nested: Nested) -> Expected:
-    """Build `gt`."""
-    return Bound(form, "more than", lambda side: side > 0)
+def _bound_matcher(name: str, summary: str, phrase: str, test: Callable[[int], bool]) -> Matcher:
+    return Matcher(
+        name=name,
+        summary=summary,
+        keys=_BOUND_KEYS,
+        example={"matcher": name, "value": 10},
+        short={f"${name}": 10},
+        build=lambda form, nested: _Bound(form, phrase, test),
+    )
 
 
-@matcher("gte", "The value is greater or equal (a date: not earlier).", _BOUND_KEYS, example={"value": 10}, short={"$gte": 10})
-def at_least(form: Form, nested: Nested) -> Expected:
-    """Build `gte`."""
-    return Bound(form, "at least", lambda side: side >= 0)
-
-
-@matcher("lt", "The value is less (a date: earlier).", _BOUND_KEYS, example={"value": 10}, short={"$lt": 10})
-def less(form: Form, nested: Nested) -> Expected:
-    """Build `lt`."""
-    return Bound(form, "less than", lambda side: side < 0)
-
-
-@matcher("lte", "The value is less or equal (a date: not later).", _BOUND_KEYS, example={"value": 10}, short={"$lte": 10})
-def at_most(form: Form, nested: Nested) -> Expected:
-    """Build `lte`."""
-    return Bound(form, "at most", lambda side: side <= 0)
-
-
-ORDER_MATCHERS: tuple[Matcher, ...] = (near_date, greater, at_least, less, at_most)
+ORDER_MATCHERS: tuple[Matcher, ...] = (
+    Matcher(
+        name="date",
+        summary="The value is a date or time, give or take `tolerance_minutes`; calendar days are compared where either side has no time "
+        "of day.",
+        keys={
+            "value": "the date, ISO 8601",
+            "expression": "an expression that gives it",
+            "tolerance_minutes": "how far it may be away; 0 by default, a day counts 1440",
+        },
+        example={"matcher": "date", "expression": "AT_TIME(DATE_ADD(TODAY(), 1, 'day'), '09:00')", "tolerance_minutes": 5},
+        short={"$date": {"$expr": "TODAY()"}, "$tolerance_minutes": 5},
+        build=lambda form, nested: _DateNear(form),
+    ),
+    _bound_matcher("gt", "The value is greater (a date: later).", "more than", lambda side: side > 0),
+    _bound_matcher("gte", "The value is greater or equal (a date: not earlier).", "at least", lambda side: side >= 0),
+    _bound_matcher("lt", "The value is less (a date: earlier).", "less than", lambda side: side < 0),
+    _bound_matcher("lte", "The value is less or equal (a date: not later).", "at most", lambda side: side <= 0),
+)

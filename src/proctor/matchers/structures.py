@@ -8,8 +8,8 @@ from datetime import date
 from proctor.errors import CheckFault, SpecError
 from proctor.expressions.moments import find_zone, to_instant
 from proctor.expressions.text_form import Scope, write_text_form
-from proctor.matchers.expected import Boolean, Compound, Expected, Number, Object, Present, Scalar, from_expression
-from proctor.matchers.form import Form, Matcher, Nested, Operand, compile_plain, matcher
+from proctor.matchers.expected import Compound, Expected, Object, Present, Scalar, from_expression
+from proctor.matchers.form import Form, Matcher, Nested, Operand, compile_plain
 from proctor.matchers.lists import bound_product, make_canonical_key
 from proctor.matchers.mismatch import Mismatch, absent_mismatch, find_difference
 from proctor.matchers.ordering import moment_of
@@ -19,37 +19,17 @@ from proctor.model.show import kind_of, nearest, show
 from proctor.model.verdict import TextRange
 from proctor.patterns.engine import Pattern, compile_pattern
 
-# --- the names of kinds of values, ours and those of JSON Schema
-
-
-def _is_integer(value: Json) -> bool:
-    return is_number(value) and (isinstance(value, int) or value.is_integer())
-
-
-def _is_text(value: Json) -> bool:
-    return isinstance(value, str)
-
-
-def _list(value: Json) -> bool:
-    return isinstance(value, (list, tuple))
-
-
-def _is_object(value: Json) -> bool:
-    return isinstance(value, dict)
-
-
 KINDS: dict[str, Callable[[Json], bool]] = {
-    "text": _is_text,
-    "string": _is_text,
+    "text": lambda value: isinstance(value, str),
     "number": is_number,
-    "integer": _is_integer,
+    "integer": lambda value: is_number(value) and (isinstance(value, int) or value.is_integer()),
     "boolean": lambda value: isinstance(value, bool),
     "null": lambda value: value is None,
-    "list": _list,
-    "array": _list,
-    "object": _is_object,
+    "list": lambda value: isinstance(value, (list, tuple)),
+    "object": lambda value: isinstance(value, dict),
 }
 """A test for each name; a whole number written `1.0` is an integer."""
+KINDS.update(string=KINDS["text"], array=KINDS["list"])
 
 
 def read_kinds(value: Json, field: str) -> tuple[str, ...]:
@@ -72,7 +52,7 @@ _FEW = 4
 """The maximum number of variants that are compared without counting work."""
 
 
-class Computed(Expected):
+class _Computed(Expected):
     """Equal to the result of an expression. A date is compared as an instant; a day is its midnight."""
 
     __slots__ = ("_operand",)
@@ -82,7 +62,6 @@ class Computed(Expected):
         self._operand = operand
 
     def find_mismatch(self, actual: Json | Missing, scope: Scope, path: str = "$") -> Mismatch | None:
-        """Return None when the values are equal, else their first difference."""
         value = self._operand.value(scope)
         shown = self._operand.describe(value)
         if actual is MISSING:
@@ -109,22 +88,7 @@ class Computed(Expected):
         return Mismatch(mismatch.path, mismatch.why, source, mismatch.actual)
 
 
-@matcher(
-    "exact",
-    'The value is equal, lists in any order; `"*"` inside means any value, matchers inside keep their meaning.',
-    {"value": "the value", "expression": "an expression that gives it; a date is compared as an instant"},
-    example={"value": "Paris"},
-    short={"$exact": "Paris"},
-)
-def exact(form: Form, nested: Nested) -> Expected:
-    """Build `exact`."""
-    operand = form.read_operand()
-    if operand.expression is not None:
-        return Computed(form.raw, operand)
-    return nested(operand.constant, form.place("value"))
-
-
-class Literal(Expected):
+class _Literal(Expected):
     """Plain equality, lists in order."""
 
     __slots__ = ("_value",)
@@ -134,44 +98,10 @@ class Literal(Expected):
         self._value = form.require("value")
 
     def find_mismatch(self, actual: Json | Missing, scope: Scope, path: str = "$") -> Mismatch | None:
-        """Return None when the values are equal, else their first difference."""
         return absent_mismatch(path, show(self._value)) if actual is MISSING else find_difference(self._value, actual, path)
 
 
-@matcher(
-    "literal",
-    'The value is equal, lists in order; nothing inside has a special meaning, `"*"` is a star.',
-    {"value": "the value"},
-    example={"value": ["*", "a"]},
-    short={"$literal": ["*", "a"]},
-)
-def literal(form: Form, nested: Nested) -> Expected:
-    """Build `literal`."""
-    return Literal(form)
-
-
-@matcher(
-    "object",
-    "The value is an object with exactly these members; its keys are taken as written, even `matcher` or `$gt`.",
-    {"value": "the object; matchers inside its members keep their meaning"},
-    example={"value": {"$gt": 5}},
-    short={"$object": {"$gt": 5}},
-)
-def plain_object(form: Form, nested: Nested) -> Expected:
-    """Build `object`."""
-    value = form.require("value")
-    if not isinstance(value, dict):
-        raise SpecError(f"matcher 'object': expected an object, found {kind_of(value)}", field=form.place("value"))
-    return Object(value, {key: nested(item, f"{form.place('value')}.{key}") for key, item in value.items()})
-
-
-@matcher("any", "The value only has to be there; null is.", {}, example={}, short={"$any": True})
-def anything(form: Form, nested: Nested) -> Expected:
-    """Build `any`."""
-    return Present(form.raw)
-
-
-class Not(Expected):
+class _Not(Expected):
     """A present value that does not fit the inner one."""
 
     __slots__ = ("_inner",)
@@ -181,7 +111,6 @@ class Not(Expected):
         self._inner = inner
 
     def find_mismatch(self, actual: Json | Missing, scope: Scope, path: str = "$") -> Mismatch | None:
-        """Return None if the inner value does not fit."""
         shown = f"anything but {self._inner.describe()}"
         # Otherwise `not` would pass for an absent field.
         if actual is MISSING:
@@ -191,19 +120,7 @@ class Not(Expected):
         return Mismatch(path, "is not allowed", shown, actual)
 
 
-@matcher(
-    "not",
-    "The value is there and does not fit what is given.",
-    {"value": "a value or a matcher"},
-    example={"value": {"matcher": "contains", "value": "error"}},
-    short={"$not": {"$contains": "error"}},
-)
-def negated(form: Form, nested: Nested) -> Expected:
-    """Build `not`."""
-    return Not(form.raw, nested(form.require("value"), form.place("value")))
-
-
-class OfKind(Expected):
+class _OfKind(Expected):
     """A value of one of several kinds."""
 
     __slots__ = ("_names",)
@@ -213,7 +130,6 @@ class OfKind(Expected):
         self._names = names
 
     def find_mismatch(self, actual: Json | Missing, scope: Scope, path: str = "$") -> Mismatch | None:
-        """Return None if the value is of such a kind."""
         shown = " or ".join(self._names)
         if actual is MISSING:
             return absent_mismatch(path, shown)
@@ -222,19 +138,7 @@ class OfKind(Expected):
         return Mismatch(path, f"is {kind_of(actual)}", shown, actual)
 
 
-@matcher(
-    "type",
-    "The value is of a kind: text, number, integer, boolean, null, list, object.",
-    {"value": "the kind, or a list of kinds; `string` and `array` are understood too"},
-    example={"value": "integer"},
-    short={"$type": "integer"},
-)
-def of_type(form: Form, nested: Nested) -> Expected:
-    """Build `type`."""
-    return OfKind(form.raw, read_kinds(form.require("value"), form.place("value")))
-
-
-class SchemaVariant(Expected):
+class _SchemaVariant(Expected):
     """A variant written like a small JSON Schema."""
 
     __slots__ = ("_allowed", "_maximum", "_minimum", "_names", "_pattern")
@@ -268,7 +172,6 @@ class SchemaVariant(Expected):
         return raw.get(key)
 
     def find_mismatch(self, actual: Json | Missing, scope: Scope, path: str = "$") -> Mismatch | None:
-        """Return None if every key of the variant accepts the value."""
         if actual is MISSING:
             return absent_mismatch(path, self.describe())
         fits = not self._names or any(KINDS[name](actual) for name in self._names)
@@ -287,7 +190,7 @@ class SchemaVariant(Expected):
         return (self._minimum is not None and not actual >= self._minimum) or (self._maximum is not None and not actual <= self._maximum)
 
 
-class OneOf(Compound):
+class _OneOf(Compound):
     """Any one of several."""
 
     __slots__ = ("_others", "_plain_keys")
@@ -295,12 +198,11 @@ class OneOf(Compound):
     def __init__(self, raw: Json, parts: tuple[Expected, ...]) -> None:
         super().__init__(raw, parts)
         # A long list of words is looked up instead of searched for each value.
-        plain = [part for part in parts if isinstance(part, (Scalar, Number, Boolean))]
+        plain = [part for part in parts if isinstance(part, Scalar)]
         self._plain_keys = frozenset(make_canonical_key(part.raw) for part in plain)
-        self._others = tuple(part for part in parts if not isinstance(part, (Scalar, Number, Boolean)))
+        self._others = tuple(part for part in parts if not isinstance(part, Scalar))
 
     def find_mismatch(self, actual: Json | Missing, scope: Scope, path: str = "$") -> Mismatch | None:
-        """Return None if a variant accepts the value."""
         # A list or object equals no plain value, and building its key would walk all of it.
         if actual is not MISSING and not isinstance(actual, (dict, list, tuple)) and make_canonical_key(actual) in self._plain_keys:
             return None
@@ -313,32 +215,13 @@ class OneOf(Compound):
         shown = " or ".join(variant.describe() for variant in self._parts[:5])
         if len(self._parts) > 5:
             shown += f" or {len(self._parts) - 5} more"
-        return (
-            absent_mismatch(path, shown)
-            if actual is MISSING
-            else Mismatch(path, f"fits none of {len(self._parts)} variants", shown, actual)
-        )
+        if actual is MISSING:
+            return absent_mismatch(path, shown)
+        return Mismatch(path, f"fits none of {len(self._parts)} variants", shown, actual)
 
     def iterate_ranges(self, actual: Json, scope: Scope, path: str) -> Iterator[TextRange]:
-        """Yield the ranges of the first fitting variant."""
         fitting = next((part for part in self._parts if part.find_mismatch(actual, scope, path) is None), None)
         return iter(()) if fitting is None else fitting.iterate_ranges(actual, scope, path)
-
-
-@matcher(
-    "one_of",
-    "The value fits at least one variant.",
-    {"variants": "a list: literals, matchers, or objects with `type`, `pattern`, `enum`, `const`, `minimum`, `maximum`"},
-    example={"variants": [{"type": "string", "pattern": "^(metric|si)$"}, "celsius"]},
-    short={"$one_of": ["metric", "celsius"]},
-)
-def one_of(form: Form, nested: Nested) -> Expected:
-    """Build `one_of`."""
-    variants = form.require("variants")
-    place = form.place("variants")
-    if not isinstance(variants, list) or not variants:
-        raise SpecError("matcher 'one_of' needs a list of at least one variant", field=place)
-    return OneOf(form.raw, tuple(_compile_variant(value, f"{place}.{index}", nested) for index, value in enumerate(variants)))
 
 
 def _compile_variant(value: Json, field: str, nested: Nested) -> Expected:
@@ -347,7 +230,7 @@ def _compile_variant(value: Json, field: str, nested: Nested) -> Expected:
         return nested(value, field)
     unknown = [key for key in value if key not in _SCHEMA_KEYS]
     if not unknown:
-        return SchemaVariant(value, field)
+        return _SchemaVariant(value, field)
     named = value.get("type")
     close = nearest(unknown[0], _SCHEMA_KEYS)
     if isinstance(named, str) and named in KINDS and close:
@@ -362,14 +245,11 @@ class AllOf(Compound):
     __slots__ = ()
 
     def find_mismatch(self, actual: Json | Missing, scope: Scope, path: str = "$") -> Mismatch | None:
-        """Return the first matcher that does not fit."""
+        """Return the first mismatch of a matcher."""
         if len(self._parts) > _FEW:
             bound_product(self.size, actual, f"{path} is too large to be compared with {len(self._parts)} matchers")
-        for part in self._parts:
-            mismatch = part.find_mismatch(actual, scope, path)
-            if mismatch is not None:
-                return mismatch
-        return None
+        mismatches = (part.find_mismatch(actual, scope, path) for part in self._parts)
+        return next((mismatch for mismatch in mismatches if mismatch is not None), None)
 
     def iterate_ranges(self, actual: Json, scope: Scope, path: str) -> Iterator[TextRange]:
         """Yield the ranges of each matcher."""
@@ -377,15 +257,12 @@ class AllOf(Compound):
             yield from part.iterate_ranges(actual, scope, path)
 
 
-STRUCTURE_MATCHERS: tuple[Matcher, ...] = (exact, literal, plain_object, anything, negated, of_type, one_of)
-
-
 # Matchers that look at text: `contains`, `starts_with`, `ends_with`, `regex`.
 # The first three cast both sides to text (see `expressions.text_form`). `regex` searches numbers and booleans as their JSON text; null,
 # lists and objects never match.
 
 
-class TextTest(Expected):
+class _TextTest(Expected):
     """A test between both sides as text."""
 
     __slots__ = ("_operand", "_phrase", "_test")
@@ -397,7 +274,6 @@ class TextTest(Expected):
         self._test = test
 
     def find_mismatch(self, actual: Json | Missing, scope: Scope, path: str = "$") -> Mismatch | None:
-        """Return None if the test passes."""
         value = self._operand.value(scope)
         if actual is MISSING:
             return absent_mismatch(path, f"text that {self._phrase}s {self._operand.describe(value)}")
@@ -406,35 +282,13 @@ class TextTest(Expected):
         return Mismatch(path, f"does not {self._phrase} the text", self._operand.describe(value), actual)
 
     def iterate_ranges(self, actual: Json, scope: Scope, path: str) -> Iterator[TextRange]:
-        """Yield the position of the text: the first one, or the last one if the value must end with it."""
         wanted = write_text_form(self._operand.value(scope))
         if isinstance(actual, str) and wanted and self._test(actual, wanted):
             at = actual.rfind(wanted) if self._phrase.startswith("end") else actual.find(wanted)
             yield TextRange(path, at, at + len(wanted))
 
 
-_TEXT_KEYS = {"value": "the text to look for", "expression": "an expression that gives it"}
-
-
-@matcher("contains", "The value, as text, contains a text.", _TEXT_KEYS, example={"value": "onboarding"}, short={"$contains": "onboarding"})
-def contains(form: Form, nested: Nested) -> Expected:
-    """Build `contains`."""
-    return TextTest(form, "contain", lambda actual, wanted: wanted in actual)
-
-
-@matcher("starts_with", "The value, as text, begins with a text.", _TEXT_KEYS, example={"value": "ORD-"}, short={"$starts_with": "ORD-"})
-def starts_with(form: Form, nested: Nested) -> Expected:
-    """Build `starts_with`."""
-    return TextTest(form, "begin with", str.startswith)
-
-
-@matcher("ends_with", "The value, as text, ends with a text.", _TEXT_KEYS, example={"value": ".pdf"}, short={"$ends_with": ".pdf"})
-def ends_with(form: Form, nested: Nested) -> Expected:
-    """Build `ends_with`."""
-    return TextTest(form, "end with", str.endswith)
-
-
-class Regex(Expected):
+class _Regex(Expected):
     """A pattern, searched anywhere in the value."""
 
     __slots__ = ("_pattern",)
@@ -444,7 +298,6 @@ class Regex(Expected):
         self._pattern = pattern
 
     def find_mismatch(self, actual: Json | Missing, scope: Scope, path: str = "$") -> Mismatch | None:
-        """Return None if the pattern is found."""
         wanted = f"a match of {show(self._pattern.source)}"
         if actual is MISSING:
             return absent_mismatch(path, wanted)
@@ -455,22 +308,9 @@ class Regex(Expected):
         return Mismatch(path, "does not match the pattern", wanted, actual)
 
     def iterate_ranges(self, actual: Json, scope: Scope, path: str) -> Iterator[TextRange]:
-        """Yield the leftmost match."""
         match = self._pattern.search(actual) if isinstance(actual, str) else None
         if match is not None:
             yield TextRange(path, match.start, match.end)
-
-
-@matcher(
-    "regex",
-    "The value matches an ECMAScript regular expression, searched anywhere; case-sensitive unless flagged.",
-    {"value": "the pattern", "flags": "ECMAScript flags: any of `i`, `m`, `s`, `u`"},
-    example={"value": "^ORD-\\d{4}$"},
-    short={"$regex": "^ORD-\\d{4}$"},
-)
-def regex(form: Form, nested: Nested) -> Expected:
-    """Build `regex`."""
-    return Regex(form.raw, pattern_at(form.read_text("value"), form.read_text("flags", ""), form.place("value")))
 
 
 def pattern_at(source: str, flags: str, field: str) -> Pattern:
@@ -482,4 +322,104 @@ def pattern_at(source: str, flags: str, field: str) -> Pattern:
         raise error.move_to(field) from None
 
 
-TEXT_MATCHERS: tuple[Matcher, ...] = (contains, starts_with, ends_with, regex)
+def _build_exact(form: Form, nested: Nested) -> Expected:
+    operand = form.read_operand()
+    return nested(operand.constant, form.place("value")) if operand.expression is None else _Computed(form.raw, operand)
+
+
+def _build_object(form: Form, nested: Nested) -> Expected:
+    value = form.require("value")
+    if not isinstance(value, dict):
+        raise SpecError(f"matcher 'object': expected an object, found {kind_of(value)}", field=form.place("value"))
+    return Object(value, {key: nested(item, f"{form.place('value')}.{key}") for key, item in value.items()})
+
+
+def _build_one_of(form: Form, nested: Nested) -> Expected:
+    variants, place = form.require("variants"), form.place("variants")
+    if not isinstance(variants, list) or not variants:
+        raise SpecError("matcher 'one_of' needs a list of at least one variant", field=place)
+    return _OneOf(form.raw, tuple(_compile_variant(value, f"{place}.{index}", nested) for index, value in enumerate(variants)))
+
+
+def _text_matcher(name: str, verb: str, phrase: str, example: str, test: Callable[[str, str], bool]) -> Matcher:
+    return Matcher(
+        name=name,
+        summary=f"The value, as text, {verb} a text.",
+        keys={"value": "the text to look for", "expression": "an expression that gives it"},
+        example={"matcher": name, "value": example},
+        short={f"${name}": example},
+        build=lambda form, nested: _TextTest(form, phrase, test),
+    )
+
+
+STRUCTURE_MATCHERS: tuple[Matcher, ...] = (
+    Matcher(
+        name="exact",
+        summary='The value is equal, lists in any order; `"*"` inside means any value, matchers inside keep their meaning.',
+        keys={"value": "the value", "expression": "an expression that gives it; a date is compared as an instant"},
+        example={"matcher": "exact", "value": "Paris"},
+        short={"$exact": "Paris"},
+        build=_build_exact,
+    ),
+    Matcher(
+        name="literal",
+        summary='The value is equal, lists in order; nothing inside has a special meaning, `"*"` is a star.',
+        keys={"value": "the value"},
+        example={"matcher": "literal", "value": ["*", "a"]},
+        short={"$literal": ["*", "a"]},
+        build=lambda form, nested: _Literal(form),
+    ),
+    Matcher(
+        name="object",
+        summary="The value is an object with exactly these members; its keys are taken as written, even `matcher` or `$gt`.",
+        keys={"value": "the object; matchers inside its members keep their meaning"},
+        example={"matcher": "object", "value": {"$gt": 5}},
+        short={"$object": {"$gt": 5}},
+        build=_build_object,
+    ),
+    Matcher(
+        name="any",
+        summary="The value only has to be there; null is.",
+        keys={},
+        example={"matcher": "any"},
+        short={"$any": True},
+        build=lambda form, nested: Present(form.raw),
+    ),
+    Matcher(
+        name="not",
+        summary="The value is there and does not fit what is given.",
+        keys={"value": "a value or a matcher"},
+        example={"matcher": "not", "value": {"matcher": "contains", "value": "error"}},
+        short={"$not": {"$contains": "error"}},
+        build=lambda form, nested: _Not(form.raw, nested(form.require("value"), form.place("value"))),
+    ),
+    Matcher(
+        name="type",
+        summary="The value is of a kind: text, number, integer, boolean, null, list, object.",
+        keys={"value": "the kind, or a list of kinds; `string` and `array` are understood too"},
+        example={"matcher": "type", "value": "integer"},
+        short={"$type": "integer"},
+        build=lambda form, nested: _OfKind(form.raw, read_kinds(form.require("value"), form.place("value"))),
+    ),
+    Matcher(
+        name="one_of",
+        summary="The value fits at least one variant.",
+        keys={"variants": "a list: literals, matchers, or objects with `type`, `pattern`, `enum`, `const`, `minimum`, `maximum`"},
+        example={"matcher": "one_of", "variants": [{"type": "string", "pattern": "^(metric|si)$"}, "celsius"]},
+        short={"$one_of": ["metric", "celsius"]},
+        build=_build_one_of,
+    ),
+)
+TEXT_MATCHERS: tuple[Matcher, ...] = (
+    _text_matcher("contains", "contains", "contain", "onboarding", lambda actual, wanted: wanted in actual),
+    _text_matcher("starts_with", "begins with", "begin with", "ORD-", str.startswith),
+    _text_matcher("ends_with", "ends with", "end with", ".pdf", str.endswith),
+    Matcher(
+        name="regex",
+        summary="The value matches an ECMAScript regular expression, searched anywhere; case-sensitive unless flagged.",
+        keys={"value": "the pattern", "flags": "ECMAScript flags: any of `i`, `m`, `s`, `u`"},
+        example={"matcher": "regex", "value": "^ORD-\\d{4}$"},
+        short={"$regex": "^ORD-\\d{4}$"},
+        build=lambda form, nested: _Regex(form.raw, pattern_at(form.read_text("value"), form.read_text("flags", ""), form.place("value"))),
+    ),
+)

@@ -12,12 +12,17 @@ import msgspec
 from proctor.model.evidence import Json
 from proctor.model.lazy_pattern import lazy_pattern
 
-# --- numbers and texts as JavaScript's `JSON.stringify` writes them
-
 # `json.dumps` would create such an encoder for every text.
 _encode = json.JSONEncoder(ensure_ascii=False).encode
 _SURROGATE = lazy_pattern("[\ud800-\udfff]")
 _decode_any = msgspec.json.Decoder().decode
+
+
+# Python's `strip` also removes U+001C to U+001F and U+0085, but not U+FEFF.
+JAVASCRIPT_BLANKS: Final = (
+    "\t\n\v\f\r \xa0\u1680\u2000\u2001\u2002\u2003\u2004\u2005\u2006\u2007\u2008\u2009\u200a\u2028\u2029\u202f\u205f\u3000\ufeff"
+)
+"""The characters that ECMAScript's `trim` removes."""
 
 
 def quote_javascript_text(text: str) -> str:
@@ -49,12 +54,6 @@ def write_javascript_number(value: float) -> str:
     return f"{sign}{digits[0]}{tail}e{'+' if power > 0 else '-'}{abs(power)}"
 
 
-# ---
-
-
-# --- the absent value, as opposed to null
-
-
 class Missing:
     """The type of `MISSING`."""
 
@@ -69,11 +68,6 @@ class Missing:
 
 MISSING: Final = Missing()
 """Marks an absent key, index or argument."""
-
-# ---
-
-
-# --- JSON text as values
 
 
 MAX_DEPTH = 256
@@ -107,10 +101,10 @@ def decode_embedded(text: bytes | str) -> Json | Missing:
         return MISSING
 
 
-def exceeds_depth(value: Json) -> bool:
-    """Return whether lists and objects are nested deeper than `MAX_DEPTH`; works level by level, so that no depth overflows the stack."""
+def exceeds_depth(value: Json, most: int = MAX_DEPTH) -> bool:
+    """Return whether lists and objects are nested deeper than `most`; works level by level, so that no depth overflows the stack."""
     level: list[Any] = [value] if isinstance(value, (dict, list)) else []
-    for _ in range(MAX_DEPTH + 1):
+    for _ in range(most + 1):
         below: list[Any] = []
         for item in level:
             # Nearly all members are texts, and this test costs half as much as the next one.
@@ -121,12 +115,6 @@ def exceeds_depth(value: Json) -> bool:
             return False
         level = below
     return True
-
-
-# ---
-
-
-# --- equality
 
 
 def equal(
@@ -199,10 +187,7 @@ class PairsMet:
         return False
 
 
-# ---
-
-
-# --- numbers in JSON: integers can exceed the range of Python's floats, and converting those raises an error
+# Integers in JSON can exceed the range of Python's floats, and converting those raises an error
 
 
 def is_number(value: object) -> TypeGuard[int | float]:

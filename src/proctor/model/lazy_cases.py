@@ -12,7 +12,7 @@ from typing import TypeVar, overload
 from proctor.model.case import Assertion, Case
 from proctor.model.scratch import IN_MEMORY, Numbers, Scratch
 
-# --- rare traits of cases, recorded when each case is first created, so that a query over all cases need not create them again
+# Rare traits of cases, recorded when each case is first created, so that a query over all cases need not create them again
 
 RARE = ("turns", "user", "systems", "settings", "skip", "repetitions")
 """Fields that most cases do not set."""
@@ -129,35 +129,30 @@ def map_sequence(items: Sequence[T], make: Callable[[T], U], *, remember: int = 
 
 def pick_cases(cases: Sequence[Case], chooses: Callable[[Case], bool]) -> tuple[Sequence[Case], Sequence[Case]]:
     """Return the chosen cases and the others; both are lazy if the cases are."""
-    if isinstance(cases, tuple):
-        chosen = tuple(case for case in cases if chooses(case))
-        ids = {case.id for case in chosen}
-        return chosen, tuple(case for case in cases if case.id not in ids)
-    scratch = find_scratch(cases)
-    positions, others = scratch.make_numbers("I"), scratch.make_numbers("I")
-    for position, case in enumerate(cases):
-        (positions if chooses(case) else others).append(position)
-    return _at(cases, positions), _at(cases, others)
+    chosen, others = _split_cases(cases, chooses, (True, False))
+    return chosen, others
 
 
 def group_cases(cases: Sequence[Case], find_key: Callable[[Case], str]) -> list[Sequence[Case]]:
     """Return the cases of each key, in order of first occurrence; all groups are lazy if the cases are."""
-    if isinstance(cases, tuple):
-        by_key: dict[str, list[Case]] = {}
-        for case in cases:
-            by_key.setdefault(find_key(case), []).append(case)
-        return [tuple(group) for group in by_key.values()]
+    return _split_cases(cases, find_key)
+
+
+def _split_cases(cases: Sequence[Case], find_key: Callable[[Case], object], keys: Iterable[object] = ()) -> list[Sequence[Case]]:
+    """Return the cases of each key, first those of `keys`, which may have none."""
     scratch = find_scratch(cases)
-    positions: dict[str, Numbers] = {}
+    positions = {key: scratch.make_numbers("I") for key in keys}
     for position, case in enumerate(cases):
         key = find_key(case)
         if key not in positions:
             positions[key] = scratch.make_numbers("I")
         positions[key].append(position)
-    return [_at(cases, group) for group in positions.values()]
+    return [_pick(cases, group) for group in positions.values()]
 
 
-def _at(cases: Sequence[Case], positions: Numbers) -> Sequence[Case]:
+def _pick(cases: Sequence[Case], positions: Numbers) -> Sequence[Case]:
+    if isinstance(cases, tuple):
+        return tuple(cases[position] for position in positions)
     return LazySequence(
         len(positions), lambda index: cases[positions[index]], remember=1, scratch=find_scratch(cases), traits=find_traits(cases)
     )

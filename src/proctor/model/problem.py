@@ -11,8 +11,6 @@ import msgspec
 
 from proctor.model.show import is_seen
 
-# --- the position of something in a document: file, line, column and path
-
 
 class Origin(msgspec.Struct, frozen=True, kw_only=True):
     """A place in a document. Lines and columns count from 1; `path` is spelled `$.cases[2].expect[0]`."""

@@ -18,7 +18,7 @@ from proctor.model.problem import Problem
 from proctor.model.show import escape_unseen, number_words, shorten
 from proctor.model.verdict import Outcome, TextRange, Verdict
 
-# --- results in a notebook: a small HTML table in which every untrusted text is escaped
+# Results in a notebook: a small HTML table in which every untrusted text is escaped
 
 MOST_ROWS = 100
 # The ampersand first. Python's own module for this loads thousands of names, which would slow down every command.
@@ -45,9 +45,6 @@ def write_table(head: Sequence[str], rows: Iterable[Sequence[str]], *, more: int
     body = "".join("<tr>" + "".join(f'<td style="text-align:left">{cell}</td>' for cell in row) + "</tr>" for row in rows)
     rest = f"<p>and {more:,} more</p>" if more > 0 else ""
     return f"<table><thead><tr>{heading}</tr></thead><tbody>{body}</tbody></table>{rest}"
-
-
-# ---
 
 
 SCHEMA = "proctor.result/1"

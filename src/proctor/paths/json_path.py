@@ -79,8 +79,7 @@ class CompiledPath:
                         return []
                     value = value[step]
             return [value]
-        walk = Walk(document)
-        return [node[0] for node in walk.select_query(self.query, walk.root)]
+        return [node[0] for node in self.find_nodes(document)]
 
     def find_nodes(self, document: Json) -> list[Node]:
         """Return the result of `find` as nodes, for `list_keys`."""
@@ -200,7 +199,6 @@ class Walk:
                 self.spend(len(children))
                 return children
             case Slice(start, end, step):
-                value = node[0]
                 if not isinstance(value, (list, tuple)) or step == 0:
                     return []
                 # Python clamps bounds and walks backwards as RFC 9535, section 2.3.4.2 requires, and slicing a range copies nothing.
@@ -266,19 +264,11 @@ class Walk:
 
     def compare(self, left: Json | Missing, operator: str, right: Json | Missing) -> bool:
         """Compare two values by RFC 9535, section 2.3.5.2.2: only numbers and texts have an order."""
-        match operator:
-            case "==":
-                return equal(left, right, spend=self.spend)
-            case "!=":
-                return not equal(left, right, spend=self.spend)
-            case "<":
-                return _is_less(left, right)
-            case ">":
-                return _is_less(right, left)
-            case "<=":
-                return _is_less(left, right) or equal(left, right, spend=self.spend)
-            case _:
-                return _is_less(right, left) or equal(left, right, spend=self.spend)
+        if operator in ("==", "!="):
+            return equal(left, right, spend=self.spend) == (operator == "==")
+        if operator.startswith(">"):
+            left, right = right, left
+        return _is_less(left, right) or (operator.endswith("=") and equal(left, right, spend=self.spend))
 
 
 def _list_children(node: Node) -> list[Node]:

@@ -9,13 +9,15 @@ else is read as in RFC 9535.
 from __future__ import annotations
 
 import re
+from collections.abc import Generator
+from contextlib import contextmanager
 from typing import Final, Literal, NamedTuple
 
 from proctor.errors import SpecError
 from proctor.model.evidence import Json
 from proctor.model.show import nearest
 
-# --- the tokens of JSONPath: blanks, names, numbers and quoted text, with the position of errors
+# The tokens of JSONPath: blanks, names, numbers and quoted text, with the position of errors
 
 # All of these are linear: each repetition is over one set of characters, and none can follow itself.
 _BLANKS: Final = re.compile(r"[ \t\n\r]*")
@@ -25,6 +27,7 @@ _FUNCTION: Final = re.compile(r"[a-z][a-z_0-9]*(?=\()")
 _INTEGER: Final = re.compile(r"0|-?[1-9][0-9]*")
 _NUMBER: Final = re.compile(r"(-?(?:0|[1-9][0-9]*))(\.[0-9]+)?([eE][+-]?[0-9]+)?")
 _ESCAPES: Final = {"b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t", "/": "/", "\\": "\\"}
+_UNICODE: Final = re.compile(r"\\u(?:([dD][89abAB][0-9a-fA-F]{2})\\u([dD][c-fC-F][0-9a-fA-F]{2})|([0-9a-fA-F]{4}))")
 _LARGEST: Final = 2**53 - 1
 """The largest integer that JSON readers agree on (RFC 9535, section 2.1)."""
 _MOST_DIGITS: Final = 400
@@ -69,32 +72,19 @@ class Scanner:
 
     def skip_blanks(self) -> None:
         """Skip blanks."""
-        match = _BLANKS.match(self.text, self.at)
-        assert match is not None
-        self.at = match.end()
+        self.take(_BLANKS)
 
-    def _take(self, pattern: re.Pattern[str]) -> str | None:
+    def take(self, pattern: re.Pattern[str]) -> str | None:
+        """Skip and return what the pattern matches here."""
         if (match := pattern.match(self.text, self.at)) is None:
             return None
         self.at = match.end()
         return match[0]
 
-    def read_shorthand(self) -> str | None:
-        """Return a name that may follow a dot."""
-        return self._take(_SHORTHAND)
-
-    def read_loose_name(self) -> str | None:
-        """Return a name as MCPLab's library accepts it after a dot: nearly anything."""
-        return self._take(_LOOSE_NAME)
-
-    def read_function_name(self) -> str | None:
-        """Return the name of a function, directly before its bracket."""
-        return self._take(_FUNCTION)
-
     def read_integer(self) -> int | None:
         """Return a position or bound."""
         start = self.at
-        digits = self._take(_INTEGER)
+        digits = self.take(_INTEGER)
         if digits is None:
             # `-0` is not a position in RFC 9535; later the sign would be lost.
             if self.peek() == "-":
@@ -144,36 +134,25 @@ class Scanner:
         return "".join(parts)
 
     def _escape(self, quote: str) -> str:
-        start = self.at
-        self.at += 1
-        kind = self.peek()
-        self.at += 1
+        start, kind = self.at, self.text[self.at + 1 : self.at + 2]
+        self.at += 2
         # Only the enclosing quote is escaped; the other one is literal (RFC 9535, section 2.3.1.1).
         if kind == quote:
             return quote
-        if kind in _ESCAPES and kind:
+        if kind in _ESCAPES:
             return _ESCAPES[kind]
         if kind != "u":
             raise self.make_fault(f"unknown escape `\\{kind}`", at=start)
-        code = self._read_four_digits(start)
-        # A lone surrogate is not a character, and no text with it can be written as UTF-8.
-        if 0xDC00 <= code <= 0xDFFF:
-            raise self.make_fault("lone low surrogate", at=start)
-        if not 0xD800 <= code <= 0xDBFF:
-            return chr(code)
-        if not self.accept("\\u"):
-            raise self.make_fault("lone high surrogate", at=start)
-        low = self._read_four_digits(start)
-        if not 0xDC00 <= low <= 0xDFFF:
-            raise self.make_fault("lone high surrogate", at=start)
-        return chr(0x10000 + ((code - 0xD800) << 10) + (low - 0xDC00))
-
-    def _read_four_digits(self, start: int) -> int:
-        digits = self.text[self.at : self.at + 4]
-        if len(digits) != 4 or any(digit not in "0123456789abcdefABCDEF" for digit in digits):
+        if (match := _UNICODE.match(self.text, start)) is None:
             raise self.make_fault("`\\u` must be followed by four hexadecimal digits", at=start)
-        self.at += 4
-        return int(digits, 16)
+        self.at = match.end()
+        if match[3] is None:
+            return chr(0x10000 + ((int(match[1], 16) - 0xD800) << 10) + int(match[2], 16) - 0xDC00)
+        code = int(match[3], 16)
+        # A lone surrogate is not a character, and no text with it can be written as UTF-8.
+        if 0xD800 <= code <= 0xDFFF:
+            raise self.make_fault(f"lone {'high' if code < 0xDC00 else 'low'} surrogate", at=start)
+        return chr(code)
 
 
 LONGEST_PATH: Final = 10_000
@@ -181,7 +160,7 @@ LONGEST_PATH: Final = 10_000
 _DEEPEST: Final = 50
 """The maximum nesting of filters; they are parsed and evaluated recursively."""
 # Longer ones first, as `<` begins `<=`.
-_OPERATORS: Final = ("==", "!=", "<=", ">=", "<", ">")
+_OPERATORS: Final = {token: token for token in ("==", "!=", "<=", ">=", "<", ">")}
 _STRICT_OPERATORS: Final = {"===": "==", "!==": "!="}
 _KEYWORDS: Final = {"true": True, "false": False, "null": None}
 
@@ -194,69 +173,66 @@ def parse(text: str, *, loose: bool) -> Query:
         raise PathError("invalid JSONPath: the path is empty", offset=0, hint="`$` selects the whole document")
     parser = _Parser(text, loose)
     query = parser.read_whole()
-    if parser.scan.at != len(text):
-        raise parser.scan.make_unexpected_fault("`.`, `..`, `[` or the end of the path")
+    if parser.at != len(text):
+        raise parser.make_unexpected_fault("`.`, `..`, `[` or the end of the path")
     return query
 
 
-class _Parser:
+class _Parser(Scanner):
     def __init__(self, text: str, loose: bool) -> None:
-        self.scan = Scanner(text)
+        super().__init__(text)
         self.loose = loose
         self.depth = 0
         self.truthy = False
 
     def read_whole(self) -> Query:
-        if self.scan.accept("$"):
+        if self.accept("$"):
             return Query(True, self.read_segments())
         if self.loose:
-            first = Wildcard() if self.scan.accept("*") else self.read_name_after_dot("child")
+            first = Wildcard() if self.accept("*") else self.read_name_after_dot("child")
             if first is not None:
                 return Query(True, (Segment((first,)), *self.read_segments()))
         # `read_shorthand` advances the scanner, so the position of the error is passed.
-        raise self.scan.make_fault(
-            "a path begins with `$`", hint=f"write `$.{self.scan.text}`" if self.scan.read_shorthand() else None, at=0
-        )
+        raise self.make_fault("a path begins with `$`", hint=f"write `$.{self.text}`" if self.take(_SHORTHAND) else None, at=0)
 
     def read_segments(self) -> tuple[Segment | Step, ...]:
         segments: list[Segment | Step] = []
         while True:
-            start = self.scan.at
-            self.scan.skip_blanks()
+            start = self.at
+            self.skip_blanks()
             segment = self.read_segment()
             if segment is None:
                 # Blanks belong to the next segment; a path must not end with them.
-                self.scan.at = start
+                self.at = start
                 return tuple(segments)
             segments.append(segment)
 
     def read_segment(self) -> Segment | Step | None:
-        scan = self.scan
-        if scan.sees("["):
+        if self.sees("["):
             return Segment(self.read_bracketed("child"))
-        if scan.accept(".."):
-            if scan.sees("["):
+        if self.accept(".."):
+            if self.sees("["):
                 return Segment(self.read_bracketed("descendant"), True)
             return Segment((self.read_after_dot("descendant"),), True)
-        if scan.accept("."):
+        if self.accept("."):
             return Segment((self.read_after_dot("child"),))
         if self.loose and self.depth == 0:
-            if scan.accept("^"):
+            if self.accept("^"):
                 return Step("parent")
-            if scan.accept("~"):
+            if self.accept("~"):
                 return Step("key")
         return None
 
     def read_after_dot(self, where: str) -> Selector:
-        if self.scan.accept("*"):
+        if self.accept("*"):
             return Wildcard()
         if (name := self.read_name_after_dot(where)) is None:
-            raise self.scan.make_unexpected_fault("a name or `*`")
+            raise self.make_unexpected_fault("a name or `*`")
         return name
 
     def read_name_after_dot(self, where: str) -> Name | None:
         # Inside a filter a hyphen is not part of a name: `@.a-1` would be arithmetic.
-        name = self.scan.read_loose_name() if self.loose and self.depth == 0 else self.scan.read_shorthand()
+        name = self.take(_LOOSE_NAME) if self.loose and self.depth == 0 else self.take(_SHORTHAND)
         return None if name is None else self.make_name(name, where)
 
     def make_name(self, name: str, where: str) -> Name:
@@ -265,68 +241,65 @@ class _Parser:
         return Name(name, "filter" if self.depth else "descendant" if where == "descendant" else "child")
 
     def read_bracketed(self, where: str) -> tuple[Selector, ...]:
-        self.scan.expect("[")
+        self.expect("[")
         selectors: list[Selector] = []
         while True:
-            self.scan.skip_blanks()
+            self.skip_blanks()
             selectors.append(self.read_selector(where))
-            self.scan.skip_blanks()
-            if not self.scan.accept(","):
+            self.skip_blanks()
+            if not self.accept(","):
                 break
-        if not self.scan.accept("]"):
-            raise self.scan.make_unexpected_fault("`,` or `]`")
+        if not self.accept("]"):
+            raise self.make_unexpected_fault("`,` or `]`")
         return tuple(selectors)
 
     def read_selector(self, where: str) -> Selector:
-        scan = self.scan
-        if scan.accept("*"):
+        if self.accept("*"):
             return Wildcard()
-        if scan.accept("?"):
+        if self.accept("?"):
             return self.read_filter()
-        text = scan.read_quoted()
+        text = self.read_quoted()
         if text is not None:
             return self.make_name(text, where)
-        if self.loose and scan.sees("("):
-            scan = self.scan
-            start = scan.at
+        if self.loose and self.sees("("):
+            start = self.at
             for token in ("(", "@", ".", "length", "-"):
-                if not scan.accept(token):
-                    raise scan.make_fault("of scripts only `(@.length-1)` is read", at=start)
-                scan.skip_blanks()
-            places = scan.read_integer()
-            scan.skip_blanks()
-            if places is None or places < 1 or not scan.accept(")"):
-                raise scan.make_fault("of scripts only `(@.length-1)` is read", at=start)
+                if not self.accept(token):
+                    raise self.make_fault("of scripts only `(@.length-1)` is read", at=start)
+                self.skip_blanks()
+            places = self.read_integer()
+            self.skip_blanks()
+            if places is None or places < 1 or not self.accept(")"):
+                raise self.make_fault("of scripts only `(@.length-1)` is read", at=start)
             return FromEnd(places)
         # Numbers before names without quotes, or `[0]` would be the name `0`.
-        start = scan.read_integer()
-        if start is None and self.loose and self.depth == 0 and not scan.sees(":"):
-            name = scan.read_loose_name()
+        start = self.read_integer()
+        if start is None and self.loose and self.depth == 0 and not self.sees(":"):
+            name = self.take(_LOOSE_NAME)
             if name is not None:
                 return self.make_name(name, where)
-        before = scan.at
-        scan.skip_blanks()
-        if scan.accept(":"):
-            scan = self.scan
-            scan.skip_blanks()
-            end = scan.read_integer()
-            before = scan.at
-            scan.skip_blanks()
-            if not scan.accept(":"):
-                scan.at = before
+        before = self.at
+        self.skip_blanks()
+        if self.accept(":"):
+            self.skip_blanks()
+            end = self.read_integer()
+            before = self.at
+            self.skip_blanks()
+            if not self.accept(":"):
+                self.at = before
                 return Slice(start, end, None)
-            scan.skip_blanks()
-            return Slice(start, end, scan.read_integer())
-        scan.at = before
+            self.skip_blanks()
+            return Slice(start, end, self.read_integer())
+        self.at = before
         if start is None:
-            raise scan.make_unexpected_fault("a quoted name, a position, a slice, `*` or `?`")
+            raise self.make_unexpected_fault("a quoted name, a position, a slice, `*` or `?`")
         return Index(start, self.loose)
 
     def read_filter(self) -> Filter:
-        self.scan.skip_blanks()
+        self.skip_blanks()
         # A filter may be inside another one, whose state is restored afterwards.
         outer_truthy = self.truthy
-        self.truthy = self.loose and (self.truthy or self.scan.sees("("))
+        self.truthy = self.loose and (self.truthy or self.sees("("))
         expression = self.read_any_of()
         self.truthy = outer_truthy
         return Filter(expression)
@@ -344,132 +317,126 @@ class _Parser:
         return parts[0] if len(parts) == 1 else AllOf(tuple(parts))
 
     def reads_operator(self, token: str) -> bool:
-        start = self.scan.at
-        self.scan.skip_blanks()
-        if self.scan.accept(token):
-            self.scan.skip_blanks()
+        start = self.at
+        self.skip_blanks()
+        if self.accept(token):
+            self.skip_blanks()
             return True
-        self.scan.at = start
+        self.at = start
         return False
 
     def read_basic(self) -> Logical:
+        with self.deeper():
+            negated = self.accept("!")
+            if negated:
+                self.skip_blanks()
+            if self.sees("("):
+                inner = self.read_in_brackets()
+            else:
+                start = self.at
+                left = self.read_operand()
+                inner = self.test(left, start) if negated else self.read_comparison(left, start)
+            return Not(inner) if negated else inner
+
+    @contextmanager
+    def deeper(self) -> Generator[None]:
         self.depth += 1
         if self.depth > _DEEPEST:
-            raise self.scan.make_fault("the expression is nested too deeply")
-        result = self.read_negated() if self.scan.accept("!") else self.read_plain()
-        # Without `finally`: an error ends the parsing of the whole path.
+            raise self.make_fault("the expression is nested too deeply")
+        yield
+        # An error ends the parsing of the whole path, so the depth after one does not matter.
         self.depth -= 1
-        return result
 
-    def read_negated(self) -> Logical:
-        self.scan.skip_blanks()
-        if self.scan.sees("("):
-            return Not(self.read_in_brackets())
-        start = self.scan.at
-        return Not(self.test(self.read_operand(), start))
-
-    def read_plain(self) -> Logical:
-        if self.scan.sees("("):
-            return self.read_in_brackets()
-        start = self.scan.at
-        left = self.read_operand()
+    def read_comparison(self, left: Operand, start: int) -> Logical:
         if (operator := self.read_comparison_operator()) is None:
             return self.test(left, start)
         self.check_comparable(left, start)
-        self.scan.skip_blanks()
-        start = self.scan.at
+        self.skip_blanks()
+        start = self.at
         right = self.read_operand()
         self.check_comparable(right, start)
         return Comparison(left, operator, right)
 
     def read_in_brackets(self) -> Logical:
-        self.scan.expect("(")
-        self.scan.skip_blanks()
+        self.expect("(")
+        self.skip_blanks()
         inner = self.read_any_of()
-        self.scan.skip_blanks()
-        if not self.scan.accept(")"):
-            raise self.scan.make_unexpected_fault("`)`, `&&` or `||`")
+        self.skip_blanks()
+        if not self.accept(")"):
+            raise self.make_unexpected_fault("`)`, `&&` or `||`")
         return inner
 
     def read_comparison_operator(self) -> str | None:
-        start = self.scan.at
-        self.scan.skip_blanks()
-        if self.loose:
-            # Before the others, as `===` begins with `==`.
-            for token, meaning in _STRICT_OPERATORS.items():
-                if self.scan.accept(token):
-                    return meaning
-        for token in _OPERATORS:
-            if self.scan.accept(token):
-                return token
-        if self.scan.sees("="):
-            raise self.scan.make_fault("`=` is not an operator", hint="equality is written `==`")
-        self.scan.at = start
+        start = self.at
+        self.skip_blanks()
+        # Those of MCPLab before the others, as `===` begins with `==`.
+        for token, meaning in ({**_STRICT_OPERATORS, **_OPERATORS} if self.loose else _OPERATORS).items():
+            if self.accept(token):
+                return meaning
+        if self.sees("="):
+            raise self.make_fault("`=` is not an operator", hint="equality is written `==`")
+        self.at = start
         return None
 
     def read_operand(self) -> Operand:
-        scan = self.scan
-        if scan.accept("@"):
+        if self.accept("@"):
             return Query(False, self.read_segments())
-        if scan.accept("$"):
+        if self.accept("$"):
             return Query(True, self.read_segments())
-        text = scan.read_quoted()
+        text = self.read_quoted()
         if text is not None:
             return Constant(text)
-        number = scan.number()
+        number = self.number()
         if number is not None:
             return Constant(number)
-        start = scan.at
-        function = scan.read_function_name()
+        start = self.at
+        function = self.take(_FUNCTION)
         if function is not None:
             return self.call(function, start)
-        word = scan.read_shorthand()
+        word = self.take(_SHORTHAND)
         if word in _KEYWORDS:
             return Constant(_KEYWORDS[word])
-        scan.at = start
-        raise scan.make_unexpected_fault("`@`, `$`, a literal or a function")
+        self.at = start
+        raise self.make_unexpected_fault("`@`, `$`, a literal or a function")
 
     def call(self, name: str, start: int) -> Call:
         if name not in FUNCTIONS:
             close = nearest(name, FUNCTIONS)
-            raise self.scan.make_fault(f"unknown function `{name}`", at=start, hint=f"the functions are {', '.join(close or FUNCTIONS)}")
+            raise self.make_fault(f"unknown function `{name}`", at=start, hint=f"the functions are {', '.join(close or FUNCTIONS)}")
         parameters = FUNCTIONS[name][0]
-        self.scan.expect("(")
+        self.expect("(")
         arguments: list[Operand] = []
-        self.scan.skip_blanks()
-        while not self.scan.sees(")"):
+        self.skip_blanks()
+        while not self.sees(")"):
             if arguments:
-                self.scan.expect(",")
-                self.scan.skip_blanks()
+                self.expect(",")
+                self.skip_blanks()
             # Before another argument is read, as it would have no expected kind.
             if len(arguments) == len(parameters):
                 raise self.make_count_error(name, start)
             arguments.append(self.read_argument(name, parameters[len(arguments)]))
-            self.scan.skip_blanks()
-        self.scan.expect(")")
+            self.skip_blanks()
+        self.expect(")")
         if len(arguments) != len(parameters):
             raise self.make_count_error(name, start)
         return Call(name, tuple(arguments))
 
     def make_count_error(self, name: str, start: int) -> PathError:
         count = len(FUNCTIONS[name][0])
-        return self.scan.make_fault(f"`{name}` takes {count} argument{'s' if count > 1 else ''}", at=start)
+        return self.make_fault(f"`{name}` takes {count} argument{'s' if count > 1 else ''}", at=start)
 
     def read_argument(self, function: str, wanted: str) -> Operand:
-        start = self.scan.at
-        self.depth += 1
-        if self.depth > _DEEPEST:
-            raise self.scan.make_fault("the expression is nested too deeply")
-        argument = self.read_operand()
-        self.depth -= 1
+        start = self.at
+        with self.deeper():
+            argument = self.read_operand()
         if wanted == "nodes":
             if not isinstance(argument, Query):
-                raise self.scan.make_fault(f"`{function}` takes a path", at=start)
+                raise self.make_fault(f"`{function}` takes a path", at=start)
         elif isinstance(argument, Query):
             if not argument.is_singular():
-                raise self.scan.make_fault(f"`{function}` takes a value; this path may select several", at=start)
+                raise self.make_fault(f"`{function}` takes a value; this path may select several", at=start)
         elif isinstance(argument, Call) and FUNCTIONS[argument.name][1] != "value":
-            raise self.scan.make_fault(f"`{function}` takes a value; `{argument.name}` returns true or false", at=start)
+            raise self.make_fault(f"`{function}` takes a value; `{argument.name}` returns true or false", at=start)
         return argument
 
     def test(self, subject: Operand, start: int) -> Test:
@@ -477,15 +444,15 @@ class _Parser:
             return Test(subject, self.truthy and subject.is_singular())
         if isinstance(subject, Call):
             if FUNCTIONS[subject.name][1] == "value":
-                raise self.scan.make_fault(f"the result of `{subject.name}` must be compared with something", at=start)
+                raise self.make_fault(f"the result of `{subject.name}` must be compared with something", at=start)
             return Test(subject)
-        raise self.scan.make_fault("a literal must be compared with something", at=start)
+        raise self.make_fault("a literal must be compared with something", at=start)
 
     def check_comparable(self, operand: Operand, start: int) -> None:
         if isinstance(operand, Query) and not operand.is_singular():
-            raise self.scan.make_fault("a path that may select several values cannot be compared", at=start)
+            raise self.make_fault("a path that may select several values cannot be compared", at=start)
         if isinstance(operand, Call) and FUNCTIONS[operand.name][1] != "value":
-            raise self.scan.make_fault(f"`{operand.name}` returns true or false and cannot be compared", at=start)
+            raise self.make_fault(f"`{operand.name}` returns true or false and cannot be compared", at=start)
 
 
 class PathError(SpecError):

@@ -10,6 +10,7 @@ A pattern of more than 10 000 characters is rejected, and so is a text of more t
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import msgspec
@@ -17,7 +18,7 @@ import msgspec
 from proctor.errors import CheckFault
 from proctor.model.show import show
 from proctor.patterns import script_engine
-from proctor.patterns.faults import PatternError, from_utf8, from_utf16, has_surrogates, is_within_basic_plane
+from proctor.patterns.faults import PatternError, Span, from_utf8, from_utf16, has_surrogates, is_within_basic_plane
 from proctor.patterns.plain_syntax import (
     EVERYTHING,
     Boundary,
@@ -34,9 +35,9 @@ from proctor.patterns.plain_syntax import (
 from proctor.work import spend
 
 if TYPE_CHECKING:
-    from regress import Match, Regex
+    from regress import Regex
 
-# --- the cost of a plain pattern in a backtracking engine: the proof for the fast path
+# The cost of a plain pattern in a backtracking engine: the proof for the fast path
 
 BUDGET: Final = 20_000_000
 """The maximum number of steps; about 70 ms."""
@@ -233,6 +234,10 @@ _FLAG_REASONS: Final = {
 }
 
 
+_Pair = tuple[int, int] | list[int] | None
+"""The ends of a group in the units of an engine; None for one that did not take part."""
+
+
 class PatternMatch(msgspec.Struct, frozen=True):
     """The position of a match. Positions are Python indices; a group that did not take part is `None`."""
 
@@ -246,13 +251,14 @@ class PatternMatch(msgspec.Struct, frozen=True):
 class Pattern:
     """A compiled pattern; safe to share between threads."""
 
-    __slots__ = ("_fast", "_fast_limit", "_fold", "_plain", "_unicode", "flags", "source")
+    __slots__ = ("_fast", "_fold", "_plain", "_unicode", "fast_limit", "flags", "source")
 
     def __init__(self, source: str, flags: str, plain: Plain | None, fast_limit: int) -> None:
         self.source = source
         self.flags = flags
         self._plain = plain
-        self._fast_limit = fast_limit
+        self.fast_limit = fast_limit
+        """The longest text for the fast engine; 0 means none."""
         self._fold = "i" in flags
         self._unicode = "u" in flags
         self._fast: Regex | None = None
@@ -260,15 +266,10 @@ class Pattern:
     def __repr__(self) -> str:
         return f"Pattern(/{self.source}/{self.flags})"
 
-    @property
-    def fast_limit(self) -> int:
-        """The longest text for the fast engine; 0 means none."""
-        return self._fast_limit
-
     def search(self, text: str) -> PatternMatch | None:
         """Return the leftmost match, or None. Raises `CheckFault` if a limit is reached."""
         # A limit of 0 means that nothing was proven; then even an empty text goes to the engine that can be stopped.
-        if 0 < self._fast_limit >= len(text) and self._is_same_in_both(text):
+        if 0 < self.fast_limit >= len(text) and self._is_same_in_both(text):
             return self._search_fast(text)
         if len(text) > LONGEST_TEXT:
             raise CheckFault(
@@ -293,43 +294,32 @@ class Pattern:
 
             # Two threads may compile at the same time; both results are the same and one of them wins.
             regex = self._fast = Regex(self.source, self.flags or None)
-        match = regex.find(text)
-        return None if match is None else self._from_fast(match, text)
-
-    def _from_fast(self, match: Match, text: str) -> PatternMatch:
-        plain = self._plain
+        match, plain = regex.find(text), self._plain
+        if match is None:
+            return None
         assert plain is not None
-        span = from_utf8(text)
-
-        def part(piece: slice | None) -> str | None:
-            if piece is None:
-                return None
-            start, end = span(piece.start, piece.stop)
-            return text[start:end]
-
-        whole = match.range()
-        start, end = span(whole.start, whole.stop)
-        groups = tuple(part(match.group(number)) for number in range(1, plain.groups + 1))
-        return PatternMatch(start, end, text[start:end], groups, {name: groups[number - 1] for name, number in plain.names})
+        found = [match.group(number) for number in range(plain.groups + 1)]
+        spans = [None if each is None else (each.start, each.stop) for each in found]
+        return _make_match(text, from_utf8(text), tuple(spans), {name: spans[number] for name, number in plain.names})
 
     def _search_script(self, text: str) -> PatternMatch | None:
         # A loop over thousands of calls must not multiply the time limit of one search.
         spend(SLOW_SEARCH)
-        if (match := script_engine.search(self.source, self.flags, text)) is None:
+        match = script_engine.search(self.source, self.flags, text)
+        return None if match is None else _make_match(text, from_utf16(text), tuple(match.spans), match.named)
+
+
+def _make_match(text: str, to_characters: Callable[[int, int], Span], spans: tuple[_Pair, ...], named: Mapping[str, _Pair]) -> PatternMatch:
+    def read(pair: _Pair) -> str | None:
+        if pair is None:
             return None
-        span = from_utf16(text)
+        start, end = to_characters(pair[0], pair[1])
+        return text[start:end]
 
-        def part(pair: list[int] | None) -> str | None:
-            if pair is None:
-                return None
-            start, end = span(pair[0], pair[1])
-            return text[start:end]
-
-        whole = match.spans[0]
-        assert whole is not None
-        start, end = span(whole[0], whole[1])
-        groups = {name: part(pair) for name, pair in match.named.items()}
-        return PatternMatch(start, end, text[start:end], tuple(part(pair) for pair in match.spans[1:]), groups)
+    whole = spans[0]
+    assert whole is not None
+    start, end = to_characters(whole[0], whole[1])
+    return PatternMatch(start, end, text[start:end], tuple(map(read, spans[1:])), {name: read(pair) for name, pair in named.items()})
 
 
 @functools.lru_cache(maxsize=2048)

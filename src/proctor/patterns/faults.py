@@ -14,9 +14,16 @@ from typing import NamedTuple
 from proctor.errors import SpecError
 
 _FLAG_HINT = "flags are written next to the pattern; inside it only a group can have them: `(?i:...)`"
-_PYTHON_HINT = "ECMAScript writes a named group as `(?<name>...)` and a back reference to it as `\\k<name>`"
 _GREEDY_HINT = "ECMAScript has neither possessive quantifiers nor atomic groups"
-_COMMENT_HINT = "ECMAScript has no comments inside patterns"
+_FOREIGN = {
+    "(?P": "ECMAScript writes a named group as `(?<name>...)` and a back reference to it as `\\k<name>`",
+    "(?#": "ECMAScript has no comments inside patterns",
+    "(?>": _GREEDY_HINT,
+}
+"""How groups of other languages begin."""
+_HEAD = re.compile(r"\(\?(?:<[=!]|[:=!])")
+_CLASS = re.compile(r"\[(?:[^\]\\]|\\.)*+\]", re.DOTALL)
+_INLINE_FLAGS = re.compile(r"\(\?[imsxuU-]+\)")
 
 
 class PatternError(SpecError):
@@ -48,9 +55,9 @@ def locate_mistake(source: str) -> Mistake | None:
             repeatable = source[at + 1] not in "bB"
             at += 2
         elif character == "[":
-            if (end := _find_class_end(source, at)) is None:
+            if (whole := _CLASS.match(source, at)) is None:
                 return Mistake(at, "this character class is never closed")
-            at, repeatable = end, True
+            at, repeatable = whole.end(), True
         elif character == "(":
             if (foreign := _find_foreign_group(source, at)) is not None:
                 return foreign
@@ -74,22 +81,9 @@ def locate_mistake(source: str) -> Mistake | None:
     return Mistake(open_groups[-1], "this group is never closed") if open_groups else None
 
 
-def _find_class_end(source: str, start: int) -> int | None:
-    at = start + 1
-    while at < len(source):
-        if source[at] == "\\":
-            at += 2
-        elif source[at] == "]":
-            return at + 1
-        else:
-            at += 1
-    return None
-
-
 def _skip_group_head(source: str, at: int) -> int:
-    for head in ("(?<=", "(?<!", "(?:", "(?=", "(?!"):
-        if source.startswith(head, at):
-            return at + len(head)
+    if head := _HEAD.match(source, at):
+        return head.end()
     if source.startswith("(?", at):
         # A name or inline flags: skip them, so that they are not read as quantifiers.
         ends = [end for end in (source.find(">", at), source.find(":", at)) if end != -1]
@@ -98,19 +92,11 @@ def _skip_group_head(source: str, at: int) -> int:
 
 
 def _find_foreign_group(source: str, at: int) -> Mistake | None:
-    if source.startswith("(?P", at):
-        return Mistake(at, "`(?P` does not begin a group in ECMAScript", _PYTHON_HINT)
-    if source.startswith("(?#", at):
-        return Mistake(at, "`(?#` does not begin a group in ECMAScript", _COMMENT_HINT)
-    if source.startswith("(?>", at):
-        return Mistake(at, "`(?>` does not begin a group in ECMAScript", _GREEDY_HINT)
-    if source.startswith("(?", at):
-        end = at + 2
-        while end < len(source) and source[end] in "imsxuU-":
-            end += 1
-        if end > at + 2 and source[end : end + 1] == ")":
-            return Mistake(at, f"`{source[at : end + 1]}` is not ECMAScript", _FLAG_HINT)
-    return None
+    for head, hint in _FOREIGN.items():
+        if source.startswith(head, at):
+            return Mistake(at, f"`{head}` does not begin a group in ECMAScript", hint)
+    flags = _INLINE_FLAGS.match(source, at)
+    return None if flags is None else Mistake(at, f"`{flags[0]}` is not ECMAScript", _FLAG_HINT)
 
 
 # Converts positions between Python characters, UTF-16 units (ECMAScript) and UTF-8 bytes (the fast engine).

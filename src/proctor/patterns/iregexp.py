@@ -17,9 +17,10 @@ from proctor.patterns.engine import LONGEST_PATTERN, Pattern, PatternError, comp
 _DEEPEST: Final = 200
 """The maximum nesting of groups; they are translated recursively."""
 # Each alternative begins differently, so these cannot backtrack into each other.
-_ESCAPE: Final = re.compile(r"\\(?:[()*+\-.?\[\\\]^nrt{|}]|[pP]\{(?:L[lmotu]?|M[cen]?|N[dlo]?|P[cdefios]?|Z[lps]?|S[ckmo]?|C[cfno]?)\})")
+_ESCAPED: Final = r"\\(?:[()*+\-.?\[\\\]^nrt{|}]|[pP]\{(?:L[lmotu]?|M[cen]?|N[dlo]?|P[cdefios]?|Z[lps]?|S[ckmo]?|C[cfno]?)\})"
+_ATOM: Final = re.compile(rf"(?P<escape>{_ESCAPED})|(?P<class>\[)|[^()*+?\[\\\]{{|}}\ud800-\udfff]")
+_MEMBER: Final = re.compile(rf"{_ESCAPED}|[^\-\[\]\\\ud800-\udfff]")
 _QUANTIFIER: Final = re.compile(r"[*+?]|\{[0-9]{1,9}(?:,[0-9]{0,9})?\}")
-_NOT_NORMAL: Final = frozenset("()*+.?[\\]{|}")
 
 
 class _Invalid(Exception):
@@ -77,21 +78,13 @@ def _translate(source: str) -> str:
 
 
 def _translate_atom(source: str, at: int) -> tuple[str, int]:
-    character = source[at]
-    if character == ".":
-        # Not a dot: ECMAScript's dot excludes U+2028 and U+2029.
-        return "[^\\n\\r]", at + 1
-    if character == "[":
-        return _translate_class(source, at)
-    if character == "\\":
-        if (escape := _ESCAPE.match(source, at)) is None:
-            raise _Invalid
-        # Outside a class, ECMAScript with `u` rejects `\-`.
-        return ("-" if escape[0] == "\\-" else escape[0]), escape.end()
     # RFC 9485 excludes surrogates everywhere.
-    if character in _NOT_NORMAL or "\ud800" <= character <= "\udfff":
+    if (atom := _ATOM.match(source, at)) is None:
         raise _Invalid
-    return character, at + 1
+    if atom["class"]:
+        return _translate_class(source, at)
+    # ECMAScript's dot excludes U+2028 and U+2029 too; outside a class, ECMAScript with `u` rejects `\-`.
+    return {".": "[^\\n\\r]", "\\-": "-"}.get(atom[0], atom[0]), atom.end()
 
 
 def _translate_class(source: str, at: int) -> tuple[str, int]:
@@ -125,11 +118,6 @@ def _translate_class(source: str, at: int) -> tuple[str, int]:
 
 def _translate_class_item(source: str, at: int) -> tuple[str, int, bool]:
     """Return one member of a class in ECMAScript syntax, its end, and whether it is a single character."""
-    character = source[at : at + 1]
-    if character == "\\":
-        if (escape := _ESCAPE.match(source, at)) is None:
-            raise _Invalid
-        return escape[0], escape.end(), escape[0][1] not in "pP"
-    if not character or character in "-[]" or "\ud800" <= character <= "\udfff":
+    if (member := _MEMBER.match(source, at)) is None:
         raise _Invalid
-    return ("\\^" if character == "^" else character), at + 1, True
+    return "\\^" if member[0] == "^" else member[0], member.end(), member[0][:2] not in ("\\p", "\\P")

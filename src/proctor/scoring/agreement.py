@@ -23,6 +23,7 @@ folds, but not for secrets.
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Hashable, Iterable, Sequence
 from typing import TypeVar
 
@@ -78,9 +79,7 @@ class Figure(msgspec.Struct, frozen=True):
 
 def count_table(pairs: Iterable[tuple[bool, bool]]) -> Table:
     """Count pairs of label and decision."""
-    cells = {(True, True): 0, (True, False): 0, (False, True): 0, (False, False): 0}
-    for pair in pairs:
-        cells[pair] += 1
+    cells = Counter(pairs)
     return Table(true_pass=cells[True, True], false_fail=cells[True, False], false_pass=cells[False, True], true_fail=cells[False, False])
 
 

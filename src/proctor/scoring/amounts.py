@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Literal
 
 import msgspec
@@ -61,17 +61,20 @@ def compare_amounts(
     base_median = find_median([before for before, _ in medians])
     if interval is not None and base_median * abs(ratio - 1) < least_change:
         interval = Interval(min(1.0, interval.low), max(1.0, interval.high))
-    verdict: AmountVerdict = "too_little_data"
-    if interval is not None:
-        verdict = "higher" if interval.low > 1 else "lower" if interval.high < 1 else "unchanged"
     return AmountChange(
-        verdict=verdict,
+        verdict=_name_change(interval),
         cases=len(logs),
         base_median=base_median,
         candidate_median=find_median([after for _, after in medians]),
         ratio=ratio,
         interval=interval,
     )
+
+
+def _name_change(interval: Interval | None) -> AmountVerdict:
+    if interval is None:
+        return "too_little_data"
+    return "higher" if interval.low > 1 else "lower" if interval.high < 1 else "unchanged"
 
 
 def find_median(values: Sequence[float]) -> float:
@@ -147,14 +150,6 @@ _NOTHING = -(10**6)
 """The bucket of 0, far below that of the smallest float."""
 
 
-def count_amounts(amounts: Iterable[float], buckets: dict[int, int]) -> None:
-    """Add amounts to their buckets; invalid ones (below 0, not finite) are ignored."""
-    for amount in amounts:
-        bucket = find_bucket(amount)
-        if bucket is not None:
-            buckets[bucket] = buckets.get(bucket, 0) + 1
-
-
 def find_bucket(amount: float) -> int | None:
     """Return the bucket of an amount; None for an invalid one (below 0, not finite)."""
     if amount == 0:
@@ -187,7 +182,6 @@ def compare_sketches(
     low_candidate, high_candidate = _find_median_bounds(candidate, alpha)
     ratio = math.log(after / before)
     interval: Interval | None = None
-    verdict: AmountVerdict = "too_little_data"
     # The lower bounds are divisors below; a bound of 0 leaves the ratio without an interval.
     if min(sum(base.values()), sum(candidate.values())) >= _LEAST_AMOUNTS and low_base and low_candidate:
         below = math.hypot(math.log(after / low_candidate), math.log(high_base / before))
@@ -195,8 +189,14 @@ def compare_sketches(
         interval = Interval(math.exp(ratio - below), math.exp(ratio + above))
         if abs(after - before) < least_change:
             interval = Interval(min(1.0, interval.low), max(1.0, interval.high))
-        verdict = "higher" if interval.low > 1 else "lower" if interval.high < 1 else "unchanged"
-    return AmountChange(verdict=verdict, cases=1, base_median=before, candidate_median=after, ratio=math.exp(ratio), interval=interval)
+    return AmountChange(
+        verdict=_name_change(interval),
+        cases=1,
+        base_median=before,
+        candidate_median=after,
+        ratio=math.exp(ratio),
+        interval=interval,
+    )
 
 
 def _find_median_bounds(buckets: Mapping[int, int], alpha: float) -> tuple[float, float]:

@@ -148,14 +148,8 @@ def name_strength(kappa: float | None) -> Strength:
     """Return the term of Landis and Koch for a kappa."""
     if kappa is None:
         return "unknown"
-    words: tuple[tuple[float, Strength], ...] = (
-        (0.0, "none"),
-        (0.2, "slight"),
-        (0.4, "fair"),
-        (0.6, "moderate"),
-        (0.8, "substantial"),
-    )
-    for most, word in words:
+    bounds: tuple[tuple[float, Strength], ...] = ((0.0, "none"), (0.2, "slight"), (0.4, "fair"), (0.6, "moderate"), (0.8, "substantial"))
+    for most, word in bounds:
         if kappa <= most:
             return word
     return "almost perfect"
@@ -189,12 +183,8 @@ def _make_tag_row(tag: str, items: Sequence[JudgedAnswer]) -> TagRow:
 
 def _list_names(values: Iterable[Json]) -> tuple[str, ...]:
     """Return the distinct texts among the values, or in lists among them."""
-    names: dict[str, None] = {}
-    for value in values:
-        for name in value if isinstance(value, (list, tuple)) else (value,):
-            if isinstance(name, str) and name:
-                names[name] = None
-    return tuple(names)
+    names = (name for value in values for name in (value if isinstance(value, (list, tuple)) else (value,)))
+    return tuple(dict.fromkeys(name for name in names if isinstance(name, str) and name))
 
 
 def count_tokens(usage: Json) -> int | None:

@@ -2,10 +2,9 @@
 
 wilson           one rate: the score interval, which never leaves 0..1 and is right for 5 of 5
 newcombe         two independent rates: the Wilson intervals of both, squared and added (Newcombe 1998, method 10)
-newcombe_paired  two rates on the same items, one attempt each: the same minus the correlation of the pairs (the paired form,
-                 method 10 with the corrected phi)
-stratified       two runs over the same cases with any number of attempts each. With one attempt per case this *is*
-                 `newcombe_paired`, with a single case it *is* `newcombe`: see `stratified_difference`
+stratified       two runs over the same cases with any number of attempts each. With one attempt per case this *is* Newcombe's
+                 interval for pairs (the same minus the correlation of the pairs, method 10 with the corrected phi), with a
+                 single case it *is* `newcombe`: see `stratified_difference`
 
 Differences are always candidate minus base: negative is a drop.
 
@@ -91,21 +90,6 @@ def newcombe(base: Counts, candidate: Counts, *, confidence: float = 0.95) -> In
         return Interval(-1.0, 1.0)
     z = find_two_sided_z(confidence)
     return _square_and_add(base.rate, base.runs, candidate.rate, candidate.runs, 0.0, z)
-
-
-def newcombe_paired(both: int, only_base: int, only_candidate: int, neither: int, *, confidence: float = 0.95) -> Interval:
-    """Return the hybrid score interval of the difference over pairs that passed in both runs, in only one, or in neither."""
-    pairs = both + only_base + only_candidate + neither
-    if not pairs:
-        return Interval(-1.0, 1.0)
-    base, candidate = both + only_base, both + only_candidate
-    margins = base * (pairs - base) * candidate * (pairs - candidate)
-    concordance: float = both * neither - only_base * only_candidate
-    # Newcombe's continuity correction: it weakens a correlation and never reverses it.
-    if concordance > 0:
-        concordance = max(0.0, concordance - pairs / 2)
-    phi = concordance / math.sqrt(margins) if margins else 0.0
-    return _square_and_add(base / pairs, pairs, candidate / pairs, pairs, phi, find_two_sided_z(confidence))
 
 
 class StratifiedDifference(msgspec.Struct, frozen=True, gc=False):

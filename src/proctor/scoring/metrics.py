@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from proctor.model.case import Case
 from proctor.model.cost import CostTally, TotalCost
@@ -12,7 +12,7 @@ from proctor.model.scratch import IN_MEMORY, NameTable, Scratch
 from proctor.model.verdict import OUTCOMES, Outcome
 from proctor.scoring.score import reduce_attempts
 
-# --- the number of results of each of very many cases in each outcome, stored in scratch space
+# The number of results of each of very many cases in each outcome, stored in scratch space
 
 
 class PackedCounts:
@@ -46,14 +46,9 @@ class PackedCounts:
 
     def summarize(self, number: int) -> CaseSummary:
         """Return one case over all its attempts, by its number from 0."""
-        counts = {outcome: counters[number] for outcome, counters in self._counts.items() if counters[number]}
-        return CaseSummary(
-            id=self._texts[2 * number],
-            name=self._texts[2 * number + 1],
-            outcome=reduce_attempts(counts, tuple(self._thresholds)[self._threshold_numbers[number]]),
-            runs=sum(counts.values()),
-            counts=counts,
-        )
+        counts: dict[str, int] = {outcome: counters[number] for outcome, counters in self._counts.items()}
+        threshold = tuple(self._thresholds)[self._threshold_numbers[number]]
+        return _summarize(self._texts[2 * number], self._texts[2 * number + 1], counts, threshold)
 
     def _append(self, case: Case) -> int:
         if self._numbers is None:
@@ -81,6 +76,11 @@ class PackedCounts:
         return next((number for number in self._numbers.find(case_id) if self._texts[2 * number] == case_id), None)
 
 
+def _summarize(case_id: str, name: str, by_outcome: Mapping[str, int], threshold: float | None) -> CaseSummary:
+    counts: dict[str, int] = {outcome: count for outcome, count in by_outcome.items() if count}
+    return CaseSummary(id=case_id, name=name, outcome=reduce_attempts(counts, threshold), runs=sum(counts.values()), counts=counts)
+
+
 MOST_COUNTED = 5_000
 """The maximum number of cases counted individually; the counts of further cases are packed, which is slower but saves much memory."""
 
@@ -88,23 +88,21 @@ MOST_COUNTED = 5_000
 class _Count:
     """The number of results of one case by outcome."""
 
-    __slots__ = ("clean", "error", "fail", "name", "pass_threshold", "passed", "skip")
+    __slots__ = ("clean", "counts", "name", "pass_threshold")
 
     def __init__(self, case: Case) -> None:
         # Not the case itself: in a large suite it is created on demand, and would stay in memory here.
         self.name = case.name
         self.pass_threshold = case.pass_threshold
-        self.passed = self.fail = self.error = self.skip = 0
+        self.counts: dict[str, int] = dict.fromkeys(OUTCOMES, 0)
         # Passes with the full score after a result of the same case: nearly all results of a healthy agent. One number counts them.
         self.clean = 0
 
     def to_counts(self) -> dict[str, int]:
-        return {"pass": self.passed + self.clean, "fail": self.fail, "error": self.error, "skip": self.skip}
+        return {**self.counts, "pass": self.counts["pass"] + self.clean}
 
     def summarize(self, case_id: str) -> CaseSummary:
-        counts = {outcome: number for outcome, number in self.to_counts().items() if number}
-        outcome = reduce_attempts(counts, self.pass_threshold)
-        return CaseSummary(id=case_id, name=self.name, outcome=outcome, runs=sum(counts.values()), counts=counts)
+        return _summarize(case_id, self.name, self.to_counts(), self.pass_threshold)
 
 
 class Tally:
@@ -144,15 +142,7 @@ class Tally:
             if count is None:
                 count = self._by_case[case.id] = _Count(case)
             self._last, self._last_case = count, case
-        outcome = result.outcome
-        if outcome == "pass":
-            count.passed += 1
-        elif outcome == "fail":
-            count.fail += 1
-        elif outcome == "error":
-            count.error += 1
-        else:
-            count.skip += 1
+        count.counts[result.outcome] += 1
 
     def add_all(self, results: Iterable[CaseResult]) -> None:
         """Count many results; consecutive passes of one case, the bulk of any large set, are counted together."""
@@ -179,7 +169,7 @@ class Tally:
     def _add_passes(self, case: Case, passes: int) -> None:
         count = self._by_case.get(case.id)
         if count is not None:
-            count.passed += passes
+            count.counts["pass"] += passes
         # Only a case that arrived after `MOST_COUNTED` others is not found: it is packed.
         elif passes:
             self._packed.add(case, "pass", passes)
@@ -212,11 +202,10 @@ class Tally:
         if not len(self._packed):
             return tuple(self._iterate_summaries())
         first = tuple(count.summarize(case_id) for case_id, count in self._by_case.items())
-
-        def make(number: int) -> CaseSummary:
-            return first[number] if number < len(first) else self._packed.summarize(number - len(first))
-
-        return LazySequence(len(first) + len(self._packed), make, remember=1)
+        many = len(first)
+        return LazySequence(
+            many + len(self._packed), lambda number: first[number] if number < many else self._packed.summarize(number - many), remember=1
+        )
 
     def _iterate_summaries(self) -> Iterator[CaseSummary]:
         for case_id, count in self._by_case.items():

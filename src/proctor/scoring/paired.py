@@ -37,32 +37,11 @@ from proctor.scoring.intervals import Counts, Interval, find_normal_quantile, fi
 from proctor.scoring.score import reduce_attempts
 from proctor.scoring.statistics import SuiteStatistics, summarize_suite
 
-# --- the smallest drop that a comparison can detect, and the repeats it takes
-
-
-def compute_power(cases: int, repeats: int, base_rate: float, drop: float, *, alpha: float = 0.05) -> float:
-    """Return the chance that a comparison gives `regressed` if every case's pass rate falls by `drop`."""
-    _check(base_rate, drop)
-    attempts = cases * repeats
-    if attempts < 1 or drop <= 0:
-        return 0.0
-    after = base_rate - drop
-    # A fall to exactly zero may be slightly negative by rounding.
-    if after < -1e-12:
-        return 0.0
-    after = max(0.0, after)
-    middle = (base_rate + after) / 2
-    needed = find_two_sided_z(1 - alpha) * math.sqrt(2 * middle * (1 - middle))
-    spread = math.sqrt(base_rate * (1 - base_rate) + after * (1 - after))
-    surplus = (drop - 1 / attempts) * math.sqrt(attempts) - needed
-    if not spread:
-        return 1.0 if surplus >= 0 else 0.0
-    return math.erfc(-surplus / spread / math.sqrt(2)) / 2
-
 
 def repeats_needed(cases: int, base_rate: float, drop: float, *, power: float = 0.8, alpha: float = 0.05) -> int | None:
     """Return how often both runs must repeat each case to detect a drop with this power, or None if the rate cannot fall so far."""
-    _check(base_rate, drop)
+    if not (0 <= base_rate <= 1 and 0 <= drop <= 1):
+        raise ValueError(f"expected rates between 0 and 1, found base rate {base_rate} and drop {drop}")
     if cases < 1 or drop <= 0 or drop > base_rate + 1e-12:
         return None
     after = max(0.0, base_rate - drop)
@@ -82,11 +61,6 @@ def detectable_drop(cases: int, repeats: int, base_rate: float, *, power: float 
         if attempts is not None and attempts <= repeats:
             return tenths / 1000
     return None
-
-
-def _check(base_rate: float, drop: float) -> None:
-    if not (0 <= base_rate <= 1 and 0 <= drop <= 1):
-        raise ValueError(f"expected rates between 0 and 1, found base rate {base_rate} and drop {drop}")
 
 
 ALPHA = 0.05
@@ -187,16 +161,15 @@ def compare_runs(
     test = stratified_test(pairs)
     difference = stratified_difference(pairs, confidence=1 - alpha)
     effect = difference.difference
-    interval = (
-        Interval(min(0.0, difference.interval.low), max(0.0, difference.interval.high)) if test.p_value > alpha else difference.interval
-    )
+    interval = difference.interval
+    if test.p_value > alpha:
+        interval = Interval(min(0.0, interval.low), max(0.0, interval.high))
     verdict = _decide_suite(len(pairs), test.p_value, effect, interval, alpha, min_effect, resolution)
     thresholds = pass_thresholds or {}
     passed = {case for case, counts in before.items() if _has_passed(counts, thresholds.get(case))}
     passes = {case for case, counts in after.items() if _has_passed(counts, thresholds.get(case))}
     previous_counts = passed | {case for case, counts in before.items() if counts.passes and not after[case].passes}
     failing = tuple(case for case in before if case in previous_counts and case not in passes)
-    newly_failing, newly_passing = (failing, tuple(case for case in before if case in passes and case not in passed))
     repeats = min((counts.runs for pair in pairs for counts in pair), default=0)
     return Comparison(
         verdict=verdict,
@@ -216,17 +189,15 @@ def compare_runs(
         p_improved=test.p_improved,
         exact=test.exact,
         changes=compare_cases(before, after, alpha=alpha),
-        newly_failing=newly_failing,
-        newly_passing=newly_passing,
+        newly_failing=failing,
+        newly_passing=tuple(case for case in before if case in passes and case not in passed),
         only_in_base=tuple(case for case in decided if case not in against),
         only_in_candidate=tuple(case for case in against if case not in decided),
         detectable_drop=detectable_drop(len(pairs), repeats, difference.base_rate, alpha=alpha) if pairs else None,
-        repeats_needed=_count_repeats_needed(len(pairs), difference.base_rate, alpha),
+        repeats_needed=tuple(
+            RepeatsNeeded(drop, repeats_needed(len(pairs), difference.base_rate, drop, alpha=alpha)) for drop in DROPS if pairs
+        ),
     )
-
-
-def _count_repeats_needed(cases: int, base_rate: float, alpha: float) -> tuple[RepeatsNeeded, ...]:
-    return tuple(RepeatsNeeded(drop, repeats_needed(cases, base_rate, drop, alpha=alpha)) for drop in DROPS if cases)
 
 
 def compare_cases(base: Mapping[str, Counts], candidate: Mapping[str, Counts], *, alpha: float = ALPHA) -> tuple[CaseChange, ...]:
@@ -331,7 +302,7 @@ def stratified_test(pairs: Iterable[tuple[Counts, Counts]]) -> ExactTest:
             # Cases with the same counts have the same distribution: each kind is computed once and raised to its power.
             kind = (base.runs, candidate.runs, passes)
             kinds[kind] = kinds.get(kind, 0) + 1
-            observed += candidate.passes - _find_fewest(kind)
+            observed += candidate.passes - _find_range(kind)[0]
     return _test(kinds, observed)
 
 
@@ -339,12 +310,6 @@ def stratified_test(pairs: Iterable[tuple[Counts, Counts]]) -> ExactTest:
 def fisher(base: Counts, candidate: Counts) -> float:
     """Return the two-sided p-value of Fisher's exact test of one case."""
     return stratified_test([(base, candidate)]).p_value
-
-
-def mcnemar(only_base: int, only_candidate: int) -> float:
-    """Return the exact test of McNemar, which is the sign test of items that passed in only one run, two-sided."""
-    changed = only_base + only_candidate
-    return _test({(1, 1, 1): changed} if changed else {}, only_candidate).p_value
 
 
 def find_least_p_value(base_runs: int, candidate_runs: int) -> float:
@@ -356,9 +321,8 @@ def find_least_p_value(base_runs: int, candidate_runs: int) -> float:
 def find_least_p_value_of(base: Counts, candidate: Counts) -> float:
     """Return the smallest two-sided p-value of Fisher's test with these attempts and this total number of passes."""
     passes = base.passes + candidate.passes
-    most = min(candidate.runs, passes)
-    fewest = max(0, passes - base.runs)
-    return min(fisher(Counts(base.runs, passes - x), Counts(candidate.runs, x)) for x in (fewest, most))
+    possible = _find_range((base.runs, candidate.runs, passes))
+    return min(fisher(Counts(base.runs, passes - x), Counts(candidate.runs, x)) for x in (possible[0], possible[-1]))
 
 
 def benjamini_hochberg(p_values: Sequence[float]) -> list[float]:
@@ -384,14 +348,10 @@ def adjust_by_holm(p_values: Sequence[float]) -> list[float]:
     return adjusted
 
 
-def _find_fewest(kind: _Kind) -> int:
-    base_runs, _, passes = kind
-    return max(0, passes - base_runs)
-
-
-def _find_most(kind: _Kind) -> int:
-    _, candidate_runs, passes = kind
-    return min(candidate_runs, passes)
+def _find_range(kind: _Kind) -> range:
+    """Return the possible numbers of passes of the candidate."""
+    base_runs, candidate_runs, passes = kind
+    return range(max(0, passes - base_runs), min(candidate_runs, passes) + 1)
 
 
 def _test(kinds: Mapping[_Kind, int], observed: int) -> ExactTest:
@@ -399,7 +359,7 @@ def _test(kinds: Mapping[_Kind, int], observed: int) -> ExactTest:
     informative = sum(kinds.values())
     if not informative:
         return ExactTest(1.0, 1.0, 1.0, 0)
-    length = 1 + sum(count * (_find_most(kind) - _find_fewest(kind)) for kind, count in kinds.items())
+    length = 1 + sum(count * (len(_find_range(kind)) - 1) for kind, count in kinds.items())
     bits = sum(count * _estimate_log2_ways(kind) for kind, count in kinds.items())
     # Up to eight extra bits for each total, because coefficients are stored in whole bytes.
     if length * (bits + 8) > LARGEST_EXACT_BITS:
@@ -432,11 +392,8 @@ def _count_ways(kinds: Mapping[_Kind, int], length: int) -> list[int]:
     product = 1
     for kind, count in kinds.items():
         n, m, passes = kind
-        fewest = _find_fewest(kind)
-        polynomial = sum(
-            math.comb(m, x) * math.comb(n, passes - x) << 8 * width * (x - fewest) for x in range(fewest, _find_most(kind) + 1)
-        )
-        product *= polynomial**count
+        terms = (math.comb(m, x) * math.comb(n, passes - x) << 8 * width * place for place, x in enumerate(_find_range(kind)))
+        product *= sum(terms) ** count
     digits = product.to_bytes(width * length, "little")
     return [int.from_bytes(digits[place : place + width], "little") for place in range(0, len(digits), width)]
 
@@ -445,7 +402,7 @@ def _test_by_normal_curve(kinds: Mapping[_Kind, int], observed: int, informative
     mean = variance = 0.0
     for (n, m, passes), count in kinds.items():
         runs = n + m
-        mean += count * (m * passes / runs - _find_fewest((n, m, passes)))
+        mean += count * (m * passes / runs - _find_range((n, m, passes))[0])
         variance += count * (n * m * passes * (runs - passes) / (runs * runs * (runs - 1)))
     # Never 0: every kind has passes and failures, and attempts in both runs.
     deviation = math.sqrt(variance)

@@ -128,11 +128,10 @@ def score_axes(decided: Iterable[tuple[Assertion, Verdict]]) -> dict[str, AxisSc
 
 def _score_empty(scoring: Scoring) -> CaseScore:
     axes: dict[str, AxisScore] | None = {} if scoring.mode == "weighted" else None
-    if scoring.when_empty == "pass":
-        return CaseScore("pass", 1.0, "pass" if axes is not None else None, axes)
-    if scoring.when_empty == "fail":
-        return CaseScore("fail", 0.0, "fail" if axes is not None else None, axes)
-    return CaseScore("skip", None, None, axes)
+    outcome = scoring.when_empty
+    if outcome == "skip":
+        return CaseScore("skip", None, None, axes)
+    return CaseScore(outcome, float(outcome == "pass"), outcome if axes is not None else None, axes)
 
 
 def reduce_attempts(counts: Mapping[str, int], pass_threshold: float | None = None) -> Outcome:

@@ -38,34 +38,24 @@ class JsonField(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 _NO_BODY = missing("response body")
 
 
-def _declare_reads(spec: JsonField) -> Reads:
-    return Reads(("answer",), "exact", "error" if spec.condition.startswith("not_") else "fail")
-
-
 def _locate(spec: JsonField, evidence: Evidence) -> Iterator[TextRange]:
     """Find the characters that a matcher found, else the value in an answer that is JSON text."""
-    found = tuple(_locate_matched(spec, evidence))
-    document = open_answer(evidence) if evidence.body is not None and not found else None
-    keys = trace_dotted(document.value, spec.field) if document is not None else None
-    if document is not None and document.text is not None and keys is not None:
-        return document.locate([keys])
-    return iter(found)
-
-
-def _locate_matched(spec: JsonField, evidence: Evidence) -> Iterator[TextRange]:
-    if spec.condition in ("exists", "not_exists") or evidence.body is None:
-        return
-    expected, pointer = _compile_value(spec), build_dotted_pointer("$.body", spec.field)
-    actual = find_dotted(evidence.body, spec.field)
-    scope = Scope.read_from(evidence) if expected.dynamic else NO_SCOPE
-    if actual is not MISSING and expected.find_mismatch(actual, scope, pointer) is None:
-        yield from expected.iterate_ranges(actual, scope, pointer)
+    found: tuple[TextRange, ...] = ()
+    if not spec.condition.endswith("exists"):
+        expected, pointer = _compile_value(spec), build_dotted_pointer("$.body", spec.field)
+        actual = find_dotted(evidence.body, spec.field)
+        scope = Scope.read_from(evidence) if expected.dynamic else NO_SCOPE
+        if actual is not MISSING and expected.find_mismatch(actual, scope, pointer) is None:
+            found = tuple(expected.iterate_ranges(actual, scope, pointer))
+    document = None if found else open_answer(evidence)
+    keys = trace_dotted(document.value, spec.field) if document is not None and document.text is not None else None
+    return iter(found) if document is None or keys is None else document.locate([keys])
 
 
 @check(
     "json_field",
     example="json_field: {field: items.0.price, value: {$gt: 0}}",
-    reads=_declare_reads,
+    reads=lambda spec: Reads(("answer",), "exact", "error" if spec.condition.startswith("not_") else "fail"),
     product=lambda spec: isinstance(spec.value, (dict, list)) or isinstance(spec.equals, (dict, list)),
     locate=_locate,
 )
@@ -73,8 +63,11 @@ def json_field(spec: JsonField) -> Decide:
     """A field of the answer has (or has not) a value; the value may be a matcher."""
     if not spec.field:
         raise SpecError("the path of a field cannot be empty", field="field")
-    if spec.condition in ("exists", "not_exists"):
-        return _decide_presence(spec)
+    decide = _decide_presence(spec) if spec.condition.endswith("exists") else _decide_value(spec)
+    return lambda evidence: _NO_BODY if evidence.body is None else decide(evidence)
+
+
+def _decide_value(spec: JsonField) -> Decide:
     expected = _compile_value(spec)
     pointer = (build_dotted_pointer("$.body", spec.field),)
     wanted = spec.condition == "equals"
@@ -83,8 +76,6 @@ def json_field(spec: JsonField) -> Decide:
     dynamic = expected.dynamic
 
     def decide(evidence: Evidence) -> Verdict:
-        if evidence.body is None:
-            return _NO_BODY
         actual = find_dotted(evidence.body, spec.field)
         if actual is MISSING and not wanted:
             return without
@@ -93,10 +84,7 @@ def json_field(spec: JsonField) -> Decide:
             return good
         if found is not None:
             return failed(found.describe(), details=found.to_record(), pointers=(found.path,))
-        return failed(
-            f"{pointer[0]}: expected anything but {expected.describe()}, found {show_value(actual)}",
-            pointers=pointer,
-        )
+        return failed(f"{pointer[0]}: expected anything but {expected.describe()}, found {show_value(actual)}", pointers=pointer)
 
     return decide
 
@@ -115,8 +103,6 @@ def _decide_presence(spec: JsonField) -> Decide:
     good = passed(f"{spec.field} {'exists' if wanted else 'does not exist'}", pointers=pointer)
 
     def decide(evidence: Evidence) -> Verdict:
-        if evidence.body is None:
-            return _NO_BODY
         actual = find_dotted(evidence.body, spec.field)
         if (actual is not MISSING) == wanted:
             return good

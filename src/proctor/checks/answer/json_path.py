@@ -51,11 +51,6 @@ _MOST_SHOWN = 3
 """The maximum number of values in the reason of a verdict."""
 
 
-def _declare_reads(spec: JsonPath) -> Reads:
-    # Exact even for a path that must exist: half of a JSON document cannot be read at all.
-    return Reads(("answer",), "exact", "fail" if spec.exists else "error")
-
-
 def _locate(spec: JsonPath, evidence: Evidence) -> Iterator[TextRange]:
     """Find the values that are equal, else those that were compared."""
     spec = _read_names(spec)
@@ -73,7 +68,8 @@ def _locate(spec: JsonPath, evidence: Evidence) -> Iterator[TextRange]:
     "json_path",
     shorthand="path",
     example="json_path: {path: '$.items[0].sku', equals: A-17}",
-    reads=_declare_reads,
+    # Exact even for a path that must exist: half of a JSON document cannot be read at all.
+    reads=lambda spec: Reads(("answer",), "exact", "fail" if spec.exists else "error"),
     product=True,
     locate=_locate,
 )
@@ -84,7 +80,8 @@ def json_path(spec: JsonPath) -> Decide:
     compares = spec.equals is not msgspec.UNSET
     if compares and not spec.exists:
         raise SpecError("`equals` needs a value: remove `exists: false`", field="exists")
-    good = passed(_claim(spec, compares))
+    claim = f"has the value {show(spec.equals)}" if compares else "exists" if spec.exists else "does not exist"
+    good = passed(f"{spec.path} {claim}")
 
     def decide(evidence: Evidence) -> Verdict:
         if isinstance(answer := answer_json(evidence, source=spec.source, unfence=spec.unfence), Verdict):
@@ -119,12 +116,6 @@ def _read_names(spec: JsonPath) -> JsonPath:
     return msgspec.structs.replace(spec, equals=spec.value, value=msgspec.UNSET)
 
 
-def _claim(spec: JsonPath, compares: bool) -> str:
-    if compares:
-        return f"{spec.path} has the value {show(spec.equals)}"
-    return f"{spec.path} {'exists' if spec.exists else 'does not exist'}"
-
-
 def _is_falsy(value: Json) -> bool:
     return value is None or value is False or value == "" or (isinstance(value, (int, float)) and value == 0)
 
@@ -137,18 +128,11 @@ def _equal(spec: JsonPath, value: Json) -> bool:
 
 def _fail_presence(spec: JsonPath, found: list[Json], document: Json, pointer: str) -> Verdict:
     if spec.exists:
-        return failed(
-            f"expected a value at {spec.path}, found nothing in {show(document)}", details={"path": spec.path}, pointers=(pointer,)
-        )
-    return failed(
-        f"expected nothing at {spec.path}, found {_list_values(found)}",
-        details={"path": spec.path, "count": len(found)},
-        pointers=(pointer,),
-    )
+        reason = f"expected a value at {spec.path}, found nothing in {show(document)}"
+        return failed(reason, details={"path": spec.path}, pointers=(pointer,))
+    reason = f"expected nothing at {spec.path}, found {_list_values(found)}"
+    return failed(reason, details={"path": spec.path, "count": len(found)}, pointers=(pointer,))
 
 
 def _list_values(found: list[Json]) -> str:
-    if not found:
-        return "nothing"
-    more = count_rest(len(found), _MOST_SHOWN)
-    return ", ".join(show(one) for one in found[:_MOST_SHOWN]) + more
+    return ", ".join(show(one) for one in found[:_MOST_SHOWN]) + count_rest(len(found), _MOST_SHOWN) or "nothing"

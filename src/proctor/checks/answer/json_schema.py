@@ -9,14 +9,14 @@ published meta-schemas are available. `format` is an annotation, as the drafts d
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterator
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
 from proctor.checks.registry import Decide, Reads, check
 from proctor.checks.shared.answer import answer_json
-from proctor.checks.shared.places import open_answer
+from proctor.checks.shared.places import open_answer, write_pointer
 from proctor.errors import CheckFault, SpecError
 from proctor.model.evidence import Evidence, Json
 from proctor.model.json_values import MISSING
@@ -103,7 +103,7 @@ def json_schema(spec: JsonSchema) -> Decide:
         except ValueError as error:
             # Text that is not valid Unicode, or nesting beyond the library's limit.
             raise CheckFault("schema_limit", f"{what} cannot be checked by the schema: {shorten(str(error))}") from None
-        found = [(_format_place(pointer, error.instance_path), shorten(error.message)) for error in errors[:_MOST_ERRORS]]
+        found = [(write_pointer(pointer, error.instance_path), shorten(error.message)) for error in errors[:_MOST_ERRORS]]
         if not found:
             return failed(f"{what} does not conform to the schema; too large to locate the error: {show(value)}", pointers=(pointer,))
         more = count_rest(len(errors), _MOST_ERRORS, ", and")
@@ -150,10 +150,6 @@ def _unusable_schema_error(message: str, path: list[str]) -> SpecError:
             f"invalid schema: {shorten(first)}", field=place, hint="patterns in schemas have no look-around and no back references"
         )
     return SpecError(f"invalid schema: {shorten(first)}", field=place)
-
-
-def _format_place(pointer: str, path: list[str | int]) -> str:
-    return pointer + "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in path)
 
 
 # The validator cannot be stopped, and a short schema can ask for endless work: each of forty definitions that refers twice to the next
@@ -249,26 +245,25 @@ class SchemaLimits:
 def measure_depth(value: Json, enough: int) -> int:
     """Return how deeply lists and objects are nested; stops counting beyond `enough`."""
     depth = 0
-    level = _list_containers([value])
+    level = [value] if isinstance(value, _CONTAINERS) else []
     while level and depth <= enough:
         depth += 1
-        level = _list_containers(child for one in level for child in _list_children(one))
+        level = [child for one in level for child in _list_children(one) if isinstance(child, _CONTAINERS)]
     return depth
 
 
 def measure_size(value: Json, enough: int) -> int:
     """Return the number of values in a value, itself included; stops counting beyond `enough`."""
     total = 1
-    pending = _list_containers([value])
+    pending = [value] if isinstance(value, _CONTAINERS) else []
     while pending and total <= enough:
         children = _list_children(pending.pop())
         total += len(children)
-        pending.extend(_list_containers(children))
+        pending.extend(child for child in children if isinstance(child, _CONTAINERS))
     return total
 
 
-def _list_containers(values: Iterable[Json]) -> list[Json]:
-    return [value for value in values if isinstance(value, (dict, list, tuple))]
+_CONTAINERS: Final = (dict, list, tuple)
 
 
 def _list_children(value: Json) -> Collection[Json]:

@@ -19,8 +19,7 @@ import msgspec
 from proctor.checks.answer.similar_to import require_share
 from proctor.checks.registry import Decide, Reads, check
 from proctor.checks.shared.answer import answer_json
-from proctor.checks.shared.places import find_keys, open_answer
-from proctor.matchers.mismatch import join_path
+from proctor.checks.shared.places import Keys, open_answer, write_pointer
 from proctor.model.evidence import Evidence, Json
 from proctor.model.json_values import MISSING, is_same_scalar
 from proctor.model.show import kind_of, show
@@ -52,50 +51,41 @@ class _Comparison:
         self._ignore_extra = ignore_extra
         self.equal = self.total = 0
         self.different: list[str] = []
-        self.places: list[str] = []
-        """The paths of the first leaves of the answer that differ."""
+        self.places: list[Keys] = []
+        """The places of the first leaves of the answer that differ."""
 
     def compare(self, expected: Json, actual: Json) -> float:
         """Return the share of equal leaves, without recursion: an answer may be deeply nested."""
-        waiting: list[tuple[Json, Json, str]] = [(expected, actual, "$")]
+        waiting: list[tuple[Json, Json, Keys]] = [(expected, actual, ())]
         while waiting:
             spend(1)
-            left, right, path = waiting.pop()
-            if _is_branch(left) or _is_branch(right):
-                # A leaf never has the path of a branch, so leaves on one side only count as different.
-                ours, theirs = _list_members(left), _list_members(right)
-                spend(len(ours) + len(theirs))
-                # A list and an object never have a path in common: a position is not a key.
-                keys = [*ours, *(key for key in theirs if key not in ours)]
-                pairs = [
-                    (
-                        ours.get(key, MISSING),
-                        theirs.get(key, MISSING),
-                        join_path(path, key) if isinstance(key, str) else f"{path}[{key}]",
-                    )
-                    for key in reversed(keys)
-                ]
-                if not _is_branch(left) and left is not MISSING:
-                    self._count_leaf(left, MISSING, path)
-                if not _is_branch(right) and right is not MISSING:
-                    self._count_leaf(MISSING, right, path)
-                waiting.extend(pairs)
-            else:
-                self._count_leaf(left, right, path)
+            left, right, place = waiting.pop()
+            if not (_is_branch(left) or _is_branch(right)):
+                self._count_leaf(left, right, place)
+                continue
+            # A leaf never has the path of a branch, so leaves on one side only count as different.
+            for value, sides in ((left, (left, MISSING)), (right, (MISSING, right))):
+                if not _is_branch(value) and value is not MISSING:
+                    self._count_leaf(*sides, place)
+            # A list and an object never have a path in common: a position is not a key.
+            ours, theirs = _list_members(left), _list_members(right)
+            spend(len(ours) + len(theirs))
+            keys = dict.fromkeys((*ours, *theirs))
+            waiting.extend((ours.get(key, MISSING), theirs.get(key, MISSING), (*place, key)) for key in reversed(keys))
         # There is nothing to compare only if extra leaves are ignored and nothing was expected, which is rejected earlier.
         return self.equal / self.total if self.total else 0.0
 
-    def _count_leaf(self, left: Json, right: Json, path: str) -> None:
+    def _count_leaf(self, left: Json, right: Json, place: Keys) -> None:
         if left is MISSING and self._ignore_extra:
             return
         self.total += 1
         if left is not MISSING and right is not MISSING and self._is_equal(left, right):
             self.equal += 1
         elif len(self.different) < _MOST_LISTED:
-            wanted = "nothing" if left is MISSING else show(left, 60)
-            self.different.append(f"{path}: expected {wanted}, found {'nothing' if right is MISSING else show(right, 60)}")
+            wanted, found = ("nothing" if value is MISSING else show(value, 60) for value in (left, right))
+            self.different.append(f"{write_pointer('$', place)}: expected {wanted}, found {found}")
             if right is not MISSING:
-                self.places.append(path)
+                self.places.append(place)
 
     def _is_equal(self, left: Json, right: Json) -> bool:
         if isinstance(left, (dict, list)) or isinstance(right, (dict, list)):
@@ -109,7 +99,7 @@ def _locate(spec: JsonSimilar, evidence: Evidence) -> Iterator[TextRange]:
         return iter(())
     comparison = _Comparison(structure=spec.measure == "structure", ignore_extra=spec.ignore_extra)
     comparison.compare(spec.value, document.value)
-    return document.locate(find_keys(document.value, "$", comparison.places))
+    return document.locate(comparison.places)
 
 
 @check(

@@ -21,7 +21,7 @@ from typing import Any, Final
 import msgspec
 
 from proctor.checks.registry import Decide, Reads, check
-from proctor.checks.shared.answer import NO_TEXT, POINTER
+from proctor.checks.shared.answer import CODE_BLOCK, POINTER, over_text
 from proctor.errors import MissingExtra, SpecError
 from proctor.model.evidence import Evidence
 from proctor.model.json_values import is_finite
@@ -37,7 +37,6 @@ _DENSE: Final = re.compile("[\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7a
 _PARAGRAPH: Final = re.compile(r"\S[^\n]*(?<=\S)")
 _MOST_PARAGRAPHS: Final = 200
 """The maximum number of paragraphs whose language is detected to locate those in another language."""
-_CODE_BLOCK: Final = re.compile(r"^```[^\n]*\n.*?(?:^```|\Z)", re.MULTILINE | re.DOTALL)
 
 
 class LanguageIs(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -56,7 +55,7 @@ def _locate(spec: LanguageIs, evidence: Evidence, verdict: Verdict) -> Iterator[
     identifier = _load_identifier()
     text = (evidence.text or "")[:MOST_READ]
     # Code is blanked out, so that positions stay the same.
-    text = _CODE_BLOCK.sub(lambda block: " " * len(block[0]), text)
+    text = CODE_BLOCK.sub(lambda block: " " * len(block[0]), text)
     for paragraph in islice(_PARAGRAPH.finditer(text), _MOST_PARAGRAPHS):
         if count_letters(paragraph[0]) >= LEAST_LETTERS:
             shares: list[tuple[str, float]] = identifier.rank(paragraph[0])
@@ -89,10 +88,8 @@ def language_is(spec: LanguageIs) -> Decide:
             )
     wanted = " or ".join(spec.language)
 
-    def decide(evidence: Evidence) -> Verdict:
-        if evidence.text is None:
-            return NO_TEXT
-        text = _CODE_BLOCK.sub("", evidence.text[:MOST_READ])
+    def decide(answer: str) -> Verdict:
+        text = CODE_BLOCK.sub("", answer[:MOST_READ])
         letters = count_letters(text)
         if letters < LEAST_LETTERS:
             return errored("too_short_to_tell", f"too short to detect a language: {letters} letters, {LEAST_LETTERS} needed: {show(text)}")
@@ -103,11 +100,11 @@ def language_is(spec: LanguageIs) -> Decide:
         if share >= spec.sure_at_least:
             return passed(f"the answer is in {wanted}", details=details, pointers=POINTER)
         if share < RULED_OUT or most >= spec.sure_at_least:
-            return failed(f"expected an answer in {wanted}, found {other}: {show(evidence.text)}", details=details, pointers=POINTER)
+            return failed(f"expected an answer in {wanted}, found {other}: {show(answer)}", details=details, pointers=POINTER)
         found_shares = ", ".join(f"{code} {each:.2f}" for code, each in shares[:3])
-        return errored("language_unclear", f"language unclear: {found_shares}; {show(evidence.text)}", details=details)
+        return errored("language_unclear", f"language unclear: {found_shares}; {show(answer)}", details=details)
 
-    return decide
+    return over_text(decide)
 
 
 def count_letters(text: str) -> int:

@@ -7,7 +7,7 @@ the requested one (`gpt-4o-mini-2024-07-18`): use `match: prefix` for that. If t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Literal
 
 import msgspec
@@ -17,7 +17,7 @@ from proctor.checks.shared.places import locate_text
 from proctor.errors import SpecError
 from proctor.model.evidence import Evidence
 from proctor.model.show import show
-from proctor.model.verdict import TextRange, Verdict, failed, missing, passed
+from proctor.model.verdict import Verdict, failed, missing, passed
 
 Match = Literal["exact", "prefix", "contains"]
 
@@ -41,16 +41,12 @@ class ModelUsed(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 _PLACES: dict[Match, Literal["whole", "start", "anywhere"]] = {"exact": "whole", "prefix": "start", "contains": "anywhere"}
 
 
-def _locate(spec: ModelUsed, evidence: Evidence) -> Iterator[TextRange]:
-    return locate_text("$.model", evidence.model, spec.name, ignore_case=False, at=_PLACES[spec.match])
-
-
 @check(
     "model_used",
     shorthand="name",
     example="model_used: {name: gpt-4o-mini, match: prefix}",
     reads=Reads((), "presence"),
-    locate=_locate,
+    locate=lambda spec, evidence: locate_text("$.model", evidence.model, spec.name, ignore_case=False, at=_PLACES[spec.match]),
 )
 def model_used(spec: ModelUsed) -> Decide:
     """The answer came from this model."""

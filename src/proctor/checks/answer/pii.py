@@ -18,13 +18,11 @@ from typing import Final, Literal
 import msgspec
 
 from proctor.checks.registry import Decide, Reads, check
-from proctor.checks.shared.answer import NO_TEXT, POINTER
+from proctor.checks.shared.answer import POINTER, over_text
 from proctor.errors import SpecError
 from proctor.model.evidence import Evidence, Json
 from proctor.model.show import count_rest
 from proctor.model.verdict import TextRange, Verdict, failed, passed
-
-# --- finds personal data that has a fixed form: by pattern, and by checksum if the form has one
 
 Kind = Literal["email", "phone", "iban", "credit_card", "us_ssn", "ipv4"]
 
@@ -62,14 +60,8 @@ class Found(msgspec.Struct, frozen=True):
         return "".join("0" if char.isdigit() else "x" if char.isalpha() else char for char in self.text)
 
 
-def find_emails(text: str) -> Iterator[tuple[int, str]]:
-    """Yield e-mail addresses: a name of at most 64 characters, and a domain with a top level of letters."""
-    return ((match.start(), match[0]) for match in _EMAIL.finditer(text))
-
-
-def find_phones(text: str) -> Iterator[tuple[int, str]]:
-    """Yield phone numbers: `+` with 7 to 15 digits, or ten digits grouped as in North America."""
-    return ((match.start(), match[0]) for match in _PHONE.finditer(text))
+def _find_pattern(pattern: re.Pattern[str]) -> Callable[[str], Iterator[tuple[int, str]]]:
+    return lambda text: ((match.start(), match[0]) for match in pattern.finditer(text))
 
 
 def find_ibans(text: str) -> Iterator[tuple[int, str]]:
@@ -100,23 +92,13 @@ def find_cards(text: str) -> Iterator[tuple[int, str]]:
                 break
 
 
-def find_ssns(text: str) -> Iterator[tuple[int, str]]:
-    """Yield US social security numbers: three, two and four digits divided by hyphens or spaces, none of them all zeros."""
-    return ((match.start(), match[0]) for match in _SSN.finditer(text))
-
-
-def find_addresses(text: str) -> Iterator[tuple[int, str]]:
-    """Yield IPv4 addresses."""
-    return ((match.start(), match[0]) for match in _IPV4.finditer(text))
-
-
 FINDERS: Final[dict[Kind, Callable[[str], Iterator[tuple[int, str]]]]] = {
-    "email": find_emails,
-    "phone": find_phones,
+    "email": _find_pattern(_EMAIL),
+    "phone": _find_pattern(_PHONE),
     "iban": find_ibans,
     "credit_card": find_cards,
-    "us_ssn": find_ssns,
-    "ipv4": find_addresses,
+    "us_ssn": _find_pattern(_SSN),
+    "ipv4": _find_pattern(_IPV4),
 }
 
 
@@ -150,43 +132,41 @@ _MOST_LISTED: Final = 20
 ALL_KINDS: Final[tuple[Kind, ...]] = tuple(FINDERS)
 
 
-class ContainsPii(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class _PiiClaim(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    kinds: tuple[Kind, ...] = ALL_KINDS
+    """What to look for; one find of any kind counts."""
+    allow: tuple[str, ...] = ()
+    """Texts that do not count, upper and lower case the same: `support@shop.example`."""
+
+    def find_in(self, text: str) -> list[Found]:
+        """Return the personal data of these kinds in a text."""
+        return find_personal_data(text, self.kinds, frozenset(text.lower() for text in self.allow))
+
+
+class ContainsPii(_PiiClaim, frozen=True, kw_only=True, omit_defaults=True):
     """The answer contains personal data of a fixed form."""
 
-    kinds: tuple[Kind, ...] = ALL_KINDS
-    """What to look for; one find of any kind is enough."""
-    allow: tuple[str, ...] = ()
-    """Texts that do not count, upper and lower case the same: `support@shop.example`."""
 
-
-class NoPii(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class NoPii(_PiiClaim, frozen=True, kw_only=True, omit_defaults=True):
     """The answer contains no personal data of a fixed form."""
 
-    kinds: tuple[Kind, ...] = ALL_KINDS
-    """What to look for; one find of any kind fails the claim."""
-    allow: tuple[str, ...] = ()
-    """Texts that do not count, upper and lower case the same: `support@shop.example`."""
 
-
-def _locate(spec: ContainsPii | NoPii, evidence: Evidence) -> Iterator[TextRange]:
-    for one in find_personal_data(evidence.text or "", spec.kinds, _prepare(spec.kinds, spec.allow)):
+def _locate(spec: _PiiClaim, evidence: Evidence) -> Iterator[TextRange]:
+    for one in spec.find_in(evidence.text or ""):
         yield TextRange("$.text", one.position, one.position + len(one.text))
 
 
 @check("contains_pii", shorthand="kinds", example="contains_pii: [iban]", reads=Reads(("answer",), "presence"), locate=_locate)
 def contains_pii(spec: ContainsPii) -> Decide:
     """The answer contains personal data of a fixed form: e-mail, phone, IBAN, payment card, US SSN, IPv4."""
-    allowed = _prepare(spec.kinds, spec.allow)
+    _require_kind(spec)
 
-    def decide(evidence: Evidence) -> Verdict:
-        if evidence.text is None:
-            return NO_TEXT
-        found = find_personal_data(evidence.text, spec.kinds, allowed)
-        if found:
+    def decide(text: str) -> Verdict:
+        if found := spec.find_in(text):
             return passed(f"the answer contains {_describe(found)}", details=_list_found(found), pointers=POINTER)
         return failed(f"expected the answer to contain {' or '.join(spec.kinds)}, found none", pointers=POINTER)
 
-    return decide
+    return over_text(decide)
 
 
 @check(
@@ -198,33 +178,26 @@ def contains_pii(spec: ContainsPii) -> Decide:
 )
 def no_pii(spec: NoPii) -> Decide:
     """The answer contains no personal data of a fixed form: e-mail, phone, IBAN, payment card, US SSN, IPv4."""
-    allowed = _prepare(spec.kinds, spec.allow)
-    good = passed(f"the answer contains no {', '.join(spec.kinds)}", pointers=POINTER)
+    _require_kind(spec)
+    kinds = ", ".join(spec.kinds)
+    good = passed(f"the answer contains no {kinds}", pointers=POINTER)
 
-    def decide(evidence: Evidence) -> Verdict:
-        if evidence.text is None:
-            return NO_TEXT
-        found = find_personal_data(evidence.text, spec.kinds, allowed)
-        if not found:
+    def decide(text: str) -> Verdict:
+        if not (found := spec.find_in(text)):
             return good
-        return failed(
-            f"expected the answer to contain no {', '.join(spec.kinds)}, found {_describe(found)}",
-            details=_list_found(found),
-            pointers=POINTER,
-        )
+        reason = f"expected the answer to contain no {kinds}, found {_describe(found)}"
+        return failed(reason, details=_list_found(found), pointers=POINTER)
 
-    return decide
+    return over_text(decide)
 
 
-def _prepare(kinds: tuple[Kind, ...], allow: tuple[str, ...]) -> frozenset[str]:
-    if not kinds:
+def _require_kind(spec: _PiiClaim) -> None:
+    if not spec.kinds:
         raise SpecError("no kind given", field="kinds")
-    return frozenset(text.lower() for text in allow)
 
 
 def _describe(found: list[Found]) -> str:
-    more = count_rest(len(found), 1)
-    return f"{found[0].kind} at character {found[0].position + 1} ({found[0].mask()}){more}"
+    return f"{found[0].kind} at character {found[0].position + 1} ({found[0].mask()}){count_rest(len(found), 1)}"
 
 
 def _list_found(found: list[Found]) -> dict[str, Json]:

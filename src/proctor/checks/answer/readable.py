@@ -19,9 +19,8 @@ from typing import Final
 import msgspec
 
 from proctor.checks.registry import Decide, Reads, check
-from proctor.checks.shared.answer import NO_TEXT, POINTER
+from proctor.checks.shared.answer import CODE_BLOCK, POINTER, over_text
 from proctor.errors import SpecError
-from proctor.model.evidence import Evidence
 from proctor.model.json_values import is_finite
 from proctor.model.show import show
 from proctor.model.verdict import Verdict, errored, failed, passed
@@ -35,7 +34,6 @@ _COMMON: Final = frozenset({
     "there", "an", "each", "which", "she", "do", "how", "their", "if", "will", "up", "other", "about", "out", "many", "then", "them",
     "these", "so", "some", "her", "would", "has", "him", "into", "more",
 })  # fmt: skip
-_CODE_BLOCK: Final = re.compile(r"^```[^\n]*\n.*?(?:^```|\Z)", re.MULTILINE | re.DOTALL)
 _WORD: Final = re.compile(r"[A-Za-z]+(?:['’-][A-Za-z]+)*")
 _OTHER_LETTERS: Final = re.compile(r"[^\W\d_A-Za-z]")
 _SENTENCE_END: Final = re.compile(r"(?<![.!?])[.!?]++[\"'”’)\]]*+(?=\s|\Z)|\n[ \t]*\n|\n[ \t]*(?=[-*•][ \t]|\d{1,3}[.)][ \t])")
@@ -89,23 +87,15 @@ def readable(spec: Readable) -> Decide:
         if bound is not None and not is_finite(bound):
             raise SpecError(f"expected a number, found {show(bound)}", field=field)
 
-    def decide(evidence: Evidence) -> Verdict:
-        text = evidence.text
-        if text is None:
-            return NO_TEXT
+    def decide(text: str) -> Verdict:
         counts = count_text(text)
         if counts.words < LEAST_WORDS:
             return errored("too_short_to_tell", f"too short to measure: {counts.words} English words, {LEAST_WORDS} needed: {show(text)}")
         if not counts.looks_english():
             return errored("not_english", f"the formulas are for English only, found {show(text)}")
         reason = f"reading ease {counts.ease:.1f}, grade {counts.grade:.1f}"
-        details = {
-            "ease": counts.ease,
-            "grade": counts.grade,
-            "words": counts.words,
-            "sentences": counts.sentences,
-            "syllables": counts.syllables,
-        }
+        figures = ("ease", "grade", "words", "sentences", "syllables")
+        details = {name: getattr(counts, name) for name in figures}
         missed: list[str] = []
         if spec.ease_at_least is not None and counts.ease < spec.ease_at_least:
             missed.append(f"a reading ease of at least {spec.ease_at_least:g}")
@@ -115,12 +105,12 @@ def readable(spec: Readable) -> Decide:
             return failed(f"expected {' and '.join(missed)}, found {reason}", details=details, pointers=POINTER)
         return passed(reason, details=details, pointers=POINTER)
 
-    return decide
+    return over_text(decide)
 
 
 def count_text(text: str) -> Counts:
     """Return the words, sentences and syllables of a text."""
-    prose = _CODE_BLOCK.sub("\n\n", text)
+    prose = CODE_BLOCK.sub("\n\n", text)
     words = [word.lower() for word in _WORD.findall(prose)]
     sentences = sum(1 for part in _SENTENCE_END.split(prose) if _WORD.search(part))
     return Counts(

@@ -26,7 +26,7 @@ from typing import Final, Literal, TypeVar
 import msgspec
 
 from proctor.checks.registry import Decide, Reads, check
-from proctor.checks.shared.answer import NO_TEXT, POINTER
+from proctor.checks.shared.answer import POINTER, over_text
 from proctor.checks.shared.places import Span
 from proctor.errors import SpecError
 from proctor.model.evidence import Evidence
@@ -34,8 +34,6 @@ from proctor.model.json_values import is_finite
 from proctor.model.show import show
 from proctor.model.verdict import TextRange, Verdict, failed, passed
 from proctor.work import spend
-
-# --- the similarity of two texts, from 0 to 1: three published measures, computed exactly
 
 Measure = Literal["edit_distance", "token_f1", "rouge_l"]
 T = TypeVar("T", bound=Hashable)
@@ -90,7 +88,8 @@ def split_rouge_words(text: str) -> list[str]:
 def count_edits(one: str, other: str) -> int:
     """Return the Levenshtein distance: the fewest characters to insert, delete or replace."""
     # Common ends need no edit; removing them makes nearly equal texts short.
-    short, long = _trim_common_ends(one, other)
+    start, end = _count_common_ends(one, other)
+    short, long = sorted((one[start : len(one) - end], other[start : len(other) - end]), key=len)
     if not short:
         return len(long)
     masks = _mark_places(short, len(long))
@@ -133,18 +132,12 @@ def _mark_places(elements: Sequence[T], partners: int) -> dict[T, int]:
     return masks
 
 
-def _trim_common_ends(one: str, other: str) -> tuple[str, str]:
-    """Return the shorter and the longer text without their common beginning and end."""
-    short, long = (one, other) if len(one) <= len(other) else (other, one)
-    if short == long:
-        return "", ""
-    start = 0
-    while start < len(short) and short[start] == long[start]:
-        start += 1
-    end = 0
-    while end < len(short) - start and short[-1 - end] == long[-1 - end]:
-        end += 1
-    return short[start : len(short) - end], long[start : len(long) - end]
+def _count_common_ends(one: Sequence[object], other: Sequence[object]) -> tuple[int, int]:
+    """Return how many elements both begin with, and how many of the rest both end with."""
+    least = min(len(one), len(other))
+    start = next((at for at in range(least) if one[at] != other[at]), least)
+    end = next((at for at in range(least - start) if one[-1 - at] != other[-1 - at]), least - start)
+    return start, end
 
 
 def _compute_f1(shared: int, wanted: int, found: int) -> float:
@@ -160,9 +153,6 @@ _WORDS: Final = re.compile(r"\S+")
 _MOST_CELLS: Final = 1_000_000
 """The maximum number of pairs that are compared."""
 
-Piece = tuple[str, Span]
-"""A piece in its normalised form, and its position."""
-
 
 def find_differing(expected: str, actual: str, measure: Measure) -> Iterator[Span]:
     """Yield the pieces of `actual` that differ from `expected`: runs of words, spaces and signs, or for the other measures words."""
@@ -177,38 +167,20 @@ def find_differing(expected: str, actual: str, measure: Measure) -> Iterator[Spa
                 surplus.append(span)
         yield from _join(actual, surplus, gapless=False)
         return
-    split = _split_characters if measure == "edit_distance" else _split_rouge
-    wanted, found = split(expected), split(actual)
-    start, end = _count_common_ends(wanted, found)
+    if measure == "edit_distance":
+        wanted = [piece[0] for piece in _PIECES.finditer(expected)]
+        found = [(piece[0], piece.span()) for piece in _PIECES.finditer(actual)]
+    else:
+        wanted, found = split_rouge_words(expected), _split_words(actual, split_rouge_words)
+    start, end = _count_common_ends(wanted, [form for form, _ in found])
     middle = found[start : len(found) - end]
-    differing = _list_unaligned([form for form, _ in wanted[start : len(wanted) - end]], [form for form, _ in middle])
+    differing = _list_unaligned(wanted[start : len(wanted) - end], [form for form, _ in middle])
     yield from _join(actual, [middle[at][1] for at in differing], gapless=measure == "edit_distance")
 
 
-def _split_characters(text: str) -> list[Piece]:
-    return [(found[0], found.span()) for found in _PIECES.finditer(text)]
-
-
-def _split_rouge(text: str) -> list[Piece]:
-    # Word by word, since lower-casing may change the number of characters.
-    return _split_words(text, split_rouge_words)
-
-
-def _split_words(text: str, split: Callable[[str], list[str]]) -> list[Piece]:
+def _split_words(text: str, split: Callable[[str], list[str]]) -> list[tuple[str, Span]]:
     """Return the words that a measure uses, each with the run of characters between blanks that contains it."""
     return [(word, found.span()) for found in _WORDS.finditer(text) for word in split(found[0])]
-
-
-def _count_common_ends(wanted: Sequence[Piece], found: Sequence[Piece]) -> tuple[int, int]:
-    """Return how many pieces both begin with, and how many of the rest both end with."""
-    least = min(len(wanted), len(found))
-    start = 0
-    while start < least and wanted[start][0] == found[start][0]:
-        start += 1
-    end = 0
-    while end < least - start and wanted[-1 - end][0] == found[-1 - end][0]:
-        end += 1
-    return start, end
 
 
 def _list_unaligned(wanted: Sequence[str], found: Sequence[str]) -> list[int]:
@@ -302,12 +274,10 @@ def similar_to(spec: SimilarTo) -> Decide:
     measure = MEASURES[spec.measure]
     name = spec.measure.replace("_", " ")
 
-    def decide(evidence: Evidence) -> Verdict:
-        if evidence.text is None:
-            return NO_TEXT
+    def decide(answer: str) -> Verdict:
         best, closest = 0.0, spec.text[0]
         for text in spec.text:
-            found = measure(text, evidence.text)
+            found = measure(text, answer)
             if found > best:
                 best, closest = found, text
         reason = f"a similarity ({name}) of at least {least:g} to {show(closest)}"
@@ -315,9 +285,9 @@ def similar_to(spec: SimilarTo) -> Decide:
         # Rounded, so that a similarity of 0.8 except for the last bit is 0.8.
         if best >= least - 1e-12:
             return passed(f"expected {reason}, found {best:.4f}", score=best, details=details, pointers=POINTER)
-        return failed(f"expected {reason}, found {best:.4f}: {show(evidence.text)}", score=best, details=details, pointers=POINTER)
+        return failed(f"expected {reason}, found {best:.4f}: {show(answer)}", score=best, details=details, pointers=POINTER)
 
-    return decide
+    return over_text(decide)
 
 
 def _decide_edits(spec: SimilarTo, most: int) -> Decide:
@@ -327,17 +297,15 @@ def _decide_edits(spec: SimilarTo, most: int) -> Decide:
     if most < 0:
         raise SpecError(f"expected a number of at least 0, found {most}", field="most_edits")
 
-    def decide(evidence: Evidence) -> Verdict:
-        if evidence.text is None:
-            return NO_TEXT
-        edits, closest = min((count_edits(text, evidence.text), text) for text in spec.text)
+    def decide(answer: str) -> Verdict:
+        edits, closest = min((count_edits(text, answer), text) for text in spec.text)
         reason = f"expected at most {most:,} edits to {show(closest)}, found {edits:,}"
         details = {"edits": edits, "most_edits": most}
         if edits <= most:
             return passed(reason, details=details, pointers=POINTER)
-        return failed(f"{reason}: {show(evidence.text)}", details=details, pointers=POINTER)
+        return failed(f"{reason}: {show(answer)}", details=details, pointers=POINTER)
 
-    return decide
+    return over_text(decide)
 
 
 def require_share(share: float, field: str = "at_least") -> None:

@@ -6,82 +6,68 @@ Evidence without a text is undecided: `missing_evidence`.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Final
+import operator
+from collections.abc import Callable, Iterator
+from typing import ClassVar
 
 import msgspec
 
 from proctor.checks.registry import Decide, Reads, check
-from proctor.checks.shared.answer import AROUND, NO_TEXT, POINTER, fail_text_claim, quote_around
-from proctor.checks.shared.places import locate_text
+from proctor.checks.shared.answer import AROUND, NO_TEXT, POINTER, fail_text_claim, over_text, quote_around
+from proctor.checks.shared.places import At, locate_text
 from proctor.model.evidence import Evidence
+from proctor.model.json_values import JAVASCRIPT_BLANKS
 from proctor.model.show import explain_alike, show
 from proctor.model.verdict import TextRange, Verdict, defer_verdict, failed, passed
 
 
-class ResponseContains(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class TextClaim(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A text that is compared with the answer."""
+
+    # Where in the answer it must be.
+    at: ClassVar[At] = "anywhere"
+    text: str
+    """The text to compare with."""
+    ignore_case: bool = True
+    """Whether upper and lower case are the same."""
+
+    def fold(self, text: str) -> str:
+        """Return a text in the form in which it is compared."""
+        return text.lower() if self.ignore_case else text
+
+
+class ResponseContains(TextClaim, frozen=True, kw_only=True, omit_defaults=True):
     """The answer contains a text."""
 
-    text: str
-    """The text to find."""
-    ignore_case: bool = True
-    """Whether upper and lower case are the same."""
 
-
-class ResponseNotContains(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class ResponseNotContains(TextClaim, frozen=True, kw_only=True, omit_defaults=True):
     """The answer does not contain a text."""
 
-    text: str
-    """The text that must not be there."""
-    ignore_case: bool = True
-    """Whether upper and lower case are the same."""
 
-
-class ResponseStartsWith(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class ResponseStartsWith(TextClaim, frozen=True, kw_only=True, omit_defaults=True):
     """The answer begins with a text."""
 
-    text: str
-    """How it must begin."""
-    ignore_case: bool = True
-    """Whether upper and lower case are the same."""
+    at = "start"
 
 
-class ResponseEndsWith(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class ResponseEndsWith(TextClaim, frozen=True, kw_only=True, omit_defaults=True):
     """The answer ends with a text."""
 
-    text: str
-    """How it must end."""
-    ignore_case: bool = True
-    """Whether upper and lower case are the same."""
+    at = "end"
 
 
-class ResponseEquals(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class ResponseEquals(TextClaim, frozen=True, kw_only=True, omit_defaults=True):
     """The answer is exactly a text, nothing trimmed."""
 
-    text: str
-    """What it must be."""
-    ignore_case: bool = True
-    """Whether upper and lower case are the same."""
+    at = "whole"
 
 
 class ResponseNotEmpty(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The answer is more than white space."""
 
 
-def _locate(spec: ResponseContains | ResponseNotContains, evidence: Evidence) -> Iterator[TextRange]:
-    return locate_text("$.text", evidence.text, spec.text, ignore_case=spec.ignore_case)
-
-
-def _locate_start(spec: ResponseStartsWith, evidence: Evidence) -> Iterator[TextRange]:
-    return locate_text("$.text", evidence.text, spec.text, ignore_case=spec.ignore_case, at="start")
-
-
-def _locate_end(spec: ResponseEndsWith, evidence: Evidence) -> Iterator[TextRange]:
-    return locate_text("$.text", evidence.text, spec.text, ignore_case=spec.ignore_case, at="end")
-
-
-def _locate_whole(spec: ResponseEquals, evidence: Evidence) -> Iterator[TextRange]:
-    return locate_text("$.text", evidence.text, spec.text, ignore_case=spec.ignore_case, at="whole")
+def _locate(spec: TextClaim, evidence: Evidence) -> Iterator[TextRange]:
+    return locate_text("$.text", evidence.text, spec.text, ignore_case=spec.ignore_case, at=spec.at)
 
 
 @check(
@@ -93,10 +79,8 @@ def _locate_whole(spec: ResponseEquals, evidence: Evidence) -> Iterator[TextRang
 )
 def response_contains(spec: ResponseContains) -> Decide:
     """The answer contains a text."""
-    needle = spec.text.lower() if spec.ignore_case else spec.text
+    needle, folds = spec.fold(spec.text), spec.ignore_case
     good = passed(f"the answer contains {show(spec.text)}", pointers=POINTER)
-
-    folds = spec.ignore_case
 
     def decide(evidence: Evidence) -> Verdict:
         text = evidence.text
@@ -118,14 +102,14 @@ def response_contains(spec: ResponseContains) -> Decide:
 )
 def response_not_contains(spec: ResponseNotContains) -> Decide:
     """The answer does not contain a text."""
-    needle = spec.text.lower() if spec.ignore_case else spec.text
+    needle = spec.fold(spec.text)
     good = passed(f"the answer does not contain {show(spec.text)}", pointers=POINTER)
 
     def decide(evidence: Evidence) -> Verdict:
         text = evidence.text
         if text is None:
             return NO_TEXT
-        searched = text.lower() if spec.ignore_case else text
+        searched = spec.fold(text)
         at = searched.find(needle)
         if at < 0:
             return good
@@ -141,28 +125,34 @@ def response_not_contains(spec: ResponseNotContains) -> Decide:
     return decide
 
 
+def _decide_place(
+    spec: TextClaim, claim: tuple[str, str], holds: Callable[[str, str], bool], explain: Callable[[str], tuple[str, str | None]]
+) -> Decide:
+    """Return a decision where the text is; `claim` has its verb in both forms, and `explain` gives the part to show and a hint."""
+    wanted = spec.fold(spec.text)
+    good = passed(f"the answer {claim[0]} {show(spec.text)}", pointers=POINTER)
+
+    def decide(text: str) -> Verdict:
+        return good if holds(spec.fold(text), wanted) else fail_text_claim(f"{claim[1]} {show(spec.text)}", spec.text, *explain(text))
+
+    return over_text(decide)
+
+
 @check(
     "response_starts_with",
     shorthand="text",
     example="response_starts_with: Dear customer",
     reads=Reads(("answer",), "presence"),
-    locate=_locate_start,
+    locate=_locate,
 )
 def response_starts_with(spec: ResponseStartsWith) -> Decide:
     """The answer begins with a text."""
-    wanted = spec.text.lower() if spec.ignore_case else spec.text
-    good = passed(f"the answer begins with {show(spec.text)}", pointers=POINTER)
 
-    def decide(evidence: Evidence) -> Verdict:
-        text = evidence.text
-        if text is None:
-            return NO_TEXT
-        if (text.lower() if spec.ignore_case else text).startswith(wanted):
-            return good
-        blanks = "it does after white space" if text.lstrip().lower().startswith(spec.text.lower()) else None
-        return fail_text_claim(f"begin with {show(spec.text)}", spec.text, text[: len(spec.text) + AROUND], blanks)
+    def explain(text: str) -> tuple[str, str | None]:
+        begins = text.lstrip().lower().startswith(spec.text.lower())
+        return text[: len(spec.text) + AROUND], "it does after white space" if begins else None
 
-    return decide
+    return _decide_place(spec, ("begins with", "begin with"), str.startswith, explain)
 
 
 @check(
@@ -170,23 +160,16 @@ def response_starts_with(spec: ResponseStartsWith) -> Decide:
     shorthand="text",
     example="response_ends_with: '?'",
     reads=Reads(("answer",), "exact", "fail"),
-    locate=_locate_end,
+    locate=_locate,
 )
 def response_ends_with(spec: ResponseEndsWith) -> Decide:
     """The answer ends with a text."""
-    wanted = spec.text.lower() if spec.ignore_case else spec.text
-    good = passed(f"the answer ends with {show(spec.text)}", pointers=POINTER)
 
-    def decide(evidence: Evidence) -> Verdict:
-        text = evidence.text
-        if text is None:
-            return NO_TEXT
-        if (text.lower() if spec.ignore_case else text).endswith(wanted):
-            return good
-        blanks = "it does before white space" if text.rstrip().lower().endswith(spec.text.lower()) else None
-        return fail_text_claim(f"end with {show(spec.text)}", spec.text, text[-len(spec.text) - AROUND :], blanks)
+    def explain(text: str) -> tuple[str, str | None]:
+        ends = text.rstrip().lower().endswith(spec.text.lower())
+        return text[-len(spec.text) - AROUND :], "it does before white space" if ends else None
 
-    return decide
+    return _decide_place(spec, ("ends with", "end with"), str.endswith, explain)
 
 
 @check(
@@ -194,46 +177,26 @@ def response_ends_with(spec: ResponseEndsWith) -> Decide:
     shorthand="text",
     example="response_equals: {text: 'OK', ignore_case: false}",
     reads=Reads(("answer",), "exact", "fail"),
-    locate=_locate_whole,
+    locate=_locate,
 )
 def response_equals(spec: ResponseEquals) -> Decide:
     """The answer is exactly a text, nothing trimmed."""
-    wanted = spec.text.lower() if spec.ignore_case else spec.text
-    good = passed(f"the answer is {show(spec.text)}", pointers=POINTER)
 
-    def decide(evidence: Evidence) -> Verdict:
-        text = evidence.text
-        if text is None:
-            return NO_TEXT
-        if (text.lower() if spec.ignore_case else text) == wanted:
-            return good
-        blanks = "only white space around it differs" if text.strip().lower() == spec.text.strip().lower() else None
-        alike = explain_alike(wanted, text.lower() if spec.ignore_case else text)
-        return fail_text_claim(f"be {show(spec.text)}", spec.text, text, blanks or alike)
+    def explain(text: str) -> tuple[str, str | None]:
+        if text.strip().lower() == spec.text.strip().lower():
+            return text, "only white space around it differs"
+        return text, explain_alike(spec.fold(spec.text), spec.fold(text))
 
-    return decide
+    return _decide_place(spec, ("is", "be"), operator.eq, explain)
 
 
 @check("response_not_empty", example="response_not_empty: {}", reads=Reads(("answer",), "presence"))
 def response_not_empty(spec: ResponseNotEmpty) -> Decide:
     """The answer is more than white space."""
     good = passed("the answer is not empty", pointers=POINTER)
-
-    def decide(evidence: Evidence) -> Verdict:
-        if evidence.text is None:
-            return NO_TEXT
-        if evidence.text.strip(BLANKS):
-            return good
-        return failed(f"expected an answer, found {show(evidence.text)}", pointers=POINTER)
-
-    return decide
-
-
-# The characters that ECMAScript's `trim` removes. Python's `strip` also removes U+001C to U+001F and U+0085, but not U+FEFF.
-BLANKS: Final = (
-    "\t\n\v\f\r \xa0\u1680\u2000\u2001\u2002\u2003\u2004\u2005\u2006\u2007\u2008\u2009\u200a\u2028\u2029\u202f\u205f\u3000\ufeff"
-)
-"""The white space of JavaScript."""
+    return over_text(
+        lambda text: good if text.strip(JAVASCRIPT_BLANKS) else failed(f"expected an answer, found {show(text)}", pointers=POINTER)
+    )
 
 
 def _explain_near_miss(needle: str, text: str) -> str | None:

@@ -13,7 +13,7 @@ from typing import Final, Literal
 import msgspec
 
 from proctor.checks.registry import Decide, Reads, check
-from proctor.checks.shared.answer import NO_TEXT, POINTER, fail_text_claim, quote_around
+from proctor.checks.shared.answer import POINTER, decide_always, fail_text_claim, over_text, quote_around
 from proctor.errors import CheckFault, SpecError
 from proctor.model.evidence import Evidence
 from proctor.model.show import show
@@ -61,11 +61,11 @@ def _declare_reads(spec: ResponseMatches) -> Reads:
 
 
 def _locate_text_pattern(spec: ResponseMatches, evidence: Evidence) -> Iterator[TextRange]:
+    # A refused pattern and a text that is too long have no range: they were not searched.
     refused = spec.refuse_nested_quantifiers and _NESTED_QUANTIFIER.search(spec.pattern)
-    text = evidence.text
-    if text is None or refused or (spec.max_length is not None and measure_utf16_length(text) > spec.max_length):
-        return
-    found = _prepare_pattern(spec).search(text)
+    text = evidence.text or ""
+    too_long = spec.max_length is not None and measure_utf16_length(text) > spec.max_length
+    found = None if refused or too_long else _prepare_pattern(spec).search(text)
     if found is not None:
         yield TextRange("$.text", found.start, found.end)
 
@@ -81,29 +81,20 @@ def response_matches(spec: ResponseMatches) -> Decide:
     """The answer matches a regular expression, or must not."""
     # Judged by appearance, as in MCPJam, instead of by our own proof: MCPJam's suites expect these to fail.
     if spec.refuse_nested_quantifiers and _NESTED_QUANTIFIER.search(spec.pattern):
-        return _decide_always(
-            failed(
-                f"the pattern {show(spec.pattern)} is refused: a group that ends in a quantifier is itself repeated",
-                code="pattern_refused",
-            )
-        )
+        reason = f"the pattern {show(spec.pattern)} is refused: a group that ends in a quantifier is itself repeated"
+        return decide_always(failed(reason, code="pattern_refused"))
     try:
         pattern = _prepare_pattern(spec)
     except PatternError as error:
         if spec.on_invalid == "error":
             raise
-        return _decide_always(failed(f"Invalid regex: {error.message}", code="invalid_pattern"))
+        return decide_always(failed(f"Invalid regex: {error.message}", code="invalid_pattern"))
     good = passed(f"the answer {'matches' if spec.should_match else 'does not match'} {_show_pattern(pattern)}", pointers=POINTER)
 
-    def decide(evidence: Evidence) -> Verdict:
-        text = evidence.text
-        if text is None:
-            return NO_TEXT
+    def decide(text: str) -> Verdict:
         if spec.max_length is not None and measure_utf16_length(text) > spec.max_length:
-            return failed(
-                f"expected an answer of at most {spec.max_length} characters to search, found {measure_utf16_length(text)}",
-                pointers=POINTER,
-            )
+            reason = f"expected an answer of at most {spec.max_length} characters to search, found {measure_utf16_length(text)}"
+            return failed(reason, pointers=POINTER)
         found = pattern.search(text)
         if (found is not None) == spec.should_match:
             return good
@@ -116,7 +107,7 @@ def response_matches(spec: ResponseMatches) -> Decide:
             pointers=POINTER,
         )
 
-    return decide
+    return over_text(decide)
 
 
 def _prepare_pattern(spec: ResponseMatches) -> Pattern:
@@ -144,10 +135,3 @@ def _suggest_flag(pattern: Pattern, text: str) -> str | None:
     # This was only for a hint; the verdict does not depend on it.
     except (CheckFault, SpecError):
         return None
-
-
-def _decide_always(verdict: Verdict) -> Decide:
-    def decide(evidence: Evidence) -> Verdict:
-        return verdict
-
-    return decide

@@ -42,18 +42,15 @@ from proctor.checks.shared.quotes import locate_quoted_answer, locate_quotes
 from proctor.checks.shared.rubric import (
     ContextFields,
     ContextSource,
-    ask_rubric,
+    decide_by_rubric,
     find_answer,
     find_question,
-    find_request,
-    load_rubric,
     require_filled,
-    require_threshold,
+    show_request,
 )
 from proctor.errors import SpecError
 from proctor.model.account import Part
 from proctor.model.evidence import Evidence, Json
-from proctor.model.judgement import Material
 from proctor.model.verdict import TextRange, Verdict
 
 
@@ -69,10 +66,8 @@ class ContextPrecision(ContextFields, frozen=True, kw_only=True, omit_defaults=T
 
 
 def _declare_reads(spec: ContextPrecision) -> Reads:
-    parts: list[Part] = list(spec.list_parts())
-    if spec.question is None:
-        parts.append("input")
-    return Reads((*parts, "answer") if spec.reference is None else tuple(parts), "exact")
+    question: tuple[Part, ...] = ("input",) if spec.question is None else ()
+    return Reads((*spec.list_parts(), *question, *(("answer",) if spec.reference is None else ())), "exact")
 
 
 @check(
@@ -128,16 +123,12 @@ class ContextRecall(ContextFields, frozen=True, kw_only=True, omit_defaults=True
         return len(list(batch_parts(self.list_statements())))
 
 
-def _declare_reads_context_recall(spec: ContextRecall) -> Reads:
-    return Reads(spec.list_parts(), "exact")
-
-
 @check(
     "context_recall",
     shorthand="reference",
     judged=True,
     example="context_recall: {reference: The parcel is in Linz. It arrives on Friday., context_from: tool_results}",
-    reads=_declare_reads_context_recall,
+    reads=lambda spec: Reads(spec.list_parts(), "exact"),
 )
 def context_recall(spec: ContextRecall) -> Decide:
     """What was retrieved contains the statements of a reference answer, each judged on its own."""
@@ -168,10 +159,6 @@ class ContextRelevance(ContextFields, frozen=True, kw_only=True, omit_defaults=T
     """The least score from 0 to 1 that passes; if left out, the judge answers yes or no."""
 
 
-def _declare_reads_context_relevance(spec: ContextRelevance) -> Reads:
-    return Reads((*spec.list_parts(), *(() if spec.question is not None else ("input",))), "exact")
-
-
 def _locate(spec: ContextRelevance, evidence: Evidence, verdict: Verdict) -> Iterator[TextRange]:
     """Find the quotes where they were recorded; a context given in the suite is not evidence."""
     if spec.context:
@@ -189,25 +176,19 @@ def _locate(spec: ContextRelevance, evidence: Evidence, verdict: Verdict) -> Ite
     "context_relevance",
     judged=True,
     example="context_relevance: {context_from: tool_results}",
-    reads=_declare_reads_context_relevance,
+    reads=lambda spec: Reads((*spec.list_parts(), *(() if spec.question is not None else ("input",))), "exact"),
     locate_by=_locate,
 )
 def context_relevance(spec: ContextRelevance) -> Decide:
     """What was retrieved holds what it takes to answer the question, in the opinion of a judge."""
     spec.require_source()
     require_filled(spec.question, "question")
-    require_threshold(spec.threshold)
-    rubric = load_rubric("context_relevance")
 
-    def decide(evidence: Evidence) -> Verdict:
-        if isinstance(context := spec.find_in(evidence), Verdict):
-            return context
-        if isinstance(question := find_question(evidence, spec.question), Verdict):
-            return question
-        material = Material(subject=context.value, name="retrieved", context={"question": question})
-        return ask_rubric(rubric, material, threshold=spec.threshold, pointers=(context.pointer,) if context.pointer else ())
+    def find_context(evidence: Evidence) -> dict[str, Json] | Verdict:
+        question = find_question(evidence, spec.question)
+        return question if isinstance(question, Verdict) else {"question": question}
 
-    return decide
+    return decide_by_rubric("context_relevance", spec.threshold, find_context, find_subject=spec.find_in, subject="retrieved")
 
 
 class FaithfulToContext(ContextFields, frozen=True, kw_only=True, omit_defaults=True):
@@ -217,33 +198,20 @@ class FaithfulToContext(ContextFields, frozen=True, kw_only=True, omit_defaults=
     """The least score from 0 to 1 that passes; if left out, the judge answers yes or no."""
 
 
-def _declare_reads_faithful_to_context(spec: FaithfulToContext) -> Reads:
-    return Reads(("answer", *spec.list_parts()), "exact")
-
-
 @check(
     "faithful_to_context",
     shorthand="context",
     judged=True,
     example="faithful_to_context: {context_from: tool_results}",
-    reads=_declare_reads_faithful_to_context,
+    reads=lambda spec: Reads(("answer", *spec.list_parts()), "exact"),
     locate_by=locate_quoted_answer,
 )
 def faithful_to_context(spec: FaithfulToContext) -> Decide:
     """Everything the answer states is borne out by the context, in the opinion of a judge."""
     spec.require_source()
-    require_threshold(spec.threshold)
-    rubric = load_rubric("faithful_to_context")
 
-    def decide(evidence: Evidence) -> Verdict:
-        if isinstance(answer := find_answer(evidence), Verdict):
-            return answer
-        if isinstance(context := spec.find_in(evidence), Verdict):
-            return context
-        shown: dict[str, Json] = {"retrieved": context.value}
-        request = find_request(evidence)
-        if request is not None:
-            shown["question"] = request
-        return ask_rubric(rubric, Material(subject=answer.value, context=shown), threshold=spec.threshold, pointers=(answer.pointer,))
+    def find_context(evidence: Evidence) -> dict[str, Json] | Verdict:
+        context = spec.find_in(evidence)
+        return context if isinstance(context, Verdict) else {"retrieved": context.value, **show_request(evidence, "question")}
 
-    return decide
+    return decide_by_rubric("faithful_to_context", spec.threshold, find_context)

@@ -17,6 +17,7 @@ import msgspec
 from proctor.checks.registry import Decide, Reads, check
 from proctor.checks.shared.calls import list_recorded_calls
 from proctor.checks.shared.quotes import locate_quotes
+from proctor.checks.shared.rubric import list_exchanges
 from proctor.errors import SpecError
 from proctor.model.evidence import Evidence, Json, UserEnding
 from proctor.model.json_values import is_finite
@@ -48,12 +49,6 @@ class GoalReached(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
         return self.by != "stop_when"
 
 
-def _declare_reads(spec: GoalReached) -> Reads:
-    if spec.show_tool_results:
-        return Reads(("turns", "answer", "tool_calls", "tool_results"), "exact", "fail")
-    return Reads(("turns", "answer"), "exact", "fail")
-
-
 def _locate(spec: GoalReached, evidence: Evidence, verdict: Verdict) -> Iterator[TextRange]:
     """Find the judge's quotes in the messages of user and agent."""
     if evidence.turns:
@@ -66,7 +61,7 @@ def _locate(spec: GoalReached, evidence: Evidence, verdict: Verdict) -> Iterator
     shorthand="goal",
     judged=True,
     example="goal_reached: The customer knows when the refund arrives.",
-    reads=_declare_reads,
+    reads=lambda spec: Reads(("turns", "answer", *(("tool_calls", "tool_results") if spec.show_tool_results else ())), "exact", "fail"),
     locate_by=_locate,
 )
 def goal_reached(spec: GoalReached) -> Decide:
@@ -115,7 +110,7 @@ def _settle(spec: GoalReached, opinions: Sequence[Opinion]) -> Verdict:
 def _list_exchanges(evidence: Evidence) -> list[Json] | None:
     """Return the messages of user and agent, or None if they were not recorded."""
     if evidence.turns:
-        return [{"user": turn.input, "agent": turn.text if turn.text is not None else turn.body} for turn in evidence.turns]
+        return list_exchanges(evidence)
     answer = evidence.text if evidence.text is not None else evidence.body
     return None if answer is None or evidence.input is None else [{"user": evidence.input, "agent": answer}]
 

@@ -51,9 +51,9 @@ from proctor.checks.shared.rubric import (
     find_answer,
     find_conversation,
     find_question,
-    find_request,
     load_rubric,
     require_filled,
+    show_request,
 )
 from proctor.errors import CheckFault
 from proctor.model.evidence import Evidence, Json
@@ -159,7 +159,7 @@ class Metric(msgspec.Struct, frozen=True, kw_only=True):
             for part, choice, opinion in zip(parts, choices, opinions, strict=True)
         ]
         details = describe_judge(opinions[0])
-        details |= {"rubric": {"name": self.rubric.name, "version": self.rubric.version}, "threshold": threshold}
+        details |= {"rubric": self.rubric.identify(), "threshold": threshold}
         details |= {"points": listed, "met": good_count, "total": total}
         undecided = [index for index, choice in enumerate(choices) if choice is None]
         if undecided and (self.compute is not None or compute_share([*counted, *(True for _ in undecided)]) >= threshold - 1e-12):
@@ -320,7 +320,7 @@ def _split_blocks(text: str) -> Iterator[tuple[str, bool]]:
 def _starts_block(first: str, last: str, line: str) -> bool:
     """Return whether a line starts a new block, given the first and last line of the previous one."""
     hard_break = last.rstrip("\r\n").endswith(("  ", "\\"))
-    if hard_break or not any(map(str.isalnum, last)) or _is_quoted(line) != _is_quoted(last):
+    if hard_break or not any(map(str.isalnum, last)) or line.lstrip().startswith(">") != last.lstrip().startswith(">"):
         return True
     first, last, line = (each.lstrip(">") for each in (first, last, line))
     if line.lstrip().startswith(("#", "|")) or last.lstrip().startswith(("#", "|")) or _FIRST_ITEM.match(line):
@@ -329,10 +329,6 @@ def _starts_block(first: str, last: str, line: str) -> bool:
     if _ITEM.match(first) and (_ITEM.match(line) or not (line[:1].isspace() or line[:1].islower())):
         return True
     return _NAMED.match(line) is not None and not line.lstrip("*")[:1].islower()
-
-
-def _is_quoted(line: str) -> bool:
-    return line.lstrip().startswith(">")
 
 
 def _split_sentences(block: str) -> list[str]:
@@ -363,16 +359,12 @@ class AnswerRelevancy(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=T
     """The least share of statements that are not irrelevant, above 0 and up to 1."""
 
 
-def _declare_reads(spec: AnswerRelevancy) -> Reads:
-    return Reads(("answer",) if spec.question is not None else ("answer", "input"), "exact")
-
-
 @check(
     "answer_relevancy",
     shorthand="question",
     judged=True,
     example="answer_relevancy: {threshold: 0.8}",
-    reads=_declare_reads,
+    reads=lambda spec: Reads(("answer",) if spec.question is not None else ("answer", "input"), "exact"),
     locate_by=locate_statements,
 )
 def answer_relevancy(spec: AnswerRelevancy) -> Decide:
@@ -440,16 +432,12 @@ class Faithfulness(ContextFields, frozen=True, kw_only=True, omit_defaults=True)
     """The least share of supported statements, above 0 and up to 1."""
 
 
-def _declare_reads_faithfulness(spec: Faithfulness) -> Reads:
-    return Reads(("answer", *spec.list_parts()), "exact")
-
-
 @check(
     "faithfulness",
     shorthand="context",
     judged=True,
     example="faithfulness: {context_from: tool_results, threshold: 0.9}",
-    reads=_declare_reads_faithfulness,
+    reads=lambda spec: Reads(("answer", *spec.list_parts()), "exact"),
     locate_by=locate_statements,
 )
 def faithfulness(spec: Faithfulness) -> Decide:
@@ -463,8 +451,7 @@ def faithfulness(spec: Faithfulness) -> Decide:
     def decide(evidence: Evidence) -> Verdict:
         if isinstance(context := spec.find_in(evidence), Verdict):
             return context
-        request = find_request(evidence)
-        shown = {"retrieved": context.value} if request is None else {"retrieved": context.value, "question": request}
+        shown = {"retrieved": context.value, **show_request(evidence, "question")}
         return metric.ask_statements(evidence, shown, threshold=spec.threshold)
 
     return decide

@@ -16,7 +16,7 @@ import msgspec
 from proctor.checks.judged.metrics import describe_judge, describe_votes
 from proctor.checks.registry import Decide, Reads, check
 from proctor.checks.shared.quotes import locate_quoted_answer
-from proctor.checks.shared.rubric import METRICS, build_question, find_answer, find_request, load_rubric, require_filled
+from proctor.checks.shared.rubric import METRICS, build_question, find_answer, load_rubric, require_filled, show_request
 from proctor.model.evidence import Evidence, Json
 from proctor.model.judgement import Material, Opinion, Question, make_pending, make_verdict
 from proctor.model.verdict import Verdict, errored, failed, passed
@@ -57,11 +57,9 @@ def pairwise(spec: Pairwise) -> Decide:
     def decide(evidence: Evidence) -> Verdict:
         if isinstance(answer := find_answer(evidence), Verdict):
             return answer
-        request = find_request(evidence)
-        context: dict[str, Json] = {} if request is None else {"request": request}
         questions: list[Question] = []
         for own, both in (("first", (answer.value, spec.against)), ("second", (spec.against, answer.value))):
-            material = Material(subject={"first": both[0], "second": both[1]}, name="answers", context=context)
+            material = Material(subject={"first": both[0], "second": both[1]}, name="answers", context=show_request(evidence))
             question = build_question(rubric, material, fill={"criteria": spec.criteria})
             accepted = (own,) if spec.must_be == "better" else (own, "tie")
             questions.append(msgspec.structs.replace(question, choices=rubric.choices, accepted=accepted))

@@ -66,20 +66,19 @@ import msgspec
 
 from proctor.checks.answer.similar_to import require_share
 from proctor.checks.registry import Decide, Reads, check
+from proctor.checks.shared.answer import Place
 from proctor.checks.shared.calls import call_path, describe_call, list_recorded_calls
 from proctor.checks.shared.quotes import locate_quoted_answer, locate_quotes
 from proctor.checks.shared.rubric import (
-    Place,
     Rubric,
-    ask_rubric,
     build_question,
+    decide_by_rubric,
     find_answer,
     find_conversation,
     find_question,
-    find_request,
     load_rubric,
     require_filled,
-    require_threshold,
+    show_request,
 )
 from proctor.errors import SpecError
 from proctor.model.evidence import Evidence, Json
@@ -97,33 +96,23 @@ class AnswersTheQuestion(msgspec.Struct, frozen=True, kw_only=True, omit_default
     """The least score from 0 to 1 that passes; if left out, the judge answers yes or no."""
 
 
-def _declare_reads(spec: AnswersTheQuestion) -> Reads:
-    return Reads(("answer",) if spec.question is not None else ("answer", "input"), "exact")
-
-
 @check(
     "answers_the_question",
     shorthand="question",
     judged=True,
     example="answers_the_question: {threshold: 0.8}",
-    reads=_declare_reads,
+    reads=lambda spec: Reads(("answer",) if spec.question is not None else ("answer", "input"), "exact"),
     locate_by=locate_quoted_answer,
 )
 def answers_the_question(spec: AnswersTheQuestion) -> Decide:
     """The answer answers the whole question, in the opinion of a judge."""
     require_filled(spec.question, "question")
-    require_threshold(spec.threshold)
-    rubric = load_rubric("answers_the_question")
 
-    def decide(evidence: Evidence) -> Verdict:
-        if isinstance(answer := find_answer(evidence), Verdict):
-            return answer
-        if isinstance(question := find_question(evidence, spec.question), Verdict):
-            return question
-        material = Material(subject=answer.value, context={"question": question, **find_conversation(evidence)})
-        return ask_rubric(rubric, material, threshold=spec.threshold, pointers=(answer.pointer,))
+    def find_context(evidence: Evidence) -> dict[str, Json] | Verdict:
+        question = find_question(evidence, spec.question)
+        return question if isinstance(question, Verdict) else {"question": question, **find_conversation(evidence)}
 
-    return decide
+    return decide_by_rubric("answers_the_question", spec.threshold, find_context)
 
 
 MOST_ALLOWED = 50
@@ -149,20 +138,11 @@ class NoPersonalData(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
 )
 def no_personal_data(spec: NoPersonalData) -> Decide:
     """The answer discloses no personal data, in the opinion of a judge."""
-    require_threshold(spec.threshold)
     if len(spec.allow) > MOST_ALLOWED:
         raise SpecError(f"at most {MOST_ALLOWED} exceptions, found {len(spec.allow)}", field="allow")
     for index, text in enumerate(spec.allow):
         require_filled(text, f"allow.{index}")
-    rubric = load_rubric("no_personal_data")
-    fill = {"allowed": "; ".join(spec.allow) or "nothing beyond that"}
-
-    def decide(evidence: Evidence) -> Verdict:
-        if isinstance(answer := find_answer(evidence), Verdict):
-            return answer
-        return ask_rubric(rubric, Material(subject=answer.value), threshold=spec.threshold, fill=fill, pointers=(answer.pointer,))
-
-    return decide
+    return decide_by_rubric("no_personal_data", spec.threshold, fill={"allowed": "; ".join(spec.allow) or "nothing beyond that"})
 
 
 class RefusesPolitely(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -181,18 +161,7 @@ class RefusesPolitely(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=T
 )
 def refuses_politely(spec: RefusesPolitely) -> Decide:
     """The answer declines the request politely and fulfils none of it, in the opinion of a judge."""
-    require_threshold(spec.threshold)
-    rubric = load_rubric("refuses_politely")
-
-    def decide(evidence: Evidence) -> Verdict:
-        if isinstance(answer := find_answer(evidence), Verdict):
-            return answer
-        request = find_request(evidence)
-        shown: dict[str, Json] = {} if request is None else {"request": request}
-        material = Material(subject=answer.value, context={**shown, **find_conversation(evidence)})
-        return ask_rubric(rubric, material, threshold=spec.threshold, pointers=(answer.pointer,))
-
-    return decide
+    return decide_by_rubric("refuses_politely", spec.threshold, lambda evidence: {**show_request(evidence), **find_conversation(evidence)})
 
 
 class Tone(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -215,18 +184,7 @@ class Tone(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 def tone(spec: Tone) -> Decide:
     """The answer has a tone, in the opinion of a judge."""
     require_filled(spec.should_be, "should_be")
-    require_threshold(spec.threshold)
-    rubric = load_rubric("tone")
-    fill = {"tone": spec.should_be}
-
-    def decide(evidence: Evidence) -> Verdict:
-        if isinstance(answer := find_answer(evidence), Verdict):
-            return answer
-        request = find_request(evidence)
-        material = Material(subject=answer.value, context={} if request is None else {"request": request})
-        return ask_rubric(rubric, material, threshold=spec.threshold, fill=fill, pointers=(answer.pointer,))
-
-    return decide
+    return decide_by_rubric("tone", spec.threshold, show_request, fill={"tone": spec.should_be})
 
 
 class TaskCompletion(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -238,37 +196,26 @@ class TaskCompletion(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
     """The least score from 0 to 1 that passes; if left out, the judge answers yes or no."""
 
 
-def _declare_reads_task_completion(spec: TaskCompletion) -> Reads:
-    return Reads(("answer",) if spec.task is not None else ("answer", "input"), "exact", "fail")
-
-
 @check(
     "task_completion",
     shorthand="task",
     judged=True,
     example="task_completion: {task: Book a table for two on Friday at seven.}",
-    reads=_declare_reads_task_completion,
+    reads=lambda spec: Reads(("answer",) if spec.task is not None else ("answer", "input"), "exact", "fail"),
     locate_by=locate_quoted_answer,
 )
 def task_completion(spec: TaskCompletion) -> Decide:
     """The agent completed the task, in the opinion of a judge."""
     require_filled(spec.task, "task")
-    require_threshold(spec.threshold)
-    rubric = load_rubric("task_completion")
 
-    def decide(evidence: Evidence) -> Verdict:
-        if isinstance(answer := find_answer(evidence), Verdict):
-            return answer
+    def find_context(evidence: Evidence) -> dict[str, Json] | Verdict:
         if isinstance(task := find_question(evidence, spec.task), Verdict):
             return task
         shown: dict[str, Json] = {"task": task, **find_conversation(evidence)}
         calls = list_recorded_calls(evidence)
-        if calls is not None:
-            shown["tool_calls"] = [describe_call(call) for call in calls]
-        material = Material(subject=answer.value, context=shown)
-        return ask_rubric(rubric, material, threshold=spec.threshold, pointers=(answer.pointer,))
+        return shown if calls is None else {**shown, "tool_calls": [describe_call(call) for call in calls]}
 
-    return decide
+    return decide_by_rubric("task_completion", spec.threshold, find_context)
 
 
 MOST_POINTS = 100
@@ -312,30 +259,25 @@ def summary_covers(spec: SummaryCovers) -> Decide:
 
 
 def _settle(spec: SummaryCovers, rubric: Rubric, opinions: Sequence[Opinion], pointers: tuple[str, ...]) -> Verdict:
-    total = len(spec.points)
+    points = list(zip(spec.points, opinions, strict=True))
     covered = sum(opinion.outcome == "pass" for opinion in opinions)
-    open_points = [(point, opinion) for point, opinion in zip(spec.points, opinions, strict=True) if opinion.outcome == "error"]
-    listed: list[Json] = [
-        {"point": point, "outcome": opinion.outcome, "reason": opinion.reason, "code": opinion.code}
-        for point, opinion in zip(spec.points, opinions, strict=True)
-    ]
+    undecided = [(point, opinion) for point, opinion in points if opinion.outcome == "error"]
     details: dict[str, Json] = {
         **opinions[0].details,
-        "rubric": {"name": rubric.name, "version": rubric.version},
-        "points": listed,
+        "rubric": rubric.identify(),
+        "points": [{"point": point, "outcome": each.outcome, "reason": each.reason, "code": each.code} for point, each in points],
         "covered": covered,
     }
-    share = covered / total
-    counts = f"{covered} of {total} points covered, a share of at least {spec.at_least:g} expected"
+    share = covered / len(points)
+    counts = f"{covered} of {len(points)} points covered, a share of at least {spec.at_least:g} expected"
     if share >= spec.at_least - 1e-12:
         return passed(counts, score=share, details=details, pointers=pointers)
     # A point that could not be judged matters only if it could change the outcome.
-    if open_points and (covered + len(open_points)) / total >= spec.at_least - 1e-12:
-        point, opinion = open_points[0]
+    if undecided and (covered + len(undecided)) / len(points) >= spec.at_least - 1e-12:
+        point, opinion = undecided[0]
         return errored(opinion.code or "judge_failed", f"point {show(point)}: {opinion.reason}", details=details)
-    first = next((point, opinion) for point, opinion in zip(spec.points, opinions, strict=True) if opinion.outcome != "pass")
-    reason = f"{counts}; not covered: {show(first[0])} ({first[1].reason})"
-    return failed(reason, score=share, details=details, pointers=pointers)
+    point, opinion = next((point, opinion) for point, opinion in points if opinion.outcome != "pass")
+    return failed(f"{counts}; not covered: {show(point)} ({opinion.reason})", score=share, details=details, pointers=pointers)
 
 
 class SqlEquivalent(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -355,12 +297,6 @@ class SqlEquivalent(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
     """The least score from 0 to 1 that passes; if left out, the judge answers yes or no."""
 
 
-def _declare_reads_sql_equivalent(spec: SqlEquivalent) -> Reads:
-    if spec.tool is None:
-        return Reads(("answer",), "exact", "fail")
-    return Reads(("tool_calls", "tool_arguments"), "exact", tools=(spec.tool,))
-
-
 def _locate(spec: SqlEquivalent, evidence: Evidence, verdict: Verdict) -> Iterator[TextRange]:
     query = _find_query(spec, evidence)
     return iter(()) if isinstance(query, Verdict) else locate_quotes(query.value, query.pointer, verdict)
@@ -371,7 +307,9 @@ def _locate(spec: SqlEquivalent, evidence: Evidence, verdict: Verdict) -> Iterat
     shorthand="to",
     judged=True,
     example="sql_equivalent: {to: SELECT name FROM customers WHERE city = 'Bonn', dialect: postgresql}",
-    reads=_declare_reads_sql_equivalent,
+    reads=lambda spec: (
+        Reads(("answer",), "exact", "fail") if spec.tool is None else Reads(("tool_calls", "tool_arguments"), "exact", tools=(spec.tool,))
+    ),
     locate_by=_locate,
 )
 def sql_equivalent(spec: SqlEquivalent) -> Decide:
@@ -380,28 +318,24 @@ def sql_equivalent(spec: SqlEquivalent) -> Decide:
         require_filled(getattr(spec, field), field)
     if (spec.tool is None) != (spec.argument is None):
         raise SpecError("`tool` and `argument` are given together", field="argument" if spec.argument is None else "tool")
-    require_threshold(spec.threshold)
-    rubric = load_rubric("sql_equivalent")
-    fill = {"dialect": spec.dialect or "standard SQL", "schema": spec.schema or "not given"}
-
-    def decide(evidence: Evidence) -> Verdict:
-        if isinstance(query := _find_query(spec, evidence), Verdict):
-            return query
-        material = Material(subject=query.value, name="query")
-        return ask_rubric(rubric, material, threshold=spec.threshold, fill=fill, reference=spec.to, pointers=(query.pointer,))
-
-    return decide
+    return decide_by_rubric(
+        "sql_equivalent",
+        spec.threshold,
+        find_subject=lambda evidence: _find_query(spec, evidence),
+        subject="query",
+        fill={"dialect": spec.dialect or "standard SQL", "schema": spec.schema or "not given"},
+        reference=spec.to,
+    )
 
 
 def _find_query(spec: SqlEquivalent, evidence: Evidence) -> Place | Verdict:
-    return find_answer(evidence) if spec.tool is None else _find_argument(spec.tool, spec.argument or "", evidence)
-
-
-def _find_argument(tool: str, argument: str, evidence: Evidence) -> Place | Verdict:
+    if spec.tool is None:
+        return find_answer(evidence)
+    argument = spec.argument or ""
     if (calls := list_recorded_calls(evidence)) is None:
         return missing("tool calls")
     for index in reversed(range(len(calls))):
-        if calls[index].goes_by(tool):
+        if calls[index].goes_by(spec.tool):
             pointer = f"{call_path(evidence, index)}.arguments"
             arguments = calls[index].arguments
             if arguments is None:
@@ -409,4 +343,4 @@ def _find_argument(tool: str, argument: str, evidence: Evidence) -> Place | Verd
             if isinstance(arguments, dict) and argument in arguments:
                 return Place(arguments[argument], f"{pointer}.{argument}")
             return failed(f"{pointer} has no {show(argument)}, found {show(arguments)}", pointers=(pointer,))
-    return failed(f"expected a call of {show(tool)}, found none")
+    return failed(f"expected a call of {show(spec.tool)}, found none")

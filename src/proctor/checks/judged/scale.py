@@ -20,7 +20,7 @@ import msgspec
 
 from proctor.checks.registry import Decide, Reads, check
 from proctor.checks.shared.quotes import locate_quoted_answer
-from proctor.checks.shared.rubric import attach_images, find_answer, find_request, require_filled
+from proctor.checks.shared.rubric import attach_images, find_answer, require_filled, show_request
 from proctor.errors import SpecError
 from proctor.model.evidence import Evidence, Json
 from proctor.model.judgement import Material, Opinion, Question, make_pending, make_verdict
@@ -68,8 +68,7 @@ def ask_choice(
     """Return a pending verdict on a choice about the answer."""
     if isinstance(answer := find_answer(evidence), Verdict):
         return answer
-    request = find_request(evidence) if spec.show_prompt else None
-    material = Material(subject=answer.value, context={} if request is None else {"request": request})
+    material = Material(subject=answer.value, context=show_request(evidence) if spec.show_prompt else {})
     if spec.show_images:
         material = attach_images(material, evidence.body)
         if isinstance(material, Verdict):

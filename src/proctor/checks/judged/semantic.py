@@ -17,10 +17,11 @@ import msgspec
 
 from proctor.checks.judged.scale import write_steps
 from proctor.checks.registry import Decide, Reads, check
+from proctor.checks.shared.answer import Place
 from proctor.checks.shared.calls import describe_call, list_recorded_calls
 from proctor.checks.shared.places import write_pointer
 from proctor.checks.shared.quotes import locate_quotes
-from proctor.checks.shared.rubric import attach_images
+from proctor.checks.shared.rubric import attach_images, find_answer, list_exchanges
 from proctor.errors import SpecError
 from proctor.model.account import Part
 from proctor.model.evidence import Evidence, Json, State
@@ -68,13 +69,6 @@ class Judged(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """`state`: judge a rendering of the end state instead of the answer."""
 
 
-class Subject(msgspec.Struct, frozen=True):
-    """The value to judge, and its path in the evidence."""
-
-    value: Json
-    pointer: str
-
-
 def _declare_reads(spec: Judged) -> Reads:
     parts: list[Part] = ["state" if spec.subject == "state" else "nodes" if spec.target_node is not None else "answer"]
     everything = spec.kind == "hallucination"
@@ -91,7 +85,7 @@ def _declare_reads(spec: Judged) -> Reads:
 def _locate(spec: Judged, evidence: Evidence, verdict: Verdict) -> Iterator[TextRange]:
     """Find the judge's quotes in the judged value."""
     in_body = spec.output_key is not None and spec.target_node is None and spec.subject == "answer"
-    whole = Subject(evidence.body, "$.body") if in_body else find_subject(msgspec.structs.replace(spec, output_key=None), evidence)
+    whole = Place(evidence.body, "$.body") if in_body else find_subject(msgspec.structs.replace(spec, output_key=None), evidence)
     if isinstance(whole, Verdict):
         return iter(())
     if spec.output_key is None:
@@ -145,7 +139,7 @@ def g_eval(spec: Judged) -> Decide:
     return judged(spec)
 
 
-def _gather_material(spec: Judged, subject: Subject, evidence: Evidence) -> Material | Verdict:
+def _gather_material(spec: Judged, subject: Place, evidence: Evidence) -> Material | Verdict:
     everything = spec.kind == "hallucination"
     shown: dict[str, Json] = {}
     if (spec.show_prompt or everything) and evidence.input not in (None, ""):
@@ -163,9 +157,7 @@ def _gather_material(spec: Judged, subject: Subject, evidence: Evidence) -> Mate
         shown["variables"] = evidence.context
     whole = spec.show_conversation or everything or evidence.simulated_user is not None
     if whole and evidence.turns is not None and len(evidence.turns) > 1:
-        shown["conversation"] = [
-            {"user": turn.input, "agent": turn.text if turn.text is not None else turn.body} for turn in evidence.turns
-        ]
+        shown["conversation"] = list_exchanges(evidence)
     material = Material(
         subject=msgspec.to_builtins(subject.value),
         name="end_state" if spec.subject == "state" else "final_answer" if spec.target_node is None else "node_output",
@@ -220,35 +212,33 @@ def _record_judge(opinion: Opinion) -> dict[str, Json]:
     return {key: opinion.details[key] for key in ("check_id", "samples", "agreement", "spread") if key in opinion.details}
 
 
-def find_subject(spec: Judged, evidence: Evidence) -> Subject | Verdict:
+def find_subject(spec: Judged, evidence: Evidence) -> Place | Verdict:
     """Return the value to judge, or the verdict if there is none."""
     if spec.subject == "state":
         # A judge that is shown an empty object confirms that nothing was done wrong in it.
-        return Subject(evidence.state, "$.state") if evidence.state not in (None, State()) else missing("end state")
+        return Place(evidence.state, "$.state") if evidence.state not in (None, State()) else missing("end state")
     if spec.target_node is not None:
         whole = _find_node_output(spec.target_node, evidence)
-    elif spec.output_key is not None:
-        whole = missing("response body") if evidence.body is None else Subject(evidence.body, "$.body")
-    elif evidence.text is not None:
-        return Subject(evidence.text, "$.text")
+    elif spec.output_key is None:
+        return find_answer(evidence)
     else:
-        return missing("response text") if evidence.body is None else Subject(evidence.body, "$.body")
+        whole = missing("response body") if evidence.body is None else Place(evidence.body, "$.body")
     if isinstance(whole, Verdict) or spec.output_key is None:
         return whole
     inner = find_dotted(whole.value, spec.output_key)
     if inner is MISSING:
         return failed(f"{whole.pointer} has nothing at {show(spec.output_key)}, found {show(whole.value)}", pointers=(whole.pointer,))
-    return Subject(inner, f"{whole.pointer}.{spec.output_key}")
+    return Place(inner, f"{whole.pointer}.{spec.output_key}")
 
 
-def _find_node_output(part: str, evidence: Evidence) -> Subject | Verdict:
+def _find_node_output(part: str, evidence: Evidence) -> Place | Verdict:
     """Return the output of the last node that ran and whose name contains `part`."""
     if evidence.nodes is None:
         return missing("nodes")
     for index in reversed(range(len(evidence.nodes))):
         node = evidence.nodes[index]
         if node.ran() and part in node.name:
-            return Subject(node.output, f"$.nodes[{index}].output")
+            return Place(node.output, f"$.nodes[{index}].output")
     names = list(dict.fromkeys(node.name for node in evidence.nodes if node.ran()))
     listed = ", ".join(show(name, 80) for name in names[:12]) or "none"
     return failed(f"expected a node whose name contains {show(part)}; nodes that ran: {listed}", details={"nodes": names[:100]})

@@ -19,7 +19,7 @@ import msgspec
 
 from proctor.checks.registry import Decide, Reads, check
 from proctor.errors import SpecError
-from proctor.model.evidence import Evidence, EvidenceTurn, Usage
+from proctor.model.evidence import Evidence, Usage
 from proctor.model.json_values import is_finite
 from proctor.model.show import show
 from proctor.model.verdict import Verdict, failed, lacking, missing, passed
@@ -68,13 +68,7 @@ def http_status(spec: HttpStatus) -> Decide:
     """The HTTP status is exactly this."""
     if not 100 <= spec.status <= 999:
         raise SpecError(f"{spec.status} is not an HTTP status; expected a number from 100 to 999", field="status")
-    return _decide_every_turn(
-        "HTTP status",
-        "http_status",
-        lambda source: source.http_status,
-        lambda found: found == spec.status,
-        f"HTTP status {spec.status}",
-    )
+    return _decide_every_turn("HTTP status", "http_status", lambda found: found == spec.status, f"HTTP status {spec.status}")
 
 
 @check("responded_within", shorthand="ms", example="responded_within: 3000", reads=Reads((), "presence"))
@@ -82,24 +76,11 @@ def responded_within(spec: RespondedWithin) -> Decide:
     """The answer came within a time; the bound itself passes."""
     if not is_finite(spec.ms) or spec.ms < 0:
         raise SpecError(f"'ms' must be a number of at least 0, found {show(spec.ms)}", field="ms")
-    return _decide_every_turn(
-        "response time",
-        "duration_ms",
-        lambda source: source.duration_ms,
-        lambda found: found <= spec.ms,
-        f"an answer within {spec.ms:g} ms",
-        unit=" ms",
-    )
+    wanted = f"an answer within {spec.ms:g} ms"
+    return _decide_every_turn("response time", "duration_ms", lambda found: found <= spec.ms, wanted, unit=" ms")
 
 
-def _decide_every_turn(
-    what: str,
-    field: str,
-    measure: Callable[[Evidence | EvidenceTurn], float | None],
-    holds: Callable[[float], bool],
-    wanted: str,
-    unit: str = "",
-) -> Decide:
+def _decide_every_turn(what: str, field: str, holds: Callable[[float], bool], wanted: str, unit: str = "") -> Decide:
     """Return a decision on a measure that every turn must meet; a turn without the measure leaves the claim undecided."""
     good = passed(f"{wanted}, as expected", pointers=(f"$.{field}",))
     unknown = missing(what)
@@ -108,18 +89,18 @@ def _decide_every_turn(
         return f"{round(value, 1)}".removesuffix(".0") + unit if unit and value is not None else show(value)
 
     def decide(evidence: Evidence) -> Verdict:
-        found = [measure(turn) for turn in evidence.turns or ()]
+        found: list[float | None] = [getattr(turn, field) for turn in evidence.turns or ()]
         if not any(value is not None for value in found):
-            if (single := measure(evidence)) is None:
+            single: float | None = getattr(evidence, field)
+            if single is None:
                 return unknown
             return good if holds(single) else failed(f"expected {wanted}, found {write(single)}", pointers=(f"$.{field}",))
         # Before missing measures: one turn that exceeds the limit decides.
         wrong = [index for index, value in enumerate(found) if value is not None and not holds(value)]
         if wrong:
             listed = ", ".join(f"{write(found[index])} in turn {index + 1}" for index in wrong[:8])
-            return failed(
-                f"expected {wanted} in every turn, found {listed}", pointers=tuple(f"$.turns[{index}].{field}" for index in wrong)
-            )
+            pointers = tuple(f"$.turns[{index}].{field}" for index in wrong)
+            return failed(f"expected {wanted} in every turn, found {listed}", pointers=pointers)
         unseen = [str(index + 1) for index, value in enumerate(found) if value is None]
         return missing(f"{what} of turn {', '.join(unseen[:8])}") if unseen else good
 
@@ -129,7 +110,8 @@ def _decide_every_turn(
 @check("tokens_within", shorthand="total", example="tokens_within: {total: 500, output: 200}", reads=Reads(("usage",), "absence", "fail"))
 def tokens_within(spec: TokensWithin) -> Decide:
     """Token usage stays within bounds; at least one bound is given."""
-    limits = [(kind, limit) for kind, limit in (("total", spec.total), ("input", spec.input), ("output", spec.output)) if limit is not None]
+    given = (("total", spec.total), ("input", spec.input), ("output", spec.output))
+    limits = [(kind, limit) for kind, limit in given if limit is not None]
     if not limits:
         raise SpecError("needs at least one limit: 'total', 'input' or 'output'")
     for kind, limit in limits:
@@ -162,17 +144,13 @@ def tokens_within(spec: TokensWithin) -> Decide:
     return decide
 
 
-def _read_reported_total(usage: Usage) -> int | None:
-    return usage.total()
-
-
 def _read_larger_total(usage: Usage) -> int | None:
-    summed = (usage.input_tokens or 0) + (usage.output_tokens or 0)
-    return None if usage.total() is None else max(usage.total() or 0, summed)
+    total = usage.total()
+    return None if total is None else max(total, (usage.input_tokens or 0) + (usage.output_tokens or 0))
 
 
 _MEASURES: dict[str, Callable[[Usage], int | None]] = {
-    "reported": _read_reported_total,
+    "reported": Usage.total,
     "larger": _read_larger_total,
     "input": lambda usage: usage.input_tokens,
     "output": lambda usage: usage.output_tokens,

@@ -66,19 +66,17 @@ class NodeCalled(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 def _declare_reads(spec: NodeCalled) -> Reads:
-    parts: tuple[Part, ...] = ("nodes", "tool_calls")
-    if spec.arguments or spec.forbidden_arguments or any(call.arguments or call.forbidden_arguments for call in spec.tool_calls):
-        parts = ("nodes", "tool_calls", "tool_arguments")
     claims = (spec, *spec.tool_calls)
+    with_arguments = any(claim.arguments or claim.forbidden_arguments for claim in claims)
+    parts: tuple[Part, ...] = ("nodes", "tool_calls", *(("tool_arguments",) if with_arguments else ()))
     # A position is one among all calls.
     tools = tuple(claim.name for claim in claims) if all(claim.index is None for claim in claims) else ()
     if spec.condition == "not_called":
         return Reads(parts, "absence" if spec.index is None and not spec.tool_calls else "exact", tools=tools)
-    if all(
+    open_ended = all(
         claim.condition == "called" and claim.count is None and claim.index is None and not claim.forbidden_arguments for claim in claims
-    ):
-        return Reads(parts, "presence")
-    return Reads(parts, "exact", tools=tools)
+    )
+    return Reads(parts, "presence") if open_ended else Reads(parts, "exact", tools=tools)
 
 
 def _locate(spec: NodeCalled, evidence: Evidence) -> Iterator[TextRange]:

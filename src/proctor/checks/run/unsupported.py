@@ -5,8 +5,8 @@ from __future__ import annotations
 import msgspec
 
 from proctor.checks.registry import Decide, Reads, check
-from proctor.model.evidence import Evidence
-from proctor.model.verdict import Verdict, failed
+from proctor.checks.shared.answer import decide_always
+from proctor.model.verdict import failed
 
 
 class Unsupported(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -19,9 +19,4 @@ class Unsupported(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
 @check("unsupported", shorthand="reason", example="unsupported: the original assertion has no counterpart", reads=Reads((), "presence"))
 def unsupported(spec: Unsupported) -> Decide:
     """An assertion that no check understands; always fails with code `unsupported_assertion`."""
-    verdict = failed(f"this assertion is not decided here: {spec.reason}", code="unsupported_assertion")
-
-    def decide(evidence: Evidence) -> Verdict:
-        return verdict
-
-    return decide
+    return decide_always(failed(f"this assertion is not decided here: {spec.reason}", code="unsupported_assertion"))

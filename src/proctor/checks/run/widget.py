@@ -5,7 +5,6 @@ A claim is about all observations, or those of one tool. Without any observation
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 
 import msgspec
@@ -19,6 +18,8 @@ from proctor.model.verdict import Verdict, failed, missing, passed
 
 _MISSING_RENDERS = missing("widget renders")
 _MISSING_TIME = missing("render time of a widget")
+_Observed = list[tuple[int, Render]]
+"""The renders in scope, with their positions."""
 
 
 class WidgetRendered(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -44,42 +45,31 @@ class WidgetNoConsoleErrors(msgspec.Struct, frozen=True, kw_only=True, omit_defa
     """Only this tool's widgets."""
 
 
-def _select_renders(evidence: Evidence, tool: str | None) -> list[tuple[int, Render]] | None:
-    """Return the observations of a tool (or all) with their positions, or None if renders were not recorded."""
-    if evidence.renders is None:
-        return None
-    return [(index, render) for index, render in enumerate(evidence.renders) if tool is None or render.tool == tool]
-
-
 def _describe_owner(tool: str | None) -> str:
     return "a widget" if tool is None else f"a widget of {show(tool)}"
 
 
-def _fail_nothing_seen(tool: str | None, evidence: Evidence) -> Verdict:
-    others = sorted({render.tool for render in evidence.renders or ()})
-    seen = f"only of {', '.join(show(name) for name in others[:10])}" if others else "none at all"
-    return failed(
-        f"expected {_describe_owner(tool)}; there is no such render in this run, {seen}", code="no_match", details={"tools": others[:100]}
-    )
-
-
-def _list_statuses(observed: list[tuple[int, Render]]) -> str:
-    return ", ".join(f"{render.tool}: {render.status}" for _, render in observed[:5])
-
-
-def _list_places(observed: list[tuple[int, Render]]) -> tuple[str, ...]:
-    return tuple(f"$.renders[{index}]" for index, _ in observed[:100])
-
-
-def _decide_renders(tool: str | None, decide: Callable[[list[tuple[int, Render]]], Verdict]) -> Decide:
+def _decide_renders(tool: str | None, decide: Callable[[_Observed], Verdict]) -> Decide:
     """Decide a claim on the renders of a tool; it fails if there are none."""
 
     def decide_evidence(evidence: Evidence) -> Verdict:
-        if (observed := _select_renders(evidence, tool)) is None:
+        if evidence.renders is None:
             return _MISSING_RENDERS
-        return decide(observed) if observed else _fail_nothing_seen(tool, evidence)
+        observed = [(index, render) for index, render in enumerate(evidence.renders) if tool is None or render.tool == tool]
+        if observed:
+            return decide(observed)
+        others = sorted({render.tool for render in evidence.renders})
+        seen = f"only of {', '.join(show(name) for name in others[:10])}" if others else "none at all"
+        reason = f"expected {_describe_owner(tool)}; there is no such render in this run, {seen}"
+        return failed(reason, code="no_match", details={"tools": others[:100]})
 
     return decide_evidence
+
+
+def _fail_not_rendered(tool: str | None, observed: _Observed) -> Verdict:
+    statuses = ", ".join(f"{render.tool}: {render.status}" for _, render in observed[:5])
+    pointers = tuple(f"$.renders[{index}]" for index, _ in observed[:100])
+    return failed(f"expected {_describe_owner(tool)} to be rendered; found {statuses}", pointers=pointers)
 
 
 @check("widget_rendered", shorthand="tool", example="widget_rendered: show_map", reads=Reads((), "presence"))
@@ -87,12 +77,8 @@ def widget_rendered(spec: WidgetRendered) -> Decide:
     """At least one widget (of a tool) was rendered."""
     ok = passed(f"{_describe_owner(spec.tool)} was rendered")
 
-    def decide(observed: list[tuple[int, Render]]) -> Verdict:
-        if any(render.status == "rendered" for _, render in observed):
-            return ok
-        return failed(
-            f"expected {_describe_owner(spec.tool)} to be rendered; found {_list_statuses(observed)}", pointers=_list_places(observed)
-        )
+    def decide(observed: _Observed) -> Verdict:
+        return ok if any(render.status == "rendered" for _, render in observed) else _fail_not_rendered(spec.tool, observed)
 
     return _decide_renders(spec.tool, decide)
 
@@ -104,18 +90,14 @@ def widget_rendered_within(spec: WidgetRenderedWithin) -> Decide:
         raise SpecError(f"ms: expected a number above 0, found {spec.ms}", field="ms")
     ok = passed(f"{_describe_owner(spec.tool)} was rendered in less than {spec.ms:g} ms")
 
-    def decide(observed: list[tuple[int, Render]]) -> Verdict:
-        rendered = [(index, render) for index, render in observed if render.status == "rendered"]
-        if not rendered:
-            return failed(
-                f"expected {_describe_owner(spec.tool)} to be rendered; found {_list_statuses(observed)}", pointers=_list_places(observed)
-            )
-        slowest, took = -1, -math.inf
-        for index, render in rendered:
-            if render.elapsed_ms is None:
-                return _MISSING_TIME
-            if render.elapsed_ms > took:
-                slowest, took = index, render.elapsed_ms
+    def decide(observed: _Observed) -> Verdict:
+        times = [(render.elapsed_ms, index) for index, render in observed if render.status == "rendered"]
+        if not times:
+            return _fail_not_rendered(spec.tool, observed)
+        known = [(took, index) for took, index in times if took is not None]
+        if len(known) < len(times):
+            return _MISSING_TIME
+        took, slowest = max(known, key=lambda each: each[0])
         if took < spec.ms:
             return ok
         return failed(
@@ -132,7 +114,7 @@ def widget_no_console_errors(spec: WidgetNoConsoleErrors) -> Decide:
     """No widget (of a tool) logged an error to the console."""
     ok = passed(f"{_describe_owner(spec.tool)} logged no error")
 
-    def decide(observed: list[tuple[int, Render]]) -> Verdict:
+    def decide(observed: _Observed) -> Verdict:
         noisy = [(index, render) for index, render in observed if render.console_errors]
         if not noisy:
             return ok

@@ -7,14 +7,15 @@ repeated, the last one counts. If fences are allowed, one fenced code block arou
 from __future__ import annotations
 
 import functools
+import re
+from collections.abc import Callable
 from typing import Final, Literal, NamedTuple, NoReturn
 
+from proctor.checks.registry import Decide
 from proctor.errors import CheckFault
 from proctor.model.evidence import Evidence, Json
 from proctor.model.show import show
 from proctor.model.verdict import Verdict, failed, missing
-
-# --- reasons shared by the checks about the text of an answer
 
 NO_TEXT: Final = missing("response text")
 POINTER: Final = ("$.text",)
@@ -22,14 +23,25 @@ AROUND: Final = 40
 """The number of characters shown on either side of a match."""
 
 
+def over_text(decide: Callable[[str], Verdict]) -> Decide:
+    """Return a decision on the text of the answer; without a text, the claim is undecided."""
+    return lambda evidence: NO_TEXT if evidence.text is None else decide(evidence.text)
+
+
+def decide_always(verdict: Verdict) -> Decide:
+    """Return a decision that is the same for any evidence."""
+    return lambda evidence: verdict
+
+
 def fail_text_claim(claim: str, expected: str, text: str, hint: str | None) -> Verdict:
     """Return a failed claim about the answer: the expected text, the actual one, and a hint if there is one."""
-    reason = f"expected the answer to {claim}, found {show(text)}"
-    return failed(
-        reason if hint is None else f"{reason}; {hint}",
-        details={"expected": show(expected)} if hint is None else {"expected": show(expected), "hint": hint},
-        pointers=POINTER,
-    )
+    return _fail_with_hint(f"expected the answer to {claim}, found {show(text)}", hint, expected=show(expected))
+
+
+def _fail_with_hint(reason: str, hint: str | None, *, code: str | None = None, **details: Json) -> Verdict:
+    if hint is None:
+        return failed(reason, code=code, details=details, pointers=POINTER)
+    return failed(f"{reason}; {hint}", code=code, details={**details, "hint": hint}, pointers=POINTER)
 
 
 def quote_around(text: str, start: int, end: int) -> str:
@@ -39,12 +51,13 @@ def quote_around(text: str, start: int, end: int) -> str:
 
 
 _FENCE: Final = "```"
-_NO_TEXT: Final = missing("response text")
+CODE_BLOCK: Final = re.compile(r"^```[^\n]*\n.*?(?:^```|\Z)", re.MULTILINE | re.DOTALL)
+"""A fenced block of code in a text."""
 _NO_ANSWER: Final = missing("response body")
 
 
-class Answer(NamedTuple):
-    """A JSON document and where it was found."""
+class Place(NamedTuple):
+    """A value and its path in the evidence."""
 
     value: Json
     pointer: str
@@ -54,26 +67,20 @@ class _NotJson(Exception):
     """The text is not a JSON document."""
 
 
-def answer_json(evidence: Evidence, *, source: Literal["body", "text"] = "body", unfence: bool = True) -> Answer | Verdict:
+def answer_json(evidence: Evidence, *, source: Literal["body", "text"] = "body", unfence: bool = True) -> Place | Verdict:
     """Return the JSON document, or the verdict if there is none."""
     if source == "body" and evidence.body is not None:
-        return Answer(evidence.body, "$.body")
+        return Place(evidence.body, "$.body")
     text = evidence.text
     if text is None:
-        return _NO_TEXT if source == "text" else _NO_ANSWER
+        return NO_TEXT if source == "text" else _NO_ANSWER
     span = find_fenced(text)
     inner = None if span is None else text[span[0] : span[1]]
     try:
-        return Answer(_parse(text if inner is None or not unfence else inner), "$.text")
+        return Place(_parse(text if inner is None or not unfence else inner), "$.text")
     except _NotJson as error:
         hint = "the answer is one fenced code block; only its inside is JSON" if inner is not None and not unfence else None
-        reason = f"expected an answer in JSON, found {show(text)} ({error})"
-        return failed(
-            reason if hint is None else f"{reason}; {hint}",
-            code="not_json",
-            details={} if hint is None else {"hint": hint},
-            pointers=("$.text",),
-        )
+        return _fail_with_hint(f"expected an answer in JSON, found {show(text)} ({error})", hint, code="not_json")
 
 
 def find_fenced(text: str) -> tuple[int, int] | None:

@@ -88,13 +88,25 @@ def find_existing_tools(evidence: Evidence, calls: Sequence[ToolCall]) -> Tools:
     return called, called if evidence.available_tools is None else frozenset(evidence.available_tools)
 
 
-def resolve_name(name: str, evidence: Evidence, calls: Sequence[ToolCall], known: Tools | None = None) -> str:
+def over_calls_of(name: str, wanted: str, decide: Callable[[Evidence, Sequence[ToolCall], list[int]], Verdict]) -> Decide:
+    """Return a decision on the calls of one tool, given with their positions; without any the claim fails."""
+
+    def decide_calls(evidence: Evidence, calls: Sequence[ToolCall]) -> Verdict:
+        named = find_indexes_of(calls, name)
+        return decide(evidence, calls, named) if named else fail_never_called(name, wanted, calls)
+
+    return over_calls(decide_calls)
+
+
+def resolve_name(
+    name: str, evidence: Evidence, calls: Sequence[ToolCall], known: Tools | None = None, *, server_prefix: bool = True
+) -> str:
     """Return `tool` for `server:tool` if no tool has the long name and one has the short name, else the name itself.
 
     The tools that exist are those the evidence lists as available, else those that were called.
     """
     _, colon, short = name.rpartition(":")
-    if not colon:
+    if not colon or not server_prefix:
         return name
     called, available = known or find_existing_tools(evidence, calls)
     # A call by the long name proves that the tool exists, even if the list of available tools omits it.
@@ -106,15 +118,13 @@ def build_scope(rule: ArgumentRule | None, evidence: Evidence) -> Scope:
     return Scope.read_from(evidence) if rule is not None and rule.dynamic else NO_SCOPE
 
 
-def locate_fitting(
-    rule: ArgumentRule | None, evidence: Evidence, name: str, *, server_prefix: bool = False, every: bool = False
-) -> Iterator[TextRange]:
+def locate_fitting(rule: ArgumentRule | None, evidence: Evidence, name: str, *, every: bool = False) -> Iterator[TextRange]:
     """Yield the characters of the arguments that made the first call of a tool fit, or every call."""
     calls = list_recorded_calls(evidence)
     if rule is None or calls is None:
         return
     scope = build_scope(rule, evidence)
-    for index in find_indexes_of(calls, resolve_name(name, evidence, calls) if server_prefix else name):
+    for index in find_indexes_of(calls, name):
         if rule.fits(calls[index].arguments, scope):
             yield from rule.iterate_ranges(calls[index].arguments, scope, f"{call_path(evidence, index)}.arguments")
             if not every:
@@ -134,6 +144,12 @@ def locate_arguments(evidence: Evidence, name: str, arguments: Sequence[str]) ->
             return
 
 
+def fail_calls(reason: str, evidence: Evidence, calls: Sequence[ToolCall], at: Iterable[int] = (), **details: Json) -> Verdict:
+    """Fail a claim about the calls as a whole, which the reason ends with; `at` are the positions of those to point at."""
+    whole = f"{reason} {describe_tools(calls)}"
+    return failed(whole, details={**details, "tools_called": list_names(calls)}, pointers=call_paths(evidence, at))
+
+
 def describe_count(count: int) -> str:
     """Return a number of calls in words: `once`, `3 times`, `never`."""
     return {0: "never", 1: "once", 2: "twice"}.get(count, f"{count} times")
@@ -143,9 +159,7 @@ def describe_tools(calls: Sequence[ToolCall]) -> str:
     """Return the tools of a run in a sentence."""
     if not calls:
         return "no tool was called"
-    names = ", ".join(shorten(call.name, 80) for call in calls[:_MOST_NAMES])
-    more = count_rest(len(calls), _MOST_NAMES)
-    return f"tools called: {names}{more}"
+    return "tools called: " + ", ".join(shorten(call.name, 80) for call in calls[:_MOST_NAMES]) + count_rest(len(calls), _MOST_NAMES)
 
 
 def list_names(calls: Sequence[ToolCall]) -> list[str]:
@@ -168,12 +182,12 @@ def fail_no_call_fits(
 ) -> Verdict:
     """Fail a claim because the tool was called, but with other arguments; describe the closest call field by field."""
     scope = build_scope(rule, evidence)
-    best: tuple[int, list[Difference]] | None = None
     # Only a few are compared for the explanation; it is already decided that none of them fits.
-    for index in among[:_MOST_EXPLAINED]:
-        found = rule.list_differences(calls[index].arguments, scope, f"{call_path(evidence, index)}.arguments")
-        if found and (best is None or len(found) < len(best[1])):
-            best = (index, found)
+    compared = (
+        (index, rule.list_differences(calls[index].arguments, scope, f"{call_path(evidence, index)}.arguments"))
+        for index in among[:_MOST_EXPLAINED]
+    )
+    best = min((each for each in compared if each[1]), key=lambda each: len(each[1]), default=None)
     count = len(among)
     summary = f"expected {wanted}; {show(name)} was called {describe_count(count)}"
     if best is None:

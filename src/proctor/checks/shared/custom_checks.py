@@ -29,14 +29,7 @@ from proctor.model.recorded import Unrecorded, read_recorded
 from proctor.model.show import show
 from proctor.model.verdict import OUTCOMES, Verdict, errored, failed, lacking, passed
 
-# --- evidence as custom checks see it: reading an unrecorded part stops the check, instead of returning nothing
-
-
-class NotRecorded(CheckFault):
-    """A custom check read evidence that was not recorded."""
-
-    def __init__(self, why: str) -> None:
-        super().__init__("missing_evidence", why)
+# Evidence as custom checks see it: reading an unrecorded part stops the check, instead of returning nothing
 
 
 class Watch:
@@ -50,7 +43,7 @@ class Watch:
     def refuse(self, why: str) -> NoReturn:
         """Record the missing part, and stop the check."""
         self.lacking.append(why)
-        raise NotRecorded(why)
+        raise CheckFault("missing_evidence", why)
 
 
 def guard_evidence(evidence: Evidence) -> tuple[Evidence, Watch]:

@@ -11,7 +11,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 
 import msgspec
@@ -31,6 +31,8 @@ from proctor.work import spend
 
 # Limited, since parsing a number takes quadratic time, and Python rejects more than 4,300 digits.
 _NUMBER = re.compile(r"[+-]?(?:[0-9]{1,400}(?:\.[0-9]{0,400})?|\.[0-9]{1,400})")
+_BY_SIZE = ("gt", "gte", "lt", "lte")
+"""The matchers that compare with a number by size."""
 _BOOLEANS = {"true": True, "y": True, "false": False, "n": False}
 _SHOWN = 3
 """The maximum number of failures in the reason of a verdict; the details have all of them."""
@@ -79,7 +81,8 @@ class Comparison:
     def __init__(self, expected: Json, *, field: str, text_only: bool = False) -> None:
         self.expected = expected
         self._matcher: Expected | None = compile_expected(expected, field=field) if holds_matcher(expected) else None
-        self._reads_text = text_only and (isinstance(expected, (bool, int, float)) or _compares_size(expected))
+        by_size = isinstance(expected, dict) and (expected.get("matcher") in _BY_SIZE or any(f"${word}" in expected for word in _BY_SIZE))
+        self._reads_text = text_only and (by_size or isinstance(expected, (bool, int, float)))
 
     @property
     def dynamic(self) -> bool:
@@ -111,12 +114,6 @@ class Comparison:
         """Return the result of comparing a value found at `path`."""
         wrong = self.find_mismatch(actual, scope, path)
         return FieldResult(path, self.expected, None if actual is MISSING else actual, wrong is None, wrong.describe() if wrong else "")
-
-
-def _compares_size(expected: Json) -> bool:
-    """Return whether a matcher compares with a number by size."""
-    words = ("gt", "gte", "lt", "lte")
-    return isinstance(expected, dict) and (expected.get("matcher") in words or any(f"${word}" in expected for word in words))
 
 
 def _read_scalar(text: str) -> Json:
@@ -180,9 +177,9 @@ def compare_count(expected: int, actual: int) -> FieldResult:
     return FieldResult("count", expected, actual, expected == actual, why)
 
 
-def choose_scope_builder(comparisons: Sequence[Comparison]) -> Callable[[Evidence], Scope]:
-    """Return a function that builds the scope for these comparisons; it omits the clock if none needs it."""
-    return Scope.read_from if any(comparison.dynamic for comparison in comparisons) else lambda _: NO_SCOPE
+def find_scope(evidence: Evidence, comparisons: Iterable[Comparison]) -> Scope:
+    """Return the scope for these comparisons; the clock is read only if one of them needs it."""
+    return Scope.read_from(evidence) if any(comparison.dynamic for comparison in comparisons) else NO_SCOPE
 
 
 def decide_fields(

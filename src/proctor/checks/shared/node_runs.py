@@ -12,16 +12,16 @@ reason describes the closest run field by field.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Literal
+from typing import Literal, cast
 
 import msgspec
 
-from proctor.checks.shared.places import iterate_whole_texts
+from proctor.checks.shared.places import iterate_text_places, iterate_whole_texts
 from proctor.expressions.text_form import Scope
 from proctor.matchers.call_arguments import ArgumentRule, Difference
 from proctor.matchers.mismatch import join_path
 from proctor.model.evidence import Evidence, Json, Node, ToolCall
-from proctor.model.json_values import equal
+from proctor.model.json_values import encode_strangers
 from proctor.model.show import show
 from proctor.model.verdict import TextRange
 from proctor.work import spend
@@ -39,15 +39,15 @@ class View(msgspec.Struct, frozen=True):
 
 
 class Execution:
-    """One run of a node, or one call of a tool. Paths and views are computed on demand: most runs are never explained."""
+    """One run of a node, or one call of a tool."""
 
-    __slots__ = ("_at", "_index", "calls", "position", "source")
+    __slots__ = ("calls", "path", "position", "source")
 
-    def __init__(self, source: Node | ToolCall, at: str, index: int, position: int, calls: tuple[Execution, ...] | None = None) -> None:
+    def __init__(self, source: Node | ToolCall, path: str, calls: list[Execution] | None = None) -> None:
         self.source = source
-        self._at = at
-        self._index = index
-        self.position = position
+        self.path = path
+        """Its path in the evidence."""
+        self.position = 0
         """The position among all runs of the level, from 0."""
         self.calls = calls
         """The tool calls inside a node; None for a tool call."""
@@ -56,11 +56,6 @@ class Execution:
     def name(self) -> str:
         """The name it was recorded under."""
         return self.source.name
-
-    @property
-    def path(self) -> str:
-        """Its path in the evidence."""
-        return f"{self._at}[{self._index}]"
 
     @property
     def items(self) -> int:
@@ -78,20 +73,19 @@ class Execution:
 
     def is_named(self, name: str) -> bool:
         """Return whether the run has this name."""
-        source = self.source
-        return source.name == name or (isinstance(source, ToolCall) and name in source.aliases)
+        return self.source.goes_by(name) if isinstance(self.source, ToolCall) else self.source.name == name
+
+    def has_run(self) -> bool:
+        """Return whether this is a node that was not skipped."""
+        return isinstance(self.source, Node) and self.source.ran()
 
     def fits(self, rule: ArgumentRule, scope: Scope) -> bool:
         """Return whether its arguments satisfy a rule; one of several items is enough."""
-        if isinstance(self.source, ToolCall):
-            return rule.fits(self.source.arguments, scope)
         return any(rule.fits(view.value, scope) for view in self.list_views())
 
     def may_fit(self, rule: ArgumentRule, scope: Scope) -> bool:
         """Return whether its arguments could satisfy a rule if an unresolved expression in them had the right value."""
-        if not self.notes:
-            return False
-        return any(_may_fit(rule, view, scope) for view in self.list_views())
+        return bool(self.notes) and any(_may_fit(rule, view, scope) for view in self.list_views())
 
     def list_views(self) -> tuple[View, ...]:
         """Return the objects that its `arguments` are compared with."""
@@ -103,25 +97,18 @@ class Execution:
 def _may_fit(rule: ArgumentRule, view: View, scope: Scope) -> bool:
     if not isinstance(view.value, dict):
         return False
-    open_ones = {join_path(view.path, key) for key in view.homes if _has_expression(view.value[key])}
-    found = rule.list_differences(view.value, scope, view.path) if open_ones else []
-    return bool(found) and all(any(_is_at(entry.path, at) for at in open_ones) for entry in found)
+    open_places = [join_path(view.path, key) for key in view.homes if _has_expression(view.value[key])]
+    found = rule.list_differences(view.value, scope, view.path) if open_places else []
+    return bool(found) and all(any(_is_below(entry.path, at) for at in open_places) for entry in found)
 
 
-def _is_at(path: str, home: str) -> bool:
-    return path == home or path.startswith((f"{home}.", f"{home}["))
+def _is_below(path: str, place: str) -> bool:
+    return path == place or path.startswith((f"{place}.", f"{place}["))
 
 
 def _has_expression(value: Json) -> bool:
     """Return whether a parameter contains an unresolved n8n expression."""
-    waiting: list[Json] = [value]
-    while waiting:
-        current = waiting.pop()
-        if isinstance(current, str) and current.startswith("=") and "{{" in current:
-            return True
-        if isinstance(current, (dict, list)):
-            waiting.extend(current.values() if isinstance(current, dict) else current)
-    return False
+    return any(text.startswith("=") and "{{" in text for _, text in iterate_text_places(value, ""))
 
 
 class Level(msgspec.Struct, frozen=True):
@@ -129,7 +116,7 @@ class Level(msgspec.Struct, frozen=True):
 
     kind: str
     """One of `LEVELS`."""
-    runs: tuple[Execution, ...]
+    runs: list[Execution]
     skipped: bool = False
     """Whether the name belongs to a node that was recorded only as skipped."""
 
@@ -153,104 +140,70 @@ def find_level(evidence: Evidence, name: str) -> Level | None:
     """Return the first level that has `name`, or None."""
     nodes, root = _arrange_runs(evidence)
     if any(node.name == name for node in nodes):
-        ran = tuple(run for run in nodes if _has_run(run))
-        return Level("node", _number_runs(ran), not any(run.name == name for run in ran))
+        ran = _number_runs(run for run in nodes if run.has_run())
+        return Level("node", ran, not any(run.name == name for run in ran))
     if any(run.is_named(name) for run in root):
-        return Level("tool call", _number_runs(root))
-    nested = [call for run in nodes for call in run.calls or ()]
+        return Level("tool call", root)
     # Positions inside one node do not apply to the level, so these runs are renumbered.
-    return Level("nested tool call", _number_runs(_copy_runs(nested))) if any(run.is_named(name) for run in nested) else None
+    nested = _number_runs(call for run in nodes for call in run.calls or ())
+    return Level("nested tool call", nested) if any(run.is_named(name) for run in nested) else None
 
 
 def list_names(evidence: Evidence) -> tuple[list[str], list[str]]:
     """Return the names of the nodes that ran and of the tools called, each once, in order."""
     nodes, root = _arrange_runs(evidence)
     tools = [call.name for call in root] + [call.name for run in nodes for call in run.calls or ()]
-    return list(dict.fromkeys(run.name for run in nodes if _has_run(run))), list(dict.fromkeys(tools))
+    return list(dict.fromkeys(run.name for run in nodes if run.has_run())), list(dict.fromkeys(tools))
 
 
-def _has_run(run: Execution) -> bool:
-    return isinstance(run.source, Node) and run.source.ran()
-
-
-def _number_runs(runs: Iterable[Execution]) -> tuple[Execution, ...]:
-    numbered = tuple(runs)
+def _number_runs(runs: Iterable[Execution]) -> list[Execution]:
+    numbered = list(runs)
     for position, run in enumerate(numbered):
         run.position = position
     return numbered
 
 
-def _copy_runs(runs: Sequence[Execution]) -> list[Execution]:
-    return [Execution(run.source, run._at, run._index, 0) for run in runs]  # pyright: ignore[reportPrivateUsage] - a copy of its own kind
-
-
 def _arrange_runs(evidence: Evidence) -> tuple[list[Execution], list[Execution]]:
     """Return the nodes with their calls, and the calls that belong to none."""
-    nodes = [_build_node_run(node, index) for index, node in enumerate(evidence.nodes or ())]
-    calls = evidence.tool_calls or ()
-    root = [Execution(call, "$.tool_calls", index, index) for index, call in enumerate(calls) if call.node is None]
-    # Readers also list the calls of nodes at the root. If they do so in order, which is usual, there is nothing to adopt.
-    if len(root) < len(calls) and not _repeats_nodes(nodes, calls):
-        _adopt_calls(nodes, calls)
-    return nodes, root
+    nodes: list[Execution] = []
+    for index, node in enumerate(evidence.nodes or ()):
+        path = f"$.nodes[{index}]"
+        calls = (Execution(call, f"{path}.tool_calls[{number}]") for number, call in enumerate(node.tool_calls))
+        nodes.append(Execution(node, path, _number_runs(calls)))
+    root: list[Execution] = []
+    nested: list[Execution] = []
+    for index, call in enumerate(evidence.tool_calls or ()):
+        (root if call.node is None else nested).append(Execution(call, f"$.tool_calls[{index}]"))
+    if nested:
+        _adopt_calls(nodes, nested)
+    return nodes, _number_runs(root)
 
 
-def _repeats_nodes(nodes: Sequence[Execution], calls: Sequence[ToolCall]) -> bool:
-    """Return whether the root calls repeat those of the nodes in the same order; readers list them in both places."""
-    inner: dict[str, list[ToolCall]] = {}
-    for run in nodes:
-        if isinstance(run.source, Node) and run.source.tool_calls:
-            inner.setdefault(run.name, []).extend(run.source.tool_calls)
-    rest = {name: iter(listed) for name, listed in inner.items()}
-    for call in calls:
-        if call.node is not None:
-            known = next(rest[call.node], None) if call.node in rest else None
-            # Identity first: if a reader put one object in both places, no arguments need comparing.
-            if known is not call and (
-                known is None or not (known.name == call.name and known.id == call.id and equal(known.arguments, call.arguments))
-            ):
-                return False
-    return True
-
-
-def _build_node_run(node: Node, index: int) -> Execution:
-    if not node.tool_calls:
-        return Execution(node, "$.nodes", index, index, ())
-    at = f"$.nodes[{index}].tool_calls"
-    return Execution(
-        node, "$.nodes", index, index, tuple(Execution(call, at, number, number) for number, call in enumerate(node.tool_calls))
-    )
-
-
-def _adopt_calls(nodes: list[Execution], calls: Sequence[ToolCall]) -> None:
-    """Give every root call that names a node to that node, unless the node already has it."""
+def _adopt_calls(nodes: list[Execution], calls: Sequence[Execution]) -> None:
+    """Give every root call that names a node to that node, unless the node already has it: readers list calls in both places."""
     # By content in a set: comparing each call with each other one would be quadratic.
-    known = {_make_identity(run.name, call.source) for run in nodes for call in run.calls or ()}
+    known = {_identify(run.name, call.source) for run in nodes for call in run.calls or ()}
     owners: dict[str, Execution] = {}
     for run in reversed(nodes):
         # Backwards, so that the first run of a node owns its calls; a skipped run owns them only if the node never ran.
-        if _has_run(run) or run.name not in owners:
+        if run.has_run() or run.name not in owners:
             owners[run.name] = run
-    inner: dict[str, list[Execution]] = {}
-    for index, call in enumerate(calls):
-        if call.node is None or _make_identity(call.node, call) in known:
+    for call in calls:
+        node = cast(ToolCall, call.source).node or ""
+        if _identify(node, call.source) in known:
             continue
-        if call.node not in owners:
-            owners[call.node] = Execution(Node(name=call.node), "$.tool_calls", index, 0, ())
-            nodes.append(owners[call.node])
-        inner.setdefault(call.node, []).append(Execution(call, "$.tool_calls", index, index))
-    for name, adopted in inner.items():
-        owners[name].calls = _number_runs((*(owners[name].calls or ()), *adopted))
+        if node not in owners:
+            owners[node] = Execution(Node(name=node), call.path, [])
+            nodes.append(owners[node])
+        siblings = owners[node].calls
+        assert siblings is not None, "a node has a list of calls"
+        call.position = len(siblings)
+        siblings.append(call)
 
 
-def _make_identity(node: str, call: Node | ToolCall) -> tuple[str, str, str | None, bytes]:
-    if not isinstance(call, ToolCall):
-        return (node, call.name, None, b"")
-    try:
-        arguments = msgspec.json.encode(call.arguments)
-    except (TypeError, ValueError, RecursionError, OverflowError, msgspec.MsgspecError):
-        arguments = b"?"  # JSON cannot represent the arguments: name and id must do.
-    return (node, call.name, call.id, arguments)
+def _identify(node: str, call: Node | ToolCall) -> tuple[str, str, str | None, bytes]:
+    assert isinstance(call, ToolCall)
+    return (node, call.name, call.id, encode_strangers(call.arguments))
 
 
 def _build_node_views(node: Node, path: str) -> tuple[View, ...]:
@@ -265,14 +218,14 @@ def _build_node_views(node: Node, path: str) -> tuple[View, ...]:
         return tuple(View(item, place) for item, place in items)
     sent = [(parameters, f"{path}.parameters")]
     sent += [(other, f"{path}.more_parameters[{index}]") for index, other in enumerate(node.more_parameters) if isinstance(other, dict)]
-    # n8n leaves the default method out of the recorded parameters.
-    views = [(item, place, {"method": "GET", **configured}, home) for configured, home in sent for item, place in items]
-    return tuple(_build_request_view(item, place, configured, home) for item, place, configured, home in views)
-
-
-def _build_request_view(output: Json, at: str, parameters: dict[str, Json], home: str) -> View:
-    shown = output if isinstance(output, dict) else {}
-    return View({**parameters, **shown}, at, {key: home for key in parameters if key not in shown})
+    views: list[View] = []
+    for configured, home in sent:
+        for item, place in items:
+            shown = item if isinstance(item, dict) else {}
+            # n8n leaves the default method out of the recorded parameters.
+            merged = {"method": "GET", **configured, **shown}
+            views.append(View(merged, place, {key: home for key in merged if key not in shown}))
+    return tuple(views)
 
 
 def _is_http_request(node: Node, parameters: dict[str, Json]) -> bool:
@@ -345,9 +298,8 @@ class Claim(msgspec.Struct, frozen=True, kw_only=True):
         for run in runs:
             if not run.is_named(self.name):
                 continue
-            for view in run.list_views():
-                for name in self._find_forbidden_in(view.value):
-                    yield from iterate_whole_texts(view.value[name], join_path(view.homes.get(name, view.path), name))
+            for value, at in self._list_forbidden_arguments(run):
+                yield from iterate_whole_texts(value, at)
             for claim in self.nested if self.condition != "not_called" else ():
                 yield from claim._iterate_forbidden(run.calls or (), scope)
         if self.condition == "not_called":
@@ -381,29 +333,28 @@ class Claim(msgspec.Struct, frozen=True, kw_only=True):
         return sum(run.items if self.count_items else 1 for run in good)
 
     def _is_satisfied_by(self, run: Execution, total: int, scope: Scope) -> bool:
-        if self.index is not None and run.position != (self.index if self.index >= 0 else total + self.index):
-            return False
-        if self.rule is not None and not run.fits(self.rule, scope):
+        if self._is_elsewhere(run, total) or (self.rule is not None and not run.fits(self.rule, scope)):
             return False
         # Only nodes have nested calls: for a tool call no claim about nested calls holds, not even a negative one.
         return not self.nested or (run.calls is not None and all(claim._has_satisfying_run(run.calls, scope) for claim in self.nested))
+
+    def _is_elsewhere(self, run: Execution, total: int) -> bool:
+        return self.index is not None and run.position != (self.index if self.index >= 0 else total + self.index)
 
     def _list_violations(self, runs: Sequence[Execution], scope: Scope) -> list[Difference]:
         """Return the forbidden actions of all runs of the name."""
         spend(1 + len(runs))
         named = [run for run in runs if run.is_named(self.name)]
-        found = [problem for run in named for problem in self._list_forbidden_arguments(run)]
+        found = [
+            Difference(at, f"{at} is a forbidden argument of {show(run.name)}")
+            for run in named
+            for _, at in self._list_forbidden_arguments(run)
+        ]
         if self.condition == "not_called":
-            for run in named:
-                if self._is_satisfied_by(run, len(runs), scope):
-                    found.append(
-                        Difference(run.path, f"{run.path} calls {show(run.name)}, which must not be called{self._describe_manner()}")
-                    )
-            return found
-        for run in named:
-            for claim in self.nested:
-                found.extend(claim._list_violations(run.calls or (), scope))
-        return found
+            verb = f"which must not be called{self._describe_manner()}"
+            violating = (run for run in named if self._is_satisfied_by(run, len(runs), scope))
+            return found + [Difference(run.path, f"{run.path} calls {show(run.name)}, {verb}") for run in violating]
+        return found + [each for run in named for claim in self.nested for each in claim._list_violations(run.calls or (), scope)]
 
     def _describe_shortfall(self, runs: Sequence[Execution], scope: Scope) -> list[Difference]:
         """Return what the closest run lacks."""
@@ -423,7 +374,7 @@ class Claim(msgspec.Struct, frozen=True, kw_only=True):
     def _list_problems_of(self, run: Execution, total: int, scope: Scope) -> list[Difference]:
         """Return the problems of this one run."""
         found: list[Difference] = []
-        if self.index is not None and run.position != (self.index if self.index >= 0 else total + self.index):
+        if self._is_elsewhere(run, total):
             found.append(Difference(run.path, f"{run.path} is call {run.position} of {total}, expected position {self.index}"))
         if self.rule is not None:
             found.extend(_find_closest_view(self.rule, run.list_views(), scope))
@@ -435,24 +386,13 @@ class Claim(msgspec.Struct, frozen=True, kw_only=True):
                 found.extend(claim._describe_shortfall(run.calls, scope))
         return found
 
-    def _find_forbidden_in(self, value: Json) -> list[str]:
-        """Return the forbidden names that an object has, in the order of the claim."""
-        if not isinstance(value, dict):
-            return []
-        # Iterates over the shorter of the two: a long list of names times many runs would cost their product.
-        if len(self.forbidden_arguments) <= len(value):
-            return [name for name in self.forbidden_arguments if name in value]
-        return sorted((name for name in value if name in self.forbidden_arguments), key=self.forbidden_arguments.__getitem__)
-
-    def _list_forbidden_arguments(self, run: Execution) -> list[Difference]:
-        found: list[Difference] = []
-        if not self.forbidden_arguments:
-            return found
-        for view in run.list_views():
-            for name in self._find_forbidden_in(view.value):
-                at = join_path(view.homes.get(name, view.path), name)
-                found.append(Difference(at, f"{at} is a forbidden argument of {show(run.name)}"))
-        return found
+    def _list_forbidden_arguments(self, run: Execution) -> Iterator[tuple[Json, str]]:
+        """Yield the forbidden arguments of a run in the order of the claim, each with its path."""
+        for view in run.list_views() if self.forbidden_arguments else ():
+            # Iterates over the arguments: a long list of forbidden names times many runs would cost their product.
+            given = [name for name in view.value if name in self.forbidden_arguments] if isinstance(view.value, dict) else []
+            for name in sorted(given, key=self.forbidden_arguments.__getitem__):
+                yield view.value[name], join_path(view.homes.get(name, view.path), name)
 
 
 def _iterate_fitting_view(rule: ArgumentRule, run: Execution, scope: Scope) -> Iterator[TextRange]:
@@ -465,7 +405,7 @@ def _iterate_fitting_view(rule: ArgumentRule, run: Execution, scope: Scope) -> I
 
 
 def _find_closest_view(rule: ArgumentRule, views: Sequence[View], scope: Scope) -> list[Difference]:
-    """Return None if a view fits, else the mismatches of the closest one."""
+    """Return the mismatches of the closest view; none if one fits."""
     if any(rule.fits(view.value, scope) for view in views):
         return []
     differences = (
@@ -476,22 +416,20 @@ def _find_closest_view(rule: ArgumentRule, views: Sequence[View], scope: Scope) 
 
 def _find_shortest(lists: Iterable[list[Difference]]) -> list[Difference]:
     """Return the shortest list, the first of equal ones; lists after the first `_MOST_LISTED` differences are not examined."""
-    best: list[Difference] | None = None
-    entry_count = 0
+    examined: list[list[Difference]] = []
+    # The lists are generated one by one, so the rest is not even built.
     for entries in lists:
-        best = entries if best is None or len(entries) < len(best) else best
-        entry_count += len(entries)
-        # The lists are generated one by one, so the rest is not even built.
-        if entry_count >= _MOST_LISTED:
+        examined.append(entries)
+        if sum(map(len, examined)) >= _MOST_LISTED:
             break
-    return best or []
+    return min(examined, key=len, default=[])
 
 
 def _relocate(difference: Difference, view: View) -> Difference:
     """Return the difference with the path of the place from which a key was merged."""
     for key, home in view.homes.items():
         view_path, home_path = join_path(view.path, key), join_path(home, key)
-        if difference.path == view_path or difference.path.startswith((f"{view_path}.", f"{view_path}[")):
+        if _is_below(difference.path, view_path):
             return Difference(home_path + difference.path[len(view_path) :], difference.sentence.replace(view_path, home_path, 1))
     return difference
 

@@ -18,13 +18,15 @@ characters show what a pointer cannot.
 
 from __future__ import annotations
 
+import functools
 import json
 import math
+import operator
 import re
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
-from typing import Final, Literal
+from typing import Final, Literal, cast
 
 import msgspec
 
@@ -32,114 +34,84 @@ from proctor.checks.shared.answer import answer_json, find_fenced
 from proctor.errors import CheckFault
 from proctor.matchers.mismatch import join_path
 from proctor.model.evidence import Evidence, Json
-from proctor.model.json_values import equal, quote_javascript_text, write_javascript_number
+from proctor.model.json_values import equal, is_finite, quote_javascript_text, read_digits, write_javascript_number
 from proctor.model.show import kind_of
 from proctor.model.verdict import TextRange, Verdict
 from proctor.work import spend
 
 _LARGEST_INDEX = 2**32 - 2
 """The largest key that JavaScript orders as a list index."""
-_MOST_DEPTH = 10_000
-"""Maximum nesting; a stack of our own is used, so this only bounds memory."""
 
 
 def write_javascript_json(value: Json) -> str:
     """Return the compact JSON text of a value. A value that JSON cannot carry raises `CheckFault`."""
-    pieces: list[str] = []
-    # Iterators of containers that are still open, and the character that closes each.
-    open_containers: list[tuple[Iterator[tuple[str | None, Json]], str]] = []
-    current: Json = value
-    while True:
-        if isinstance(current, dict):
-            pieces.append("{")
-            open_containers.append((iter(_order_members(current)), "}"))
-        elif isinstance(current, (list, tuple)):
-            pieces.append("[")
-            open_containers.append((((None, item) for item in current), "]"))
-        else:
-            pieces.append(_write_scalar(current))
-        if len(open_containers) > _MOST_DEPTH:
-            raise CheckFault("value_too_deep", f"a tool input is nested more than {_MOST_DEPTH} levels deep")
-        while open_containers:
-            entries, closing = open_containers[-1]
-            entry = next(entries, None)
-            if entry is None:
-                open_containers.pop()
-                pieces.append(closing)
-                continue
-            if pieces[-1] not in "{[":
-                pieces.append(",")
-            if entry[0] is not None:
-                pieces.append(f"{quote_javascript_text(entry[0])}:")
-            current = entry[1]
-            break
-        else:
-            return "".join(pieces)
+    try:
+        return "".join([piece for piece, _, _ in _iterate_pieces(value, "")])
+    except RecursionError:
+        raise CheckFault("value_too_deep", "a tool input is nested too deeply to be written as JSON") from None
 
 
-def iterate_texts(value: Json, path: str, at: int = 0) -> Generator[tuple[int, str, str], None, int]:
-    """Yield the position of each text in the JSON text, its path, and the text; returns the end of the JSON text."""
-    # Recursive, unlike the writer above: this only finds places to mark, and `report/words/ranges.py` skips values that are too deep.
+def iterate_texts(value: Json, path: str) -> Iterator[tuple[int, str, str]]:
+    """Yield the position of each text in the JSON text, its path, and the text."""
+    at = 0
+    for piece, place, text in _iterate_pieces(value, path):
+        if text is not None:
+            yield at + 1, place, text
+        at += len(piece)
+
+
+def _iterate_pieces(value: Json, path: str) -> Iterator[tuple[str, str, str | None]]:
+    """Yield the pieces of the JSON text of a value, each with its path, and with the text that it quotes."""
     if isinstance(value, dict):
+        opening = "{"
         for key, item in _order_members(value):
-            # One character for the brace or comma before, one for the colon after.
-            at += 1 + len(quote_javascript_text(key or "")) + 1
-            at = yield from iterate_texts(item, join_path(path, key or ""), at)
-        return at + (1 if value else 2)
-    if isinstance(value, (list, tuple)):
+            yield f"{opening}{quote_javascript_text(key)}:", path, None
+            yield from _iterate_pieces(item, join_path(path, key))
+            opening = ","
+        yield ("}" if value else "{}"), path, None
+    elif isinstance(value, (list, tuple)):
         for number, item in enumerate(value):
-            at = yield from iterate_texts(item, f"{path}[{number}]", at + 1)
-        return at + (1 if value else 2)
-    if isinstance(value, str):
-        yield at + 1, path, value
-    return at + len(_write_scalar(value))
+            yield ("," if number else "["), path, None
+            yield from _iterate_pieces(item, f"{path}[{number}]")
+        yield ("]" if value else "[]"), path, None
+    else:
+        yield _write_scalar(value), path, value if isinstance(value, str) else None
 
 
-def _order_members(value: dict[str, Json]) -> Sequence[tuple[str | None, Json]]:
+def _order_members(value: dict[str, Json]) -> Iterable[tuple[str, Json]]:
     """Return the members in JavaScript's order: index-like keys ascending, then the others in insertion order."""
     indexes = sorted((key for key in value if _is_index(key)), key=int)
-    if not indexes:
-        return list(value.items())
-    return [(key, value[key]) for key in indexes] + [(key, item) for key, item in value.items() if not _is_index(key)]
+    return value.items() if not indexes else [(key, value[key]) for key in dict.fromkeys((*indexes, *value))]
 
 
 def _is_index(key: str) -> bool:
-    if not key.isascii() or not key.isdigit() or len(key) > 10 or (len(key) > 1 and key[0] == "0"):
-        return False
-    return int(key) <= _LARGEST_INDEX
+    number = read_digits(key, 10)
+    return number is not None and str(number) == key and number <= _LARGEST_INDEX
 
 
 def _write_scalar(value: Json) -> str:
-    if value is None:
-        return "null"
-    if isinstance(value, bool):
-        return "true" if value else "false"
     if isinstance(value, str):
         return quote_javascript_text(value)
-    if isinstance(value, int):
-        return str(value) if abs(value) < 10**21 else _write_large_integer(value)
+    if isinstance(value, int) and not isinstance(value, bool):
+        if abs(value) < 10**21:
+            return str(value)
+        # JavaScript reads a number beyond its range as `Infinity`, which `JSON.stringify` writes as null.
+        value = float(value) if is_finite(value) else None
     if isinstance(value, float):
         return write_javascript_number(value) if math.isfinite(value) else "null"
+    if value is None or isinstance(value, bool):
+        return "null" if value is None else "true" if value else "false"
     raise CheckFault("not_json", f"a tool input holds a {kind_of(value)}, which has no JSON text")
-
-
-def _write_large_integer(value: int) -> str:
-    try:
-        return write_javascript_number(float(value))
-    except OverflowError:
-        # JavaScript reads such a large number as `Infinity`, which `JSON.stringify` writes as null.
-        return "null"
 
 
 MOST_SPANS: Final = 20
 """Maximum number of ranges in one JSON text."""
 
 Span = tuple[int, int]
+At = Literal["start", "end", "whole", "anywhere"]
 
 
-def locate_text(
-    path: str, text: str | None, wanted: str, *, ignore_case: bool, at: Literal["start", "end", "whole", "anywhere"] = "anywhere"
-) -> Iterator[TextRange]:
+def locate_text(path: str, text: str | None, wanted: str, *, ignore_case: bool, at: At = "anywhere") -> Iterator[TextRange]:
     """Yield every occurrence of `wanted` in `text`, or the one at its start or end, or the whole text."""
     if not text or not wanted:
         return
@@ -147,26 +119,18 @@ def locate_text(
         yield TextRange(path, start, end)
 
 
-def find_spans(
-    text: str, wanted: str, *, ignore_case: bool, at: Literal["start", "end", "whole", "anywhere"] = "anywhere"
-) -> Iterator[Span]:
+def find_spans(text: str, wanted: str, *, ignore_case: bool, at: At = "anywhere") -> Iterator[Span]:
     """Yield where `wanted` occurs in `text`; both are lower-cased if case is ignored."""
     searched = text.lower() if ignore_case else text
     wanted = wanted.lower() if ignore_case else wanted
     restore = _find_restorer(text, searched)
     if at == "anywhere":
-        begin = searched.find(wanted)
-        while begin >= 0:
-            yield restore(begin, begin + len(wanted))
-            begin = searched.find(wanted, begin + len(wanted))
-    elif at == "whole":
-        if searched == wanted:
-            yield 0, len(text)
-    elif at == "start":
-        if searched.startswith(wanted):
-            yield restore(0, len(wanted))
-    elif searched.endswith(wanted):
-        yield restore(len(searched) - len(wanted), len(searched))
+        yield from (restore(*found.span()) for found in re.finditer(re.escape(wanted), searched))
+    elif at == "end":
+        if searched.endswith(wanted):
+            yield restore(len(searched) - len(wanted), len(searched))
+    elif searched == wanted if at == "whole" else searched.startswith(wanted):
+        yield restore(0, len(wanted))
 
 
 def _find_restorer(text: str, folded: str) -> Callable[[int, int], Span]:
@@ -183,7 +147,7 @@ def locate_in_json(value: Json, path: str, find: Callable[[str], Iterator[Span]]
 
     A match may span keys and punctuation, which are not text of the evidence: only parts inside texts are returned.
     """
-    spans = [span for span, _ in zip(find(write_javascript_json(value)), range(MOST_SPANS), strict=False)]
+    spans = list(islice(find(write_javascript_json(value)), MOST_SPANS))
     if not spans:
         return
     for begin, at, text in iterate_texts(value, path):
@@ -225,7 +189,7 @@ def _list_offsets(text: str) -> range | list[int]:
     return offsets
 
 
-# --- locates values in a JSON text by reading its tokens once
+# Locates values in a JSON text by reading its tokens once
 
 Keys = tuple[str | int, ...]
 """Member names and list positions, starting at the document."""
@@ -235,113 +199,40 @@ _TOKENS: Final = re.compile(r'"(?:[^"\\]++|\\.)*+"|[{}\[\],]|[^\s{}\[\],:"]++', 
 _CHARS_PER_STEP: Final = 2
 
 
-class _Wanted:
-    """The search targets below a place: itself, or its members."""
-
-    __slots__ = ("members",)
-
-    def __init__(self) -> None:
-        self.members: dict[str | int, _Wanted] = {}
-
-
-class _Found:
-    """A place that was reached: its characters, and the places below it."""
-
-    __slots__ = ("members", "span")
-
-    def __init__(self, span: Span, members: dict[str | int, _Found]) -> None:
-        self.span = span
-        self.members = members
-
-
-class _Open:
-    """A list or object that is being read."""
-
-    __slots__ = ("begin", "is_object", "key", "members", "wanted")
-
-    def __init__(self, wanted: _Wanted, begin: int, is_object: bool) -> None:
-        self.wanted = wanted
-        self.begin = begin
-        self.is_object = is_object
-        self.key: str | int | None = None if is_object else 0
-        """The member or position of the next value; None if a name comes next."""
-        self.members: dict[str | int, _Found] = {}
-
-
 def find_value_spans(text: str, places: Iterable[Keys], start: int = 0) -> dict[Keys, Span]:
     """Return the spans of the values at `places` in the JSON document that begins at `start`, without missing places."""
     spend((len(text) - start) // _CHARS_PER_STEP + 1)
-    places = tuple(places)
-    root = _Wanted()
-    for keys in places:
-        at = root
-        for key in keys:
-            at = at.members.setdefault(key, _Wanted())
-    document = _read_document(text, start, root)
-    spans = {keys: _find_value(document, keys) for keys in places} if document is not None else {}
-    return {keys: span for keys, span in spans.items() if span is not None}
-
-
-def _find_value(document: _Found, keys: Keys) -> Span | None:
-    found: _Found | None = document
-    for key in keys:
-        found = found.members.get(key) if found is not None else None
-    return found.span if found is not None else None
-
-
-def _read_document(text: str, start: int, root: _Wanted) -> _Found | None:
-    outside = _Wanted()
-    outside.members[0] = root
-    # The document is treated as the only element of a list that is never closed.
-    open_ones = [_Open(outside, start, is_object=False)]
-    tokens = _TOKENS.finditer(text, start)
-    for token in tokens:
+    wanted = set(places)
+    deepest = max(map(len, wanted), default=0)
+    spans: dict[Keys, Span] = {}
+    keys: list[str | int | None] = []
+    """The member or position of the current value in each open object or list; None if a name comes next."""
+    begins: list[int] = []
+    for token in _TOKENS.finditer(text, start):
         begin, end = token.span()
-        mark, here = text[begin], open_ones[-1]
+        mark, key = text[begin], keys[-1] if keys else 0
         if mark == ",":
-            here.key = None if isinstance(here.key, str) or here.key is None else here.key + 1
-            continue
-        if here.is_object and here.key is None and mark == '"':
-            here.key = _read_name(text[begin:end])
-            continue
-        members: dict[str | int, _Found] = {}
-        if mark in "}]":
-            closed = open_ones.pop()
-            if not open_ones:
-                return None
-            begin, members, here = closed.begin, closed.members, open_ones[-1]
-        wanted = here.wanted.members.get(here.key) if here.key is not None else None
-        if mark in "{[":
-            if wanted is not None and wanted.members:
-                open_ones.append(_Open(wanted, begin, mark == "{"))
-                continue
-            # No part of it is wanted, so only brackets are counted.
-            end = _skip(tokens)
-        if wanted is not None and here.key is not None:
-            content = (begin + 1, end - 1) if mark == '"' and end - begin > 2 else (begin, end)
-            # A repeated member replaces the earlier one and everything below it.
-            here.members[here.key] = _Found(content, members)
-        if len(open_ones) == 1:
-            break
-    return open_ones[0].members.get(0)
-
-
-def _skip(tokens: Iterator[re.Match[str]]) -> int:
-    """Return where the list or object that has just begun ends."""
-    depth = 1
-    for token in tokens:
-        mark = token[0]
-        if mark in ("{", "["):
-            depth += 1
-        elif mark in ("}", "]"):
-            depth -= 1
-            if depth == 0:
-                return token.end()
-    return 0
-
-
-def _read_name(quoted: str) -> str:
-    return quoted[1:-1] if "\\" not in quoted else json.loads(quoted, strict=False)
+            if not keys:
+                break
+            keys[-1] = key + 1 if isinstance(key, int) else None
+        elif key is None and mark == '"':
+            keys[-1] = json.loads(text[begin:end], strict=False)
+        elif mark in "{[":
+            begins.append(begin)
+            keys.append(None if mark == "{" else 0)
+        else:
+            if mark in "}]":
+                if not begins:
+                    break
+                begin = begins.pop()
+                keys.pop()
+            # Comparing the paths of deeper values would cost their depth each.
+            if len(keys) <= deepest and (place := cast(Keys, tuple(keys))) in wanted:
+                # A repeated member replaces the earlier one.
+                spans[place] = (begin + 1, end - 1) if mark == '"' and end - begin > 2 else (begin, end)
+            if not begins:
+                break
+    return spans
 
 
 class JsonDocument(msgspec.Struct, frozen=True):
@@ -361,7 +252,7 @@ class JsonDocument(msgspec.Struct, frozen=True):
                 yield TextRange(self.pointer, start, end)
             return
         for keys in wanted:
-            value = _follow(self.value, keys)
+            value = functools.reduce(operator.getitem, keys, self.value)
             if isinstance(value, str) and value:
                 yield TextRange(write_pointer(self.pointer, keys), 0, len(value))
 
@@ -381,7 +272,7 @@ def open_answer(evidence: Evidence, *, source: Literal["body", "text"] = "body",
     return JsonDocument(answer.value, "$.text", evidence.text, 0 if fenced is None else fenced[0])
 
 
-def write_pointer(base: str, keys: Keys) -> str:
+def write_pointer(base: str, keys: Iterable[str | int]) -> str:
     """Return the pointer from `base` along keys and positions."""
     for key in keys:
         base = join_path(base, key) if isinstance(key, str) else f"{base}[{key}]"
@@ -402,9 +293,3 @@ def find_keys(document: Json, base: str, pointers: Iterable[str]) -> Iterator[Ke
             waiting += [(item, join_path(pointer, key), (*keys, key)) for key, item in value.items()]
         elif isinstance(value, (list, tuple)):
             waiting += [(item, f"{pointer}[{at}]", (*keys, at)) for at, item in enumerate(value)]
-
-
-def _follow(value: Json, keys: Keys) -> Json:
-    for key in keys:
-        value = value[key]
-    return value

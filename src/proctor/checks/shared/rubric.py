@@ -10,13 +10,15 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from hashlib import sha256
 from pkgutil import get_data
-from typing import Final, Literal, NamedTuple
+from typing import Final, Literal
 
 import msgspec
 
+from proctor.checks.registry import Decide
+from proctor.checks.shared.answer import Place
 from proctor.checks.shared.calls import list_recorded_calls
 from proctor.errors import SpecError
 from proctor.model.account import Part
@@ -64,17 +66,9 @@ class Rubric(msgspec.Struct, frozen=True):
     points: tuple[str, ...]
     choices: dict[str, str] = {}
 
-    @property
-    def label(self) -> str:
-        """The name of the question, for the judge and in reports."""
-        return f"{self.name}, rubric version {self.version}"
-
-
-class Place(NamedTuple):
-    """A value to judge, and its path in the evidence."""
-
-    value: Json
-    pointer: str
+    def identify(self) -> dict[str, Json]:
+        """Return name and version, for the details of a verdict."""
+        return {"name": self.name, "version": self.version}
 
 
 class ContextFields(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -142,26 +136,40 @@ def load_rubric(name: str, version: str | None = None) -> Rubric:
     return Rubric(name, version, criterion, tuple(line.removeprefix("- ") for line in lines if line.startswith("- ")), choices)
 
 
-def ask_rubric(
-    rubric: Rubric,
-    material: Material,
+def decide_by_rubric(
+    name: str,
+    threshold: float | None,
+    find_context: Callable[[Evidence], dict[str, Json] | Verdict] = lambda _: {},
     *,
-    threshold: float | None = None,
+    find_subject: Callable[[Evidence], Place | Verdict] | None = None,
+    subject: str = "final_answer",
     fill: Mapping[str, str] = {},
     reference: str | None = None,
-    pointers: tuple[str, ...] = (),
-) -> Verdict:
-    """Return a pending verdict on a judge's opinion of the material."""
-    question = build_question(rubric, material, threshold=threshold, fill=fill, reference=reference)
+) -> Decide:
+    """Return a decision by one rubric on the answer, or on another subject. What is missing of subject or context decides."""
+    if threshold is not None and not (is_finite(threshold) and 0 < threshold <= 1):
+        raise SpecError(f"the threshold is a number above 0 and up to 1, found {show(threshold)}", field="threshold")
+    rubric = load_rubric(name)
 
-    def settle(opinions: Sequence[Opinion]) -> Verdict:
-        (opinion,) = opinions
-        details: dict[str, Json] = {**opinion.details, "rubric": {"name": rubric.name, "version": rubric.version}}
-        if threshold is not None:
-            details["threshold"] = threshold
-        return make_verdict(msgspec.structs.replace(opinion, details=details), pointers=pointers)
+    def decide(evidence: Evidence) -> Verdict:
+        if isinstance(judged := (find_subject or find_answer)(evidence), Verdict):
+            return judged
+        if isinstance(context := find_context(evidence), Verdict):
+            return context
+        material = Material(subject=judged.value, name=subject, context=context)
+        question = build_question(rubric, material, threshold=threshold, fill=fill, reference=reference)
 
-    return make_pending([question], settle)
+        def settle(opinions: Sequence[Opinion]) -> Verdict:
+            (opinion,) = opinions
+            details: dict[str, Json] = {**opinion.details, "rubric": rubric.identify()}
+            if threshold is not None:
+                details["threshold"] = threshold
+            settled = msgspec.structs.replace(opinion, details=details)
+            return make_verdict(settled, pointers=(judged.pointer,) if judged.pointer else ())
+
+        return make_pending([question], settle)
+
+    return decide
 
 
 def build_question(
@@ -171,7 +179,7 @@ def build_question(
     return Question(
         criterion=_fill_in(rubric.criterion, fill),
         material=material,
-        label=rubric.label,
+        label=f"{rubric.name}, rubric version {rubric.version}",
         threshold=threshold,
         rubric=tuple(_fill_in(point, fill) for point in rubric.points),
         reference=reference,
@@ -182,12 +190,6 @@ def build_question(
 def _fill_in(text: str, fill: Mapping[str, str]) -> str:
     # In one pass, so that the author's text is not searched for further placeholders.
     return _PLACE.sub(lambda place: fill[place[1]], text)
-
-
-def require_threshold(threshold: float | None) -> None:
-    """Reject a threshold that is not above 0 and up to 1."""
-    if threshold is not None and not (is_finite(threshold) and 0 < threshold <= 1):
-        raise SpecError(f"the threshold is a number above 0 and up to 1, found {show(threshold)}", field="threshold")
 
 
 def require_filled(text: str | None, field: str) -> None:
@@ -210,18 +212,27 @@ def find_request(evidence: Evidence) -> Json:
     return evidence.input if evidence.input != "" else None
 
 
+def show_request(evidence: Evidence, name: str = "request") -> dict[str, Json]:
+    """Return the input of the agent as part of the context, called `name`; empty if it was not recorded."""
+    request = find_request(evidence)
+    return {} if request is None else {name: request}
+
+
 def find_question(evidence: Evidence, given: str | None) -> Json | Verdict:
     """Return the suite author's question, else the agent's input, or `missing_evidence`."""
     question = given if given is not None else find_request(evidence)
     return missing("input") if question is None else question
 
 
+def list_exchanges(evidence: Evidence) -> list[Json]:
+    """Return the messages of user and agent in the turns of a conversation."""
+    return [{"user": turn.input, "agent": turn.text if turn.text is not None else turn.body} for turn in evidence.turns or ()]
+
+
 def find_conversation(evidence: Evidence) -> dict[str, Json]:
     """Return the turns of a conversation as part of the context; empty if there was only one."""
-    if evidence.turns is None or len(evidence.turns) < 2:
-        return {}
-    turns = [{"user": turn.input, "agent": turn.text if turn.text is not None else turn.body} for turn in evidence.turns]
-    return {"conversation": turns}
+    turns = list_exchanges(evidence)
+    return {"conversation": turns} if len(turns) > 1 else {}
 
 
 def _find_inside(document: Json, path: str | None, what: str, pointer: str) -> Place | Verdict:

@@ -16,6 +16,7 @@ from typing import Any, NoReturn
 
 from proctor.errors import CheckFault, MissingExtra, SpecError
 from proctor.model.evidence import Json
+from proctor.model.json_values import exceeds_depth
 from proctor.model.show import nearest, show
 from proctor.patterns.engine import compile_pattern
 from proctor.work import spend
@@ -54,7 +55,7 @@ class FhirPath:
         """Return the values as JSON. Raises `CheckFault` if the expression has none on this resource, or takes too long."""
         from fhirpathpy.engine import do_eval  # the optional library is installed, or the expression could not have been compiled
 
-        if not _is_shallow(resource):
+        if exceeds_depth(resource, _DEEPEST):
             raise CheckFault("fhirpath_limit", f"FHIRPath {show(self.text)}: the resource is nested deeper than {_DEEPEST} levels")
         context: dict[str, Any] = {
             "dataRoot": [resource],
@@ -72,13 +73,10 @@ class FhirPath:
         except RecursionError:
             raise CheckFault("fhirpath_limit", f"FHIRPath {show(self.text)}: nested too deeply") from None
         except Exception as error:
-            # The library raises bare `Exception` for a wrong type or number of values, besides Python's own exceptions.
-            raise CheckFault("fhirpath_error", f"FHIRPath {show(self.text)}: {_strip_addresses(error)}") from None
-
-
-def _strip_addresses(error: Exception) -> str:
-    """Return the library's message without memory addresses, so that a verdict reads the same every time."""
-    return show(_ADDRESS.sub("a value", str(error)) or type(error).__name__)
+            # The library raises bare `Exception` for a wrong type or number of values, besides Python's own exceptions. Without memory
+            # addresses, so that a verdict reads the same every time.
+            message = show(_ADDRESS.sub("a value", str(error)) or type(error).__name__)
+            raise CheckFault("fhirpath_error", f"FHIRPath {show(self.text)}: {message}") from None
 
 
 def compile_fhirpath(text: str, *, field: str) -> FhirPath:
@@ -161,11 +159,11 @@ def _find_functions(tree: dict[str, Any]) -> Iterator[str]:
 
 def _guard_library(library: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
     own: dict[str, Function] = {
-        "trace": _trace,
+        "trace": lambda context, values, *_: values,
         "matches": _matches,
-        "now": _write_now,
-        "today": _write_today,
-        "timeOfDay": _write_time_of_day,
+        "now": lambda context, *_: _read_clock(context).isoformat(timespec="milliseconds"),
+        "today": lambda context, *_: _read_clock(context).date().isoformat(),
+        "timeOfDay": lambda context, *_: _read_clock(context).time().isoformat(timespec="milliseconds"),
         "repeat": _repeat_within_bounds,
     }
     return {name: {**entry, "fn": _guard_function(name, own[name] if name in own else entry["fn"])} for name, entry in library.items()}
@@ -225,10 +223,6 @@ def _repeat_within_bounds(context: dict[str, Any], data: Any, expression: Functi
     return found
 
 
-def _trace(context: dict[str, Any], values: Any, *_: Any) -> Any:
-    return values
-
-
 def _matches(context: dict[str, Any], values: Any, pattern: Any) -> Any:
     if not isinstance(pattern, str) or not values:
         return []
@@ -244,34 +238,6 @@ def _read_clock(context: dict[str, Any]) -> datetime:
     if now is None:
         raise CheckFault("no_clock", "the evidence carries no clock")
     return now
-
-
-def _write_now(context: dict[str, Any], *_: Any) -> str:
-    return _read_clock(context).isoformat(timespec="milliseconds")
-
-
-def _write_today(context: dict[str, Any], *_: Any) -> str:
-    return _read_clock(context).date().isoformat()
-
-
-def _write_time_of_day(context: dict[str, Any], *_: Any) -> str:
-    return _read_clock(context).time().isoformat(timespec="milliseconds")
-
-
-def _is_shallow(value: Json) -> bool:
-    """Return whether a value is nested no deeper than allowed: the library walks it by recursion."""
-    level: list[Json] = [value]
-    for _ in range(_DEEPEST):
-        level = [
-            inner
-            for entry in level
-            if isinstance(entry, (dict, list))
-            for inner in (entry.values() if isinstance(entry, dict) else entry)
-            if isinstance(inner, (dict, list))
-        ]
-        if not level:
-            return True
-    return False
 
 
 def _to_plain_json(value: Any) -> Json:

@@ -70,21 +70,16 @@ class _Pattern:
 
     def __init__(self, spec: RequestPattern, at: str = "") -> None:
         self._spec = spec
-        field = f"{at}method"
+        self.system = spec.system
         word = spec.method.upper() if spec.method is not None else None
         if word is not None and word not in _METHODS:
-            raise SpecError(
-                f"method: expected one of {', '.join(_METHODS)}, found {show(spec.method)}", field=field, nearest=nearest(word, _METHODS)
-            )
+            message = f"method: expected one of {', '.join(_METHODS)}, found {show(spec.method)}"
+            raise SpecError(message, field=f"{at}method", nearest=nearest(word, _METHODS))
         self._method = word
         self._glob = compile_address(spec.path, f"{at}path") if spec.path is not None else None
         self._folded = compile_address(spec.path.lower(), f"{at}path") if spec.path is not None else None
         if spec.status is not None and not 100 <= spec.status <= 599:
             raise SpecError(f"status: expected a number from 100 to 599, found {spec.status}", field=f"{at}status")
-
-    @property
-    def system(self) -> str | None:
-        return self._spec.system
 
     def fits(self, request: StateRequest) -> bool:
         spend(_PER_REQUEST)
@@ -144,16 +139,20 @@ def _list_requests(evidence: Evidence, patterns: tuple[_Pattern, ...]) -> list[t
 
 def _report_wrong_case(requests: list[tuple[int, StateRequest]], pattern: _Pattern) -> Verdict | None:
     """Return the error for a pattern that matches no request, but matches one without case."""
-    if (other := next((one for _, one in requests if pattern.fits_in_other_case(one)), None)) is None:
-        return None
-    return errored("wrong_case", f"no {pattern.describe()}, but {show(other.path, 80)[1:-1]}: upper and lower case differ in paths")
+    for _, other in requests:
+        if pattern.fits_in_other_case(other):
+            paths = f"no {pattern.describe()}, but {show(other.path, 80)[1:-1]}"
+            return errored("wrong_case", f"{paths}: upper and lower case differ in paths")
+    return None
 
 
 def _report_unclear(requests: list[tuple[int, StateRequest]], pattern: _Pattern) -> Verdict | None:
     """Return the verdict for a request that may or may not match."""
-    if (index := next((index for index, one in requests if pattern.is_unclear(one)), None)) is None:
-        return None
-    return missing(f"whether $.state.requests[{index}], whose path has more than {LONGEST_PATH} characters, is a {pattern.describe()} is")
+    for index, one in requests:
+        if pattern.is_unclear(one):
+            path = f"whose path has more than {LONGEST_PATH} characters"
+            return missing(f"whether $.state.requests[{index}], {path}, is a {pattern.describe()} is")
+    return None
 
 
 def _describe(requests: list[tuple[int, StateRequest]]) -> str:
@@ -165,17 +164,12 @@ def _point_at(requests: list[tuple[int, StateRequest]]) -> tuple[str, ...]:
     return tuple(f"$.state.requests[{index}]" for index, _ in requests[:10])
 
 
-def _declare_reads(spec: RequestMade) -> Reads:
-    """Declare what the claim reads: count and order are uncertain if some requests were not seen."""
-    # At most N requests with no minimum is a claim of absence: unseen requests can only break it.
-    return Reads(("state",), "absence") if spec.at_least == 0 and not spec.then else Reads(("state",), "exact", "fail")
-
-
 @check(
     "request_made",
     shorthand="path",
     example="request_made: {method: POST, path: /Appointment, system: clinic, at_most: 1}",
-    reads=_declare_reads,
+    # At most N requests with no minimum is a claim of absence: unseen requests can only break it.
+    reads=lambda spec: Reads(("state",), "absence") if spec.at_least == 0 and not spec.then else Reads(("state",), "exact", "fail"),
     product=True,
 )
 def request_made(spec: RequestMade) -> Decide:

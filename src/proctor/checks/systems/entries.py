@@ -28,13 +28,13 @@ from proctor.checks.shared.fields import (
     PreparedRows,
     RowField,
     build_dotted_pointer,
-    choose_scope_builder,
     compare_count,
     decide_absence,
     declare_state_reads,
     describe_failures,
     describe_found,
     fail_unreadable,
+    find_scope,
     iterate_field_ranges,
     prepare_rows,
     refuse_fields_when_absent,
@@ -91,6 +91,16 @@ class Phrase(msgspec.Struct, frozen=True):
     speech: Speech
     is_forbidden: bool
 
+    def record(self, found: bool, unread: str = "") -> FieldResult:
+        """Return the result of the phrase, shaped like that of a field; `unread` is why the text is not known."""
+        forbidden = {"forbidden": True} if self.is_forbidden else {}
+        if unread:
+            why = f"{unread} to search for {show(self.text)}"
+        else:
+            why = f"{show(self.text)} {'' if self.is_forbidden else 'not '}found"
+        holds = not unread and found != self.is_forbidden
+        return FieldResult("text", {"phrase": self.text, "found": found, **forbidden}, None, holds, "" if holds else why)
+
 
 class Looked(msgspec.Struct, frozen=True):
     """The result of examining one entry."""
@@ -132,7 +142,7 @@ class EntryClaim(msgspec.Struct, frozen=True, kw_only=True):
 
     def find_scope(self, evidence: Evidence) -> Scope:
         """Return the scope of the comparisons."""
-        return choose_scope_builder([comparison for _, comparison in (*self.chosen_by, *self.fields)])(evidence)
+        return find_scope(evidence, (comparison for _, comparison in (*self.chosen_by, *self.fields)))
 
     def decide_on(self, evidence: Evidence) -> Verdict:
         """Return the verdict on the entries of the end state."""
@@ -170,10 +180,8 @@ class EntryClaim(msgspec.Struct, frozen=True, kw_only=True):
     def find_best(self, entries: Sequence[Entry], found: Sequence[int], scope: Scope) -> Looked:
         """Return the result of the first entry in which everything holds, else of the first with the most matches."""
         best: Looked | None = None
-        for index in found:
-            looked = self.look(entries[index], index, scope)
-            if best is None or looked.held > best.held:
-                best = looked
+        for looked in (self.look(entries[index], index, scope) for index in found):
+            best = looked if best is None or looked.held > best.held else best
             if best.held == len(self.fields) + len(self.phrases):
                 break
         assert best is not None, "called with at least one entry"
@@ -203,14 +211,14 @@ class EntryClaim(msgspec.Struct, frozen=True, kw_only=True):
     def fail_without_entry(self, entries: Sequence[Entry], scope: Scope) -> Verdict:
         """Fail everything, because no entry matches."""
         fields = [FieldResult(path, comparison.expected, None, False) for path, comparison in self.fields]
-        phrases = [_record(phrase, False) for phrase in self.phrases]
         others = [
             [(path, self._find(one, path)) for path, sought in self.chosen_by if not self._fits(one, path, sought, scope)]
             for one in entries[-LAST:]
         ]
         found = describe_found([[(path, value) for path, value in one if value is not MISSING] for one in others])
         reason = f"no {self.what} ({len(entries)} recorded){found}" if entries else f"no {self.what} (none recorded)"
-        return failed(reason, code="no_match", details=self._write_details(fields, phrases))
+        details = self._write_details(fields, [phrase.record(False) for phrase in self.phrases])
+        return failed(reason, code="no_match", details=details)
 
     def iterate_ranges(self, entries: Sequence[Entry], scope: Scope, *, most: int | None = None) -> Iterator[TextRange]:
         """Yield the fields and phrases of the deciding entry, which is among the first `most` selected ones.
@@ -222,7 +230,8 @@ class EntryClaim(msgspec.Struct, frozen=True, kw_only=True):
             return
         if self.is_absent or not (self.fields or self.phrases):
             for index in found if self.is_absent else found[:1]:
-                yield from iterate_field_ranges(entries[index], f"{self.base}[{index}]", self._list_recorded(entries[index]), scope)
+                recorded = tuple((path, one) for path, one in self.chosen_by if trace_dotted(entries[index], path) is not None)
+                yield from iterate_field_ranges(entries[index], f"{self.base}[{index}]", recorded, scope)
             return
         index = self.find_best(entries, found, scope).index
         entry, place = entries[index], f"{self.base}[{index}]"
@@ -235,21 +244,15 @@ class EntryClaim(msgspec.Struct, frozen=True, kw_only=True):
     def find_unclear(self, entries: Sequence[Entry], scope: Scope) -> str | None:
         """Return why it is unknown whether an entry matches, if none matches for certain; None if none matches."""
         for index, entry in enumerate(entries):
-            reasons: list[str] = []
-            for path, one in self.chosen_by:
-                if self._fits(entry, path, one, scope):
-                    continue
-                reasons.append(self._report_unclear(entry, path, one))
-                # An entry that certainly differs in one member is a different one.
-                if not reasons[-1]:
-                    break
-            else:
-                if reasons:
-                    return f"{self.base}[{index}] {reasons[0]}"
+            differing = [(path, one) for path, one in self.chosen_by if not self._fits(entry, path, one, scope)]
+            reasons = [self._report_unclear(entry, path, one) for path, one in differing]
+            # An entry that certainly differs in one member is a different one.
+            if reasons and all(reasons):
+                return f"{self.base}[{index}] {reasons[0]}"
         return None
 
     def _report_unclear(self, entry: Entry, path: str, comparison: Comparison) -> str:
-        """Return why a member that does not fit might still match; None if it certainly differs."""
+        """Return why a member that does not fit might still match; empty if it certainly differs."""
         actual = self._find(entry, path)
         if actual is MISSING:
             return f"has no {path!r}" if path in self.needed else ""
@@ -261,9 +264,6 @@ class EntryClaim(msgspec.Struct, frozen=True, kw_only=True):
         if any(equal_after_conversion(comparison.expected, one) for one in several):
             return f"has {path!r} {show(actual, 80)}, which is equal after conversion, but text never equals a number"
         return ""
-
-    def _list_recorded(self, entry: Entry) -> PreparedRows:
-        return tuple((path, comparison) for path, comparison in self.chosen_by if trace_dotted(entry, path) is not None)
 
     def _find(self, entry: Entry, path: str) -> Json | Missing:
         # A column may have a dot in its name; then it is not a path.
@@ -300,7 +300,7 @@ class EntryClaim(msgspec.Struct, frozen=True, kw_only=True):
             found = any(speech.contains(phrase.speech, spend) for speech in speeches)
             # A phrase missing from the read part may be in the rest.
             unread_reason = "there is no text" if not texts else str(unread) if unread and phrase.is_forbidden and not found else ""
-            yield _record(phrase, found, unread_reason)
+            yield phrase.record(found, unread_reason)
 
     def _write_details(self, fields: Sequence[FieldResult], phrases: Sequence[FieldResult], **more: Json) -> dict[str, Json]:
         details: dict[str, Json] = {"field_results": [result.to_record() for result in fields]}
@@ -308,17 +308,6 @@ class EntryClaim(msgspec.Struct, frozen=True, kw_only=True):
             details["phrase_results"] = [result.expected for result in phrases]
         held = sum(result.passed for result in (*fields, *phrases))
         return {**details, "held": held, "total": len(fields) + len(phrases), **more}
-
-
-def _record(phrase: Phrase, found: bool, unread_reason: str = "") -> FieldResult:
-    """Return the result of a phrase as a record shaped like a field's. `blind` is the reason why the text is unknown."""
-    record: dict[str, Json] = {"phrase": phrase.text, "found": found, **({"forbidden": True} if phrase.is_forbidden else {})}
-    holds = not unread_reason and found != phrase.is_forbidden
-    if unread_reason:
-        why = f"{unread_reason} to search for {show(phrase.text)}"
-    else:
-        why = f"{show(phrase.text)} found" if phrase.is_forbidden else f"{show(phrase.text)} not found"
-    return FieldResult("text", record, None, holds, "" if holds else why)
 
 
 def prepare_entries(
@@ -332,8 +321,9 @@ def prepare_entries(
     **settings: Any,
 ) -> EntryClaim:
     """Return a claim about the entries that `members` select; `settings` are further fields of `EntryClaim`."""
-    chosen_by = prepare_choice(members)
     phrases = prepare_phrases(spec.contains, spec.not_contains)
+    # A direction of `any` selects nothing; where none is recorded, an entry was sent.
+    chosen_by = prepare_choice({name: value for name, value in members.items() if (name, value) != (_DIRECTION, "any")})
     return EntryClaim(
         what=describe_choice(what, chosen_by),
         base=base,
@@ -344,6 +334,7 @@ def prepare_entries(
         is_absent=spec.absent,
         read=read,
         all_of_them=all_of_them,
+        defaults={_DIRECTION: "outbound"} if _DIRECTION in members else {},
         **settings,
     )
 
@@ -440,15 +431,13 @@ class FaxDocument(EntrySpec, frozen=True, kw_only=True, omit_defaults=True):
 
 
 def _prepare_fax(spec: FaxDocument) -> EntryClaim:
-    direction = None if spec.direction == "any" else spec.direction
     return prepare_entries(
         spec,
         "fax",
         lambda state: state.fax and state.fax.documents,
         base="$.state.fax.documents",
         all_of_them="faxes",
-        members={"direction": direction, "to": spec.to, "from": spec.sender, "pages": spec.pages},
-        defaults={"direction": "outbound"},
+        members={"direction": spec.direction, "to": spec.to, "from": spec.sender, "pages": spec.pages},
         needed=("to", "from", "pages"),
         folded=("to", "from"),
     )
@@ -488,15 +477,13 @@ class MessageSent(EntrySpec, frozen=True, kw_only=True, omit_defaults=True):
 def _prepare_messages(spec: MessageSent) -> EntryClaim:
     if spec.channel is not None and spec.channel.lower() not in _CHANNELS and (near := nearest(spec.channel, _CHANNELS)):
         raise SpecError(f"channel: expected one of {', '.join(_CHANNELS)}, found {show(spec.channel)}", field="channel", nearest=near)
-    direction = None if spec.direction == "any" else spec.direction
     return prepare_entries(
         spec,
         "message",
         lambda state: state.messages and state.messages.messages,
         base="$.state.messages.messages",
         all_of_them="messages",
-        members={"channel": spec.channel, "direction": direction, "to": spec.to, "from": spec.sender, "subject": spec.subject},
-        defaults={"direction": "outbound"},
+        members={"channel": spec.channel, "direction": spec.direction, "to": spec.to, "from": spec.sender, "subject": spec.subject},
         needed=("channel", "to", "from"),
         folded=("channel", "to", "from"),
     )

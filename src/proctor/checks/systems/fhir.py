@@ -25,7 +25,6 @@ from proctor.checks.shared.fields import (
     Comparison,
     FieldResult,
     build_dotted_pointer,
-    choose_scope_builder,
     compare_count,
     decide_absence,
     decide_fields,
@@ -33,12 +32,13 @@ from proctor.checks.shared.fields import (
     describe_failures,
     describe_found,
     fail_no_match,
+    find_scope,
     iterate_field_ranges,
     refuse_fields_when_absent,
     refuse_wrong_count,
 )
 from proctor.checks.systems._fhirpath import FhirPath, compile_fhirpath
-from proctor.codecs.fhir import PlacedResource, Search, ServedResources, compile_search
+from proctor.codecs.fhir import PlacedResource, ServedResources, compile_search
 from proctor.codecs.fhir_matching import RESOURCE_TYPES, iterate_values
 from proctor.codecs.fhir_parameters import list_parameters
 from proctor.errors import CheckFault, SpecError
@@ -46,7 +46,7 @@ from proctor.expressions.text_form import Scope
 from proctor.model.evidence import Evidence, FhirState, Json
 from proctor.model.json_values import MISSING, read_digits
 from proctor.model.show import count_rest, show, suggest
-from proctor.model.verdict import TextRange, Verdict, failed, missing, passed
+from proctor.model.verdict import TextRange, Verdict, failed, missing
 from proctor.paths.dotted import find_dotted
 from proctor.work import spend
 
@@ -136,23 +136,26 @@ def fhir_resource(spec: FhirResource) -> Decide:
     _reject_capped_counts(spec)
     find = _make_search(spec)
     # FHIRPath has its own clock functions (`today()`), so it needs the scope too.
-    scope = Scope.read_from if any(field.fhirpath for field in fields) else choose_scope_builder([field.comparison for field in fields])
+    has_fhirpath = any(field.fhirpath for field in fields)
     query = "&".join(f"{name}={value}" for name, value in spec.search.items())
     what = f"{spec.resource_type}?{show(query)[1:-1]}" if query else spec.resource_type
 
-    unknown_type = _describe_unknown_type(spec.resource_type) if spec.absent or spec.count == 0 else None
+    must_be_known = (spec.absent or spec.count == 0) and spec.resource_type not in RESOURCE_TYPES
 
     def decide(evidence: Evidence) -> Verdict:
         store = evidence.state.fhir if evidence.state is not None else None
         if store is None:
             return missing("FHIR state")
         # A search for an unknown type finds nothing, so a misspelt name would pass as an absence.
-        if unknown_type is not None:
-            raise CheckFault("unknown_resource_type", unknown_type)
+        if must_be_known:
+            why = "is not a FHIR R4 resource type, so its absence proves nothing"
+            suffix = suggest(spec.resource_type, RESOURCE_TYPES)
+            raise CheckFault("unknown_resource_type", f"resource_type: {show(spec.resource_type, 80)} {why}{suffix}")
         found = find(store)
         if spec.absent:
             return decide_absence(_name_resource(found) if found else None, what, pointers=tuple(_point_at(entry) for entry in found[:10]))
-        verdict = _decide_verdict(spec, fields, found, scope(evidence), what)
+        scope = Scope.read_from(evidence) if has_fhirpath else find_scope(evidence, (field.comparison for field in fields))
+        verdict = _decide_verdict(spec, fields, found, scope, what)
         if verdict.code != "no_match":
             return verdict
         return msgspec.structs.replace(verdict, reason=verdict.reason + _describe_others(spec, store))
@@ -197,14 +200,6 @@ def _prepare_field(field: FhirField, at: str) -> _Field:
     )
 
 
-def _describe_unknown_type(resource_type: str) -> str | None:
-    """Return why a type has no resources; None for a type that R4 has."""
-    if resource_type in RESOURCE_TYPES:
-        return None
-    more = suggest(resource_type, RESOURCE_TYPES)
-    return f"resource_type: {show(resource_type, 80)} is not a FHIR R4 resource type, so its absence proves nothing{more}"
-
-
 def _reject_capped_counts(spec: FhirResource) -> None:
     """Reject a number of results that `_count` rules out: the search would never find one more."""
     text = spec.search.get("_count", "")
@@ -219,16 +214,10 @@ def _reject_capped_counts(spec: FhirResource) -> None:
 
 def _make_search(spec: FhirResource) -> Callable[[FhirState], list[PlacedResource]]:
     try:
-        search: Search = compile_search(spec.resource_type, spec.search)
-    except CheckFault as fault:
-        # Not an error of the author but a limit of ours: an `error` of this claim only.
-        code, message = fault.code, fault.message
-
-        def refuse(store: FhirState) -> list[PlacedResource]:
-            # A new fault each time: raising one again would add the traceback of earlier evidence.
-            raise CheckFault(code, message)
-
-        return refuse
+        search = compile_search(spec.resource_type, spec.search)
+    except CheckFault:
+        # Not an error of the author but a limit of ours: an `error` of this claim only, for each evidence.
+        return lambda store: compile_search(spec.resource_type, spec.search).find(store.resources)
     return lambda store: search.find(ServedResources(store.resources) if store.served else store.resources)
 
 
@@ -271,33 +260,19 @@ def _decide_verdict(spec: FhirResource, fields: tuple[_Field, ...], found: list[
 
 def _decide_over_all(fields: tuple[_Field, ...], found: list[PlacedResource], counted: tuple[FieldResult, ...], scope: Scope) -> Verdict:
     each = [(entry, [field.look(entry.resource, scope) for field in fields]) for entry in found]
-    results = [result for _, results in each for result in results]
-    held = sum(result.passed for result in results) + sum(result.passed for result in counted)
-    everything = [*results, *counted]
-    details: dict[str, Json] = {
-        "field_results": [result.to_record() for result in everything],
-        "held": held,
-        "total": len(everything),
-        "matches": len(found),
-        "resources": [entry.name for entry in found],
-    }
-    if held == len(everything):
-        return passed(
-            f"all of {_name_resource(found)}: {held} of {len(everything)} fields hold",
-            details=details,
-            pointers=tuple(map(_point_at, found[:10])),
-        )
+    results = [result for _, looked in each for result in looked]
+    wrong = next((pair for pair in each if not all(result.passed for result in pair[1])), None)
+    pointers = _point_at_failures(*wrong) if wrong else tuple(map(_point_at, found[:10]))
+    names = [entry.name for entry in found]
+    verdict = decide_fields(f"all of {_name_resource(found)}", (*results, *counted), pointers=pointers, matches=len(found), resources=names)
+    if verdict.passed:
+        return verdict
     # The mean over resources, each with the count as one more field; computed so that equal shares give exact scores.
     shares = sum(result.passed for result in results) + sum(result.passed for result in counted) * len(found)
-    wrong = next((pair for pair in each if not all(result.passed for result in pair[1])), None)
+    held = f"{verdict.details['held']} of {verdict.details['total']} fields hold"
     reason = f"{wrong[0].name}: {describe_failures(wrong[1])}" if wrong else describe_failures(counted)
-    pointers = _point_at_failures(*wrong) if wrong else tuple(map(_point_at, found[:10]))
-    score = shares / (len(found) * (len(fields) + len(counted)))
-    return failed(
-        f"all of {_name_resource(found)}: {held} of {len(everything)} fields hold: {reason}",
-        details=details,
-        pointers=pointers,
-        score=score,
+    return msgspec.structs.replace(
+        verdict, reason=f"all of {_name_resource(found)}: {held}: {reason}", score=shares / (len(found) * (len(fields) + len(counted)))
     )
 
 

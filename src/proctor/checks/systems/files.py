@@ -16,11 +16,11 @@ from proctor.checks.shared.fields import (
     FieldResult,
     PreparedRows,
     RowField,
-    choose_scope_builder,
     decide_absence,
     decide_fields,
     declare_state_reads,
     fail_no_match,
+    find_scope,
     iterate_field_ranges,
     prepare_rows,
     refuse_fields_when_absent,
@@ -65,10 +65,9 @@ def _locate(spec: FilePresent, evidence: Evidence, verdict: Verdict) -> Iterator
                 return
         return
     fields = prepare_rows(spec.fields)
-    scope = choose_scope_builder([comparison for _, comparison in fields])(evidence)
+    scope = find_scope(evidence, (comparison for _, comparison in fields))
     held = verdict.details.get("held")
     for index, file in matched:
-        spend(_PER_FILE + _PER_FIELD * len(fields) + (len(file.content) // 64 if isinstance(file.content, str) else 0))
         results = _look(file, fields, scope)
         if sum(result.passed for result in results) == held:
             yield from _locate_fields(file, f"$.state.files[{index}].content", fields, results, scope)
@@ -99,7 +98,6 @@ def file_present(spec: FilePresent) -> Decide:
     refuse_fields_when_absent(spec.absent, spec.fields)
     glob = compile_glob(spec.path)
     fields = prepare_rows(spec.fields)
-    scope_of = choose_scope_builder([comparison for _, comparison in fields])
     what = f"file {show(spec.path)}"
 
     def decide(evidence: Evidence) -> Verdict:
@@ -119,13 +117,11 @@ def file_present(spec: FilePresent) -> Decide:
             near = nearest(spec.path, [file.path for file in files])
             listed = f"; nearest: {', '.join(map(show, near))}" if near else f" ({len(files)} files recorded)"
             return fail_no_match(f"no {what}{listed}", [(path, comparison.expected) for path, comparison in fields], matched_paths=[])
-        scope = scope_of(evidence)
+        scope = find_scope(evidence, (comparison for _, comparison in fields))
         best: Verdict | None = None
         for index, file in matched:
-            spend(_PER_FILE + _PER_FIELD * len(fields) + (len(file.content) // 64 if isinstance(file.content, str) else 0))
-            verdict = decide_fields(
-                show(file.path), _look(file, fields, scope) if fields else [], pointers=(f"$.state.files[{index}]",), matched_paths=paths
-            )
+            results = _look(file, fields, scope) if fields else []
+            verdict = decide_fields(show(file.path), results, pointers=(f"$.state.files[{index}]",), matched_paths=paths)
             if verdict.passed:
                 return verdict
             if best is None or verdict.score > best.score:
@@ -145,6 +141,7 @@ def _is_at(file: StateFile, glob: tuple[str, ...]) -> bool:
 
 
 def _look(file: StateFile, fields: PreparedRows, scope: Scope) -> list[FieldResult]:
+    spend(_PER_FILE + _PER_FIELD * len(fields) + (len(file.content) // 64 if isinstance(file.content, str) else 0))
     document = _read(file)
     if isinstance(document, str):
         why = f"the content is not JSON ({document})"

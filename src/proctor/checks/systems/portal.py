@@ -17,7 +17,6 @@ from proctor.checks.shared.fields import (
     Comparison,
     RowField,
     build_dotted_pointer,
-    choose_scope_builder,
     decide_absence,
     decide_fields,
     declare_state_reads,
@@ -25,6 +24,7 @@ from proctor.checks.shared.fields import (
     fail_no_match,
     fail_unreadable,
     find_misspelt,
+    find_scope,
     iterate_field_ranges,
     prepare_rows,
     refuse_fields_when_absent,
@@ -34,7 +34,7 @@ from proctor.errors import SpecError
 from proctor.expressions.text_form import Scope
 from proctor.matchers.mismatch import equal_after_conversion, join_path
 from proctor.model.evidence import Evidence, Json
-from proctor.model.json_values import MISSING
+from proctor.model.json_values import MISSING, Missing
 from proctor.model.show import nearest, show
 from proctor.model.verdict import TextRange, Verdict, errored, missing
 from proctor.paths.dotted import find_dotted, trace_dotted
@@ -59,24 +59,47 @@ _RESULTS = "assertion_results"
 _CONVERTED = "one is equal after conversion, but text never equals a number"
 
 
+class _Claim:
+    """A prepared claim about the rows of one collection."""
+
+    def __init__(self, spec: PortalRecord) -> None:
+        self.fields = prepare_rows(spec.fields)
+        self.key = spec.key or ""
+        self.wanted = Comparison(spec.value, field="value") if spec.value is not msgspec.UNSET else None
+        self.base = join_path("$.state.portal", spec.resource)
+
+    def find_scope(self, evidence: Evidence) -> Scope:
+        comparisons = (comparison for _, comparison in self.fields)
+        return find_scope(evidence, comparisons if self.wanted is None else (*comparisons, self.wanted))
+
+    def choose(self, rows: list[dict[str, Json]], scope: Scope) -> list[int]:
+        """Return the positions of the rows that correlate."""
+        # An absent column is not null: a row without the key does not correlate.
+        return [
+            index
+            for index, row in enumerate(rows)
+            if self.wanted is None
+            or ((actual := self.find_value(row)) is not MISSING and self.wanted.find_mismatch(actual, scope, self.key) is None)
+        ]
+
+    def find_value(self, row: dict[str, Json]) -> Json | Missing:
+        return row[self.key] if self.key in row else find_dotted(row, self.key)
+
+
 def _locate(spec: PortalRecord, evidence: Evidence) -> Iterator[TextRange]:
     """Find the texts of the one row that fit, or those that made unwanted rows correlate."""
     portal = evidence.state.portal if evidence.state is not None else None
-    fields = prepare_rows(spec.fields)
-    wanted = Comparison(spec.value, field="value") if spec.value is not msgspec.UNSET else None
-    scope = choose_scope_builder([comparison for _, comparison in fields] + ([wanted] if wanted else []))(evidence)
-    base = join_path("$.state.portal", spec.resource)
-    key = spec.key or ""
+    claim = _Claim(spec)
+    scope = claim.find_scope(evidence)
     rows = (portal or {}).get(spec.resource, [])
-    found = [index for index, row in enumerate(rows) if wanted is None or _does_correlate(row, key, wanted, scope)]
-    if len(found) == 1 and fields:
-        yield from iterate_field_ranges(rows[found[0]], f"{base}[{found[0]}]", fields, scope)
-    elif wanted is not None:
-        for index in found:
-            row = rows[index]
-            keys = (key,) if key in row else trace_dotted(row, key)
-            actual = row[key] if key in row else find_dotted(row, key)
-            yield from wanted.iterate_ranges(actual, scope, write_pointer(f"{base}[{index}]", keys or ()))
+    found = claim.choose(rows, scope)
+    if len(found) == 1 and claim.fields:
+        yield from iterate_field_ranges(rows[found[0]], f"{claim.base}[{found[0]}]", claim.fields, scope)
+        return
+    for index in found if claim.wanted is not None else ():
+        keys = (claim.key,) if claim.key in rows[index] else trace_dotted(rows[index], claim.key) or ()
+        assert claim.wanted is not None
+        yield from claim.wanted.iterate_ranges(claim.find_value(rows[index]), scope, write_pointer(f"{claim.base}[{index}]", keys))
 
 
 @check(
@@ -93,32 +116,35 @@ def portal_record(spec: PortalRecord) -> Decide:
     if spec.key is None and spec.value is not msgspec.UNSET:
         raise SpecError("value needs key: which column has that value", field="value")
     refuse_fields_when_absent(spec.absent, spec.fields)
-    fields = prepare_rows(spec.fields)
-    wanted = Comparison(spec.value, field="value") if spec.value is not msgspec.UNSET else None
-    scope_of = choose_scope_builder([comparison for _, comparison in fields] + ([wanted] if wanted else []))
+    claim = _Claim(spec)
+    fields, wanted = claim.fields, claim.wanted
     what = f"row of {spec.resource} with {spec.key} {show(spec.value)}" if wanted else f"row of {spec.resource}"
-    base = join_path("$.state.portal", spec.resource)
 
     def decide(evidence: Evidence) -> Verdict:
         portal = evidence.state.portal if evidence.state is not None else None
         if portal is None:
             return missing("portal state")
-        scope = scope_of(evidence)
+        scope = claim.find_scope(evidence)
         rows = portal.get(spec.resource, [])
-        found = [index for index, row in enumerate(rows) if wanted is None or _does_correlate(row, spec.key or "", wanted, scope)]
-        pointers = tuple(f"{base}[{index}]" for index in found[:10])
+        found = claim.choose(rows, scope)
+        pointers = tuple(f"{claim.base}[{index}]" for index in found[:10])
         if spec.absent:
             # A portal creates a collection with its first row, so a missing one has no rows, unless its name is misspelt.
             if spec.resource not in portal and nearest(spec.resource, portal):
                 others = _describe_others(spec, portal).removeprefix("; ")
                 return missing(f"the collection {show(spec.resource)} ({others})")
-            if not found and wanted and (misspelt := find_misspelt([spec.key or ""], rows)):
+            if not found and wanted and (misspelt := find_misspelt([claim.key], rows)):
                 return fail_unreadable(what, [misspelt])
             if not found and _is_converted(spec, rows):
                 return fail_unreadable(what, [_CONVERTED])
             return decide_absence(f"{len(found)}" if found else None, what, pointers=pointers)
         if not found:
-            reason = _describe_nothing_found(what, spec, rows, portal)
+            if spec.resource not in portal:
+                reason = f"no {what}: the portal has no {show(spec.resource)}{_describe_others(spec, portal)}"
+            else:
+                instead = [[(claim.key, value)] for row in rows[-LAST:] if (value := claim.find_value(row)) is not MISSING]
+                more = f"; {_CONVERTED}" if _is_converted(spec, rows) else describe_found(instead)
+                reason = f"no {what} ({len(rows)} rows){more}"
             return fail_no_match(reason, [(path, comparison.expected) for path, comparison in fields], key=_RESULTS)
         if len(found) > 1:
             hint = "" if wanted else "; name the row by key and value"
@@ -132,12 +158,6 @@ def portal_record(spec: PortalRecord) -> Decide:
     return decide
 
 
-def _does_correlate(row: Json, key: str, wanted: Comparison, scope: Scope) -> bool:
-    actual = row[key] if isinstance(row, dict) and key in row else find_dotted(row, key)
-    # An absent column is not null: a row without the key does not correlate.
-    return actual is not MISSING and wanted.find_mismatch(actual, scope, key) is None
-
-
 def _is_converted(spec: PortalRecord, rows: list[dict[str, Json]]) -> bool:
     return any(equal_after_conversion(spec.value, row.get(spec.key or "")) for row in rows)
 
@@ -145,12 +165,3 @@ def _is_converted(spec: PortalRecord, rows: list[dict[str, Json]]) -> bool:
 def _describe_others(spec: PortalRecord, portal: dict[str, list[dict[str, Json]]]) -> str:
     near = nearest(spec.resource, portal) or tuple(portal)[:5]
     return f"; there are {', '.join(map(show, near))}" if near else ""
-
-
-def _describe_nothing_found(what: str, spec: PortalRecord, rows: list[dict[str, Json]], portal: dict[str, list[dict[str, Json]]]) -> str:
-    if spec.resource not in portal:
-        return f"no {what}: the portal has no {show(spec.resource)}{_describe_others(spec, portal)}"
-    key = spec.key or ""
-    actual_values = [[(key, row[key] if key in row else find_dotted(row, key))] for row in rows[-LAST:]]
-    more = f"; {_CONVERTED}" if _is_converted(spec, rows) else describe_found([one for one in actual_values if one[0][1] is not MISSING])
-    return f"no {what} ({len(rows)} rows){more}"

@@ -54,9 +54,8 @@ class RecordsMatch(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
 def _prepare(spec: RecordsMatch) -> EntryClaim:
     if not spec.collection:
         raise SpecError("the collection is empty", field="collection")
-    for path in spec.where:
-        if not path:
-            raise SpecError("the path is empty", field="where")
+    if "" in spec.where:
+        raise SpecError("the path is empty", field="where")
     chosen_by = tuple((path, Comparison(value, field=f"where.{path}")) for path, value in spec.where.items())
     return EntryClaim(
         what=describe_choice(f"row of {spec.collection}", chosen_by),
@@ -111,9 +110,8 @@ def records_match(spec: RecordsMatch) -> Decide:
             return claim.fail_without_entry(rows, scope)
         if spec.match == "exactly_one" and len(found) > 1:
             reason = f"expected exactly one {claim.what}, found {len(found)}"
-            return failed(
-                reason, code="several_matches", details={"field_results": [], "matches": len(found)}, pointers=_point_at(claim, found)
-            )
+            details: dict[str, Json] = {"field_results": [], "matches": len(found)}
+            return failed(reason, code="several_matches", details=details, pointers=_point_at(claim, found))
         if spec.match == "any" and spec.count is None:
             return claim.report(claim.find_best(rows, found, scope))
         looked = [claim.find_best(rows, found, scope)] if spec.match == "any" and found else []

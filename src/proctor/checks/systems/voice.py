@@ -21,7 +21,7 @@ import msgspec
 from proctor.checks.registry import Decide, Reads, check
 from proctor.checks.shared.places import locate_text
 from proctor.checks.systems.entries import Entry, EntryClaim, describe_choice, prepare_choice
-from proctor.codecs.speech import Speech, normalize
+from proctor.codecs.speech import normalize
 from proctor.errors import SpecError
 from proctor.expressions.text_form import Scope
 from proctor.model.evidence import Evidence, Json, VoiceTurn
@@ -97,8 +97,7 @@ def voice_said(spec: VoiceSaid) -> Decide:
     exact = spec.match == "exact"
     calls = _prepare_calls(spec)
     on = f" on the {calls.what}" if calls.chosen_by else ""
-    phrases = [(phrase, False, _Phrase(phrase, exact)) for phrase in spec.contains]
-    phrases += [(phrase, True, _Phrase(phrase, exact)) for phrase in spec.not_contains]
+    phrases = [PhraseResult(phrase, False) for phrase in spec.contains] + [PhraseResult(phrase, True) for phrase in spec.not_contains]
 
     def decide(evidence: Evidence) -> Verdict:
         voice = evidence.state.voice if evidence.state is not None else None
@@ -111,18 +110,17 @@ def voice_said(spec: VoiceSaid) -> Decide:
             if calls.find_unclear(entries, scope):
                 return missing(f"of every call {' and '.join(name for name, _ in calls.chosen_by)}")
             reason = calls.fail_without_entry(entries, scope).reason
-            records = [_write_record(PhraseResult(phrase, forbidden)) for phrase, forbidden, _ in phrases]
-            details: dict[str, Json] = {"phrase_results": records, "total": len(phrases)}
+            details: dict[str, Json] = {"phrase_results": [_write_record(phrase) for phrase in phrases], "total": len(phrases)}
             return failed(reason, code="no_match", details={**details, "held": 0}) if spec.contains else passed(reason, details=details)
         runs = _list_runs(turns, spec.speaker)
         if spec.match == "semantic":
-            unknown = [PhraseResult(phrase, forbidden) for phrase, forbidden, _ in phrases]
-            return _ask(unknown, runs, spec.speaker, voice.turns, None, on)
+            return _ask(phrases, runs, spec.speaker, voice.turns, None, on)
         speech = _Speech(runs, exact)
-        found = [_record_phrase(phrase, forbidden, speech.find(wanted)) for phrase, forbidden, wanted in phrases]
+        places = [speech.find(each.phrase) for each in phrases]
+        found = [msgspec.structs.replace(each, found=place is not None, place=place) for each, place in zip(phrases, places, strict=True)]
         if calls.chosen_by and not all(result.found or result.forbidden for result in found):
             other = _Speech(_list_runs(voice.turns, spec.speaker), exact)
-            found = [_name_other_call(result, other, exact, voice.turns) for result in found]
+            found = [_name_other_call(result, other, voice.turns) for result in found]
         # A forbidden phrase of the speaker decides, even if others used it too.
         if not any(result.forbidden and result.found for result in found):
             unattributed = [None if turn is None or turn.speaker.strip() else turn for turn in turns] if spec.speaker is not None else []
@@ -145,7 +143,7 @@ def _find_forbidden(spec: VoiceSaid, exact: bool, turns: Sequence[VoiceTurn | No
     if not spec.not_contains or not any(turns):
         return None
     speech = _Speech(_list_runs(turns, speaker), exact)
-    return next(filter(None, (speech.find(_Phrase(phrase, exact)) for phrase in spec.not_contains)), None)
+    return next(filter(None, map(speech.find, spec.not_contains)), None)
 
 
 def _prepare_calls(spec: VoiceSaid) -> EntryClaim:
@@ -181,12 +179,8 @@ class PhraseResult(msgspec.Struct, frozen=True):
     """The other call on which a missing phrase was spoken."""
 
 
-def _record_phrase(phrase: str, forbidden: bool, place: tuple[int, str] | None) -> PhraseResult:
-    return PhraseResult(phrase, forbidden, place is not None, place)
-
-
-def _name_other_call(result: PhraseResult, other: _Speech, exact: bool, turns: Sequence[VoiceTurn]) -> PhraseResult:
-    place = other.find(_Phrase(result.phrase, exact)) if not result.found and not result.forbidden else None
+def _name_other_call(result: PhraseResult, other: _Speech, turns: Sequence[VoiceTurn]) -> PhraseResult:
+    place = other.find(result.phrase) if not result.found and not result.forbidden else None
     if place is None:
         return result
     turn = turns[place[0]]
@@ -215,22 +209,17 @@ def _ask(
 
     def settle(opinions: Sequence[Opinion]) -> Verdict:
         left = iter(opinions)
-        known = [result if result.found else _record_heard(result, next(left)) for result in phrases]
+        known = [result if result.found else _record_opinion(result, next(left)) for result in phrases]
         # One phrase without a judgement leaves the share unknown, and so the verdict.
-        broken = next(
-            (result for result in known if result.opinion is not None and result.opinion.outcome == "error"),
-            None,
-        )
-        if broken is not None and broken.opinion is not None:
-            return errored(
-                broken.opinion.code or "judge_failed", f"{show(broken.phrase)}: {broken.opinion.reason}", details=broken.opinion.details
-            )
+        for result in known:
+            if (opinion := result.opinion) is not None and opinion.outcome == "error":
+                return errored(opinion.code or "judge_failed", f"{show(result.phrase)}: {opinion.reason}", details=opinion.details)
         return _decide_verdict(known, runs, speaker, turns, on)
 
     return make_pending(questions, settle, otherwise=otherwise)
 
 
-def _record_heard(result: PhraseResult, opinion: Opinion) -> PhraseResult:
+def _record_opinion(result: PhraseResult, opinion: Opinion) -> PhraseResult:
     return msgspec.structs.replace(result, found=opinion.outcome == "pass", opinion=opinion)
 
 
@@ -245,33 +234,24 @@ def _verify(spec: VoiceSaid) -> None:
                 raise SpecError(f"a phrase without words: {show(phrase)}", field=f"{name}.{index}")
 
 
-class _Phrase:
-    """A phrase in the form in which it is compared."""
-
-    def __init__(self, phrase: str, exact: bool) -> None:
-        self.text = phrase
-        self.speech = None if exact else normalize(phrase)
-
-
 class _Speech:
     """Speech, normalised once for all phrases."""
 
     def __init__(self, runs: list[Spoken], exact: bool) -> None:
-        self._turns = [(number, text, self._find_form(text, exact)) for run in runs for number, text in run]
+        self._exact = exact
+        self._turns = [spoken for run in runs for spoken in run]
         # After the single turns, so that a phrase inside one turn is located in that turn.
-        together = [(run[0][0], " ".join(text for _, text in run)) for run in runs if len(run) > 1]
-        self._turns += [(number, text, self._find_form(text, exact)) for number, text in together]
+        self._turns += [(run[0][0], " ".join(text for _, text in run)) for run in runs if len(run) > 1]
+        for _, text in self._turns:
+            spend(len(text) // _CHARS_PER_STEP + 1 if exact else len(text) + 1)
+        self._speeches = [] if exact else [normalize(text) for _, text in self._turns]
 
-    @staticmethod
-    def _find_form(text: str, exact: bool) -> Speech | None:
-        spend(len(text) // _CHARS_PER_STEP + 1 if exact else len(text) + 1)
-        return None if exact else normalize(text)
-
-    def find(self, phrase: _Phrase) -> tuple[int, str] | None:
+    def find(self, phrase: str) -> tuple[int, str] | None:
         """Return number and text of the first turn with the phrase; for a phrase over several turns, the first number and all text."""
-        for number, text, speech in self._turns:
+        wanted = None if self._exact else normalize(phrase)
+        for place, (number, text) in enumerate(self._turns):
             spend(len(text) // _CHARS_PER_STEP + 1)
-            if phrase.text in text if speech is None or phrase.speech is None else speech.contains(phrase.speech, spend):
+            if phrase in text if wanted is None else self._speeches[place].contains(wanted, spend):
                 return number, text
         return None
 
@@ -294,20 +274,16 @@ def _list_runs(turns: Sequence[VoiceTurn | None], speaker: str | None) -> list[S
 
 
 def _decide_verdict(found: list[PhraseResult], runs: list[Spoken], speaker: str | None, turns: Sequence[VoiceTurn], on: str) -> Verdict:
-    records: list[dict[str, Json]] = []
     wrong: list[str] = []
-    pointers: list[str] = []
+    pointers = tuple(dict.fromkeys(f"$.state.voice.turns[{result.place[0]}]" for result in found if result.place is not None))
     by = f"{f' by {speaker}' if speaker is not None else ''}{on}"
     for result in found:
-        records.append(_write_record(result))
-        if result.place is not None:
-            pointers.append(f"$.state.voice.turns[{result.place[0]}]")
         if result.forbidden and result.found:
             wrong.append(f"{show(result.phrase)} was said{by}{_describe_place(result)}")
         elif not result.forbidden and not result.found:
             wrong.append(f"{show(result.phrase)} was not said{by}{result.elsewhere}{_describe_place(result)}")
     held = len(found) - len(wrong)
-    details: dict[str, Json] = {"phrase_results": records, "held": held, "total": len(found)}
+    details: dict[str, Json] = {"phrase_results": [_write_record(result) for result in found], "held": held, "total": len(found)}
     reason = f"{held} of {len(found)} phrases hold"
     if not turns:
         reason += " (no speech)"
@@ -317,11 +293,9 @@ def _decide_verdict(found: list[PhraseResult], runs: list[Spoken], speaker: str 
     if not wrong and turns and not runs:
         return missing(f"a turn of {show(speaker)}")
     if not wrong:
-        return passed(reason, details=details, pointers=tuple(dict.fromkeys(pointers)))
-    more = count_rest(len(wrong), 3, "; and")
-    return failed(
-        f"{reason}: {'; '.join(wrong[:3])}{more}", details=details, pointers=tuple(dict.fromkeys(pointers)), score=held / len(found)
-    )
+        return passed(reason, details=details, pointers=pointers)
+    reason += f": {'; '.join(wrong[:3])}{count_rest(len(wrong), 3, '; and')}"
+    return failed(reason, details=details, pointers=pointers, score=held / len(found))
 
 
 def _write_record(result: PhraseResult) -> dict[str, Json]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice
 
 import msgspec
 
@@ -18,6 +19,7 @@ from proctor.checks.shared.calls import (
     fail_never_called,
     find_indexes_of,
     over_calls,
+    over_calls_of,
     require_name,
 )
 from proctor.errors import SpecError
@@ -102,7 +104,7 @@ def find_leaves(value: Json, path: str) -> Iterator[str]:
 
 def list_written(value: Json) -> list[str]:
     """Return the texts and numbers of an argument."""
-    return [written for _, (_, written) in zip(range(_MOST_LEAVES), list_leaves(value), strict=False)]
+    return [written for _, written in islice(list_leaves(value), _MOST_LEAVES)]
 
 
 def read_input_text(evidence: Evidence) -> str:
@@ -128,8 +130,7 @@ def list_sources(call: ToolCall, path: str) -> tuple[list[str], list[str]]:
     result = read_result(call.result)
     if path:
         return list(find_leaves(result, path)), []
-    leaves = [written for _, (_, written) in zip(range(_MOST_LEAVES), list_leaves(result), strict=False)]
-    return leaves, [result.lower()[:_MOST_CHARACTERS]] if isinstance(result, str) else []
+    return list_written(result), [result.lower()[:_MOST_CHARACTERS]] if isinstance(result, str) else []
 
 
 class ArgumentCopied(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -156,14 +157,10 @@ class AnswerRepeats(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
     """Or where in the result the value is: a dot path."""
 
 
-def _declare_reads(spec: ArgumentCopied) -> Reads:
-    return Reads(("tool_calls", "tool_arguments", "input" if spec.result_of is None else "tool_results"), "exact")
-
-
 @check(
     "argument_copied",
     example="argument_copied: {tool: refund, argument: amount, result_of: lookup_order, path: total}",
-    reads=_declare_reads,
+    reads=lambda spec: Reads(("tool_calls", "tool_arguments", "input" if spec.result_of is None else "tool_results"), "exact"),
 )
 def argument_copied(spec: ArgumentCopied) -> Decide:
     """Every call of a tool has an argument whose value is in the input, or in the result of an earlier call."""
@@ -175,10 +172,7 @@ def argument_copied(spec: ArgumentCopied) -> Decide:
         source += f" at {spec.path}"
     ok = passed(f"{spec.argument} of {show(spec.tool)} is from {source}")
 
-    def decide(evidence: Evidence, calls: Sequence[ToolCall]) -> Verdict:
-        named = find_indexes_of(calls, spec.tool)
-        if not named:
-            return fail_never_called(spec.tool, f"a call of {show(spec.tool)} with {spec.argument} from {source}", calls)
+    def decide(evidence: Evidence, calls: Sequence[ToolCall], named: list[int]) -> Verdict:
         if spec.result_of is None and evidence.input is None and not evidence.turns:
             return missing("the input")
         texts = [read_input_text(evidence)] if spec.result_of is None else []
@@ -198,7 +192,7 @@ def argument_copied(spec: ArgumentCopied) -> Decide:
                 return failed(reason, details={"found": given[spec.argument]}, pointers=(f"{place}.{spec.argument}",))
         return ok
 
-    return over_calls(decide)
+    return over_calls_of(spec.tool, f"a call of {show(spec.tool)} with {spec.argument} from {source}", decide)
 
 
 @check(
@@ -220,15 +214,13 @@ def answer_repeats(spec: AnswerRepeats) -> Decide:
             return fail_never_called(spec.tool, f"an answer that repeats {what}", calls)
         if evidence.text is None and evidence.body is None:
             return missing("the answer")
-        answer = read_answer_text(evidence)
+        answer, pointer = read_answer_text(evidence), "$.body" if evidence.text is None else "$.text"
         for index in named:
             values = _list_values(spec, calls[index].arguments, calls[index].result)
             absent = next((value for value in values if not is_in_text(value, answer)), None)
             if absent is not None or not values:
                 found = f"{show(absent)} is not in it" if values else f"{call_path(evidence, index)} has no such value"
-                return failed(
-                    f"expected the answer to repeat {what}; {found}", pointers=("$.text",) if evidence.text is not None else ("$.body",)
-                )
+                return failed(f"expected the answer to repeat {what}; {found}", pointers=(pointer,))
         return ok
 
     return over_calls(decide)

@@ -24,6 +24,7 @@ from proctor.checks.shared.calls import (
     locate_arguments,
     locate_fitting,
     over_calls,
+    over_calls_of,
     require_name,
     resolve_name,
 )
@@ -106,7 +107,7 @@ def _locate_argument(spec: ToolArgument, evidence: Evidence) -> Iterator[TextRan
 def _locate_path(spec: ToolInputPath, evidence: Evidence) -> Iterator[TextRange]:
     """Find the values at the path in the first call that has them."""
     calls = list_recorded_calls(evidence) or ()
-    tool = resolve_name(spec.tool, evidence, calls) if spec.server_prefix else spec.tool
+    tool = resolve_name(spec.tool, evidence, calls, server_prefix=spec.server_prefix)
     path = compile_path(spec.path, spec.syntax)
     for index in find_indexes_of(calls, tool):
         arguments = calls[index].arguments
@@ -119,7 +120,7 @@ def _locate_path(spec: ToolInputPath, evidence: Evidence) -> Iterator[TextRange]
 
 def _locate_input(spec: ToolInputContains | ToolInputMatches, evidence: Evidence) -> Iterator[TextRange]:
     calls = list_recorded_calls(evidence) or ()
-    tool = resolve_name(spec.tool, evidence, calls) if spec.server_prefix else spec.tool
+    tool = resolve_name(spec.tool, evidence, calls, server_prefix=spec.server_prefix)
     for index in find_indexes_of(calls, tool):
         found = tuple(locate_in_json(calls[index].arguments, f"{call_path(evidence, index)}.arguments", _make_finder(spec)))
         if found:
@@ -162,39 +163,30 @@ def tool_argument(spec: ToolArgument) -> Decide:
     wanted = f"a call of {show(spec.tool)} with {spec.argument} = {show(spec.value)}"
     ok = passed(f"{show(spec.tool)} was called with {spec.argument} = {show(spec.value)}")
 
-    def decide(evidence: Evidence, calls: Sequence[ToolCall]) -> Verdict:
-        named = find_indexes_of(calls, spec.tool)
-        if not named:
-            return fail_never_called(spec.tool, wanted, calls)
+    def decide(evidence: Evidence, calls: Sequence[ToolCall], named: list[int]) -> Verdict:
         scope = build_scope(rule, evidence)
-        for index in named:
-            if rule.fits(calls[index].arguments, scope):
-                return ok
+        if any(rule.fits(calls[index].arguments, scope) for index in named):
+            return ok
         return fail_no_call_fits(spec.tool, wanted, rule, evidence, calls, named)
 
-    return over_calls(decide)
+    return over_calls_of(spec.tool, wanted, decide)
 
 
 def _decide_presence(spec: ToolArgument) -> Decide:
     wanted = f"a call of {show(spec.tool)} with the argument {show(spec.argument)}"
     ok = passed(f"{show(spec.tool)} was called with the argument {show(spec.argument)}")
 
-    def decide(evidence: Evidence, calls: Sequence[ToolCall]) -> Verdict:
-        named = find_indexes_of(calls, spec.tool)
-        if not named:
-            return fail_never_called(spec.tool, wanted, calls)
-        for index in named:
-            arguments = calls[index].arguments
-            if isinstance(arguments, dict) and spec.argument in arguments:
-                return ok
-        first = calls[named[0]].arguments
+    def decide(evidence: Evidence, calls: Sequence[ToolCall], named: list[int]) -> Verdict:
+        given = [calls[index].arguments for index in named]
+        if any(isinstance(arguments, dict) and spec.argument in arguments for arguments in given):
+            return ok
         return failed(
-            f"expected {wanted}; it was called {describe_count(len(named))}, {call_path(evidence, named[0])} with {show(first)}",
+            f"expected {wanted}; it was called {describe_count(len(named))}, {call_path(evidence, named[0])} with {show(given[0])}",
             details={"tool": spec.tool, "calls": len(named)},
             pointers=call_paths(evidence, named),
         )
 
-    return over_calls(decide)
+    return over_calls_of(spec.tool, wanted, decide)
 
 
 @check(
@@ -285,7 +277,7 @@ def _decide_any_input(spec: ToolInputContains | ToolInputMatches | ToolInputPath
     ok = passed(f"an input of {show(spec.tool)} does {claim}")
 
     def decide(evidence: Evidence, calls: Sequence[ToolCall]) -> Verdict:
-        tool = resolve_name(spec.tool, evidence, calls) if spec.server_prefix else spec.tool
+        tool = resolve_name(spec.tool, evidence, calls, server_prefix=spec.server_prefix)
         named = find_indexes_of(calls, tool)
         wanted = f"an input of {show(tool)} to {claim}"
         if not named:

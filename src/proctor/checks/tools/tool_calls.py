@@ -21,12 +21,12 @@ import msgspec
 
 from proctor.checks.registry import Decide, Reads, check
 from proctor.checks.shared.calls import (
-    MISSING_CALLS,
     build_scope,
     call_path,
     call_paths,
     describe_count,
     describe_tools,
+    fail_calls,
     fail_never_called,
     fail_no_call_fits,
     find_indexes_of,
@@ -131,16 +131,15 @@ def has_structure(spec: ToolCalled | ToolNotCalled) -> bool:
 
 
 def _locate(spec: ToolCalled | ToolNotCalled, evidence: Evidence) -> Iterator[TextRange]:
-    rule = build_argument_rule(spec.arguments, match=spec.match, values=spec.values, strict=getattr(spec, "strict", False))
-    every = isinstance(spec, ToolNotCalled) or spec.at_most is not None or spec.at_least > 1 or spec.index is not None or spec.every
-    found = locate_fitting(rule, evidence, spec.name, server_prefix=spec.server_prefix, every=every)
-    if not isinstance(spec, ToolCalled):
-        return found
     calls = list_recorded_calls(evidence) or ()
-    if spec.forbidden_arguments:
-        name = resolve_name(spec.name, evidence, calls) if spec.server_prefix else spec.name
-        if _find_forbidden(name, frozenset(spec.forbidden_arguments), evidence, calls, find_indexes_of(calls, name)) is not None:
-            return locate_arguments(evidence, name, spec.forbidden_arguments)
+    name = resolve_name(spec.name, evidence, calls, server_prefix=spec.server_prefix)
+    rule = build_argument_rule(spec.arguments, match=spec.match, values=spec.values, strict=getattr(spec, "strict", False))
+    if isinstance(spec, ToolNotCalled):
+        return locate_fitting(rule, evidence, name, every=True)
+    if spec.forbidden_arguments and _find_forbidden(spec, name, evidence, calls, find_indexes_of(calls, name)) is not None:
+        return locate_arguments(evidence, name, spec.forbidden_arguments)
+    every = spec.at_most is not None or spec.at_least > 1 or spec.index is not None or spec.every
+    found = locate_fitting(rule, evidence, name, every=every)
     if spec.index is None:
         return found
     place = call_path(evidence, spec.index if spec.index >= 0 else len(calls) + spec.index)
@@ -167,19 +166,17 @@ def tool_called(spec: ToolCalled) -> Decide:
     if spec.every and spec.index is not None:
         raise SpecError("index is about one call, every is about all: use one of them", field="every")
     rule = build_argument_rule(spec.arguments, match=spec.match, values=spec.values, strict=spec.strict)
-    ok = passed(_claim(spec, rule, "was called"))
+    ok = passed(f"{show(spec.name)} was called{_with_arguments(spec, rule)}")
     description = _describe_wanted(spec, rule)
     careful = _decide_carefully(spec, description, rule, ok)
     once = spec.index is None and spec.at_least == 1 and spec.at_most is None and not spec.forbidden_arguments and not spec.every
-    if not once or (rule is not None and rule.plain is None):
-        return careful
+    wanted = {} if rule is None else rule.plain
     # The meaning of `server:tool` depends on the tools in this evidence.
-    if spec.server_prefix:
-        return careful  # a prefix depends on all tools
+    if not once or wanted is None or spec.server_prefix:
+        return careful
     name = spec.name
-    wanted = {} if rule is None or rule.plain is None else rule.plain
     if not wanted:
-        pick, values = _accept_anything, None
+        pick, values = (lambda arguments: None), None
     else:
         # One key gives its value, several give a tuple, in a single call to C code.
         pick, values = itemgetter(*wanted), tuple(wanted.values()) if len(wanted) > 1 else next(iter(wanted.values()))
@@ -209,42 +206,27 @@ def tool_called(spec: ToolCalled) -> Decide:
     return decide
 
 
-def _accept_anything(arguments: Json) -> None:
-    """Accept any arguments."""
-
-
 def _decide_carefully(spec: ToolCalled, description: str, rule: ArgumentRule | None, ok: Verdict) -> Decide:
-    forbidden = frozenset(spec.forbidden_arguments)
-
     def decide(evidence: Evidence, calls: Sequence[ToolCall]) -> Verdict:
-        name = resolve_name(spec.name, evidence, calls) if spec.server_prefix else spec.name
+        name = resolve_name(spec.name, evidence, calls, server_prefix=spec.server_prefix)
         named = find_indexes_of(calls, name)
-        if forbidden:
-            found = _find_forbidden(name, forbidden, evidence, calls, named)
-            if found is not None:
-                return found
+        if spec.forbidden_arguments and (found := _find_forbidden(spec, name, evidence, calls, named)) is not None:
+            return found
         if spec.index is not None:
             at = spec.index if spec.index >= 0 else len(calls) + spec.index
             if not 0 <= at < len(calls):
-                return failed(
-                    f"expected {description}; there is no position {spec.index}, {describe_tools(calls)}",
-                    details={"tools_called": list_names(calls)},
-                )
+                return fail_calls(f"expected {description}; there is no position {spec.index},", evidence, calls)
             call = calls[at]
             if not call.goes_by(name):
-                return failed(
-                    f"expected {description}; {call_path(evidence, at)} is a call of {show(call.name)}, {describe_tools(calls)}",
-                    details={"tools_called": list_names(calls)},
-                    pointers=(call_path(evidence, at),),
-                )
+                reason = f"expected {description}; {call_path(evidence, at)} is a call of {show(call.name)},"
+                return fail_calls(reason, evidence, calls, (at,))
             if rule is None or rule.fits(call.arguments, build_scope(rule, evidence)):
                 return ok
             return fail_no_call_fits(name, description, rule, evidence, calls, [at])
         scope = build_scope(rule, evidence)
         fitting = named if rule is None else [index for index in named if rule.fits(calls[index].arguments, scope)]
         if spec.every and rule is not None and len(fitting) < len(named):
-            known = set(fitting)
-            return fail_no_call_fits(name, description, rule, evidence, calls, [at for at in named if at not in known])
+            return fail_no_call_fits(name, description, rule, evidence, calls, sorted(set(named).difference(fitting)))
         if len(fitting) >= spec.at_least and (spec.at_most is None or len(fitting) <= spec.at_most):
             return ok
         return defer_verdict(lambda: _fail_wrong_count(spec, description, name, rule, evidence, calls, named, fitting))
@@ -275,9 +257,8 @@ def _fail_wrong_count(
     )
 
 
-def _find_forbidden(
-    name: str, forbidden: frozenset[str], evidence: Evidence, calls: Sequence[ToolCall], named: Sequence[int]
-) -> Verdict | None:
+def _find_forbidden(spec: ToolCalled, name: str, evidence: Evidence, calls: Sequence[ToolCall], named: Sequence[int]) -> Verdict | None:
+    forbidden = frozenset(spec.forbidden_arguments)
     for index in named:
         arguments = calls[index].arguments
         # Iterates over the arguments, because `&` may iterate over the forbidden names for every call.
@@ -295,28 +276,22 @@ def _find_forbidden(
 
 def _describe_wanted(spec: ToolCalled, rule: ArgumentRule | None) -> str:
     """Return the expectation, for use after the word `expected`."""
-    shown = f" with {_show_arguments(spec, rule)}" if rule is not None else ""
+    called = f"{show(spec.name)}{_with_arguments(spec, rule)}"
     if spec.index is not None:
-        return f"call {spec.index} to be {show(spec.name)}{shown}"
+        return f"call {spec.index} to be {called}"
     if spec.every:
-        return f"every call of {show(spec.name)}{shown}"
+        return f"every call of {called}"
     if spec.at_most is not None:
         bounds = f"{spec.at_least}" if spec.at_least == spec.at_most else f"{spec.at_least} to {spec.at_most}"
-        return f"{bounds} calls of {show(spec.name)}{shown}"
-    count = "a call" if spec.at_least == 1 else f"at least {spec.at_least} calls"
-    return f"{count} of {show(spec.name)}{shown}"
+        return f"{bounds} calls of {called}"
+    return f"a call of {called}" if spec.at_least == 1 else f"at least {spec.at_least} calls of {called}"
 
 
-def _show_arguments(spec: ToolCalled | ToolNotCalled, rule: ArgumentRule) -> str:
-    if not spec.arguments:
-        return "no arguments"
+def _with_arguments(spec: ToolCalled | ToolNotCalled, rule: ArgumentRule | None) -> str:
+    if rule is None or not spec.arguments:
+        return "" if rule is None else " with no arguments"
     exactly = "exactly " if spec.match == "exact" or getattr(spec, "strict", False) else ""
-    return f"{exactly}{show(spec.arguments)}"
-
-
-def _claim(spec: ToolCalled | ToolNotCalled, rule: ArgumentRule | None, verb: str) -> str:
-    shown = f" with {_show_arguments(spec, rule)}" if rule is not None else ""
-    return f"{show(spec.name)} {verb}{shown}"
+    return f" with {exactly}{show(spec.arguments)}"
 
 
 @check(
@@ -331,18 +306,17 @@ def tool_not_called(spec: ToolNotCalled) -> Decide:
     """A tool was never called, or never with the given arguments."""
     require_name(spec.name)
     rule = build_argument_rule(spec.arguments, match=spec.match, values=spec.values)
-    claim = _claim(spec, rule, "was not called")
-    ok = passed(claim)
+    shown = _with_arguments(spec, rule)
+    ok = passed(f"{show(spec.name)} was not called{shown}")
 
     def decide(evidence: Evidence, calls: Sequence[ToolCall]) -> Verdict:
-        name = resolve_name(spec.name, evidence, calls) if spec.server_prefix else spec.name
+        name = resolve_name(spec.name, evidence, calls, server_prefix=spec.server_prefix)
         fitting = find_indexes_of(calls, name)
         if rule is not None and fitting:
             scope = build_scope(rule, evidence)
             fitting = [index for index in fitting if rule.fits(calls[index].arguments, scope)]
         if not fitting:
             return ok
-        shown = f" with {_show_arguments(spec, rule)}" if rule is not None else ""
         return failed(
             f"expected no call of {show(name)}{shown}; it was called {describe_count(len(fitting))}, {call_path(evidence, fitting[0])} "
             f"with {show(calls[fitting[0]].arguments)}",
@@ -407,23 +381,23 @@ class NoToolErrors(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
 @check("no_tool_errors", example="no_tool_errors: {}", reads=Reads(("tool_calls", "tool_results"), "absence", own_tools=True))
 def no_tool_errors(spec: NoToolErrors) -> Decide:
     """No call of a tool that the agent ran ended in an error; tools of a model's provider count where they were recorded."""
-    silent_succeed = spec.silent_calls == "succeeded"
-    return lambda evidence: _decide(evidence, silent_succeed)
 
+    def decide(evidence: Evidence, calls: Sequence[ToolCall]) -> Verdict:
+        broken = [index for index, call in enumerate(calls) if call.failed()]
+        if not broken:
+            unknown = None if spec.silent_calls == "succeeded" else _fail_unknown_outcome(calls, evidence)
+            return unknown or _OK
+        kinds = {index: f"{kind}, " if (kind := calls[index].failure_kind()) else "" for index in broken[:3]}
+        shown = (f"{calls[at].name} at {call_path(evidence, at)}: {kind}{show(calls[at].failure())}" for at, kind in kinds.items())
+        more = count_rest(len(broken), 3, "; and")
+        first = [calls[index] for index in broken[:100]]
+        return failed(
+            f"expected no tool call to fail; {len(broken)} of {len(calls)} failed: {'; '.join(shown)}{more}",
+            details={"failed": [{"tool": call.name, "kind": call.failure_kind(), "error": call.failure()} for call in first]},
+            pointers=tuple(f"{call_path(evidence, index)}.error" for index in broken[:100]),
+        )
 
-def _decide(evidence: Evidence, silent_succeed: bool) -> Verdict:
-    if (calls := list_recorded_calls(evidence)) is None:
-        return MISSING_CALLS
-    broken = [index for index, call in enumerate(calls) if call.failed()]
-    if not broken:
-        return (None if silent_succeed else _fail_unknown_outcome(calls, evidence)) or _OK
-    reason = "; ".join(f"{calls[index].name} at {call_path(evidence, index)}: {_show_error(calls[index])}" for index in broken[:3])
-    more = count_rest(len(broken), 3, "; and")
-    return failed(
-        f"expected no tool call to fail; {len(broken)} of {len(calls)} failed: {reason}{more}",
-        details={"failed": [_record_broken_call(calls[index]) for index in broken[:100]]},
-        pointers=tuple(f"{call_path(evidence, index)}.error" for index in broken[:100]),
-    )
+    return over_calls(decide)
 
 
 def _fail_unknown_outcome(calls: Sequence[ToolCall], evidence: Evidence) -> Verdict | None:
@@ -432,12 +406,3 @@ def _fail_unknown_outcome(calls: Sequence[ToolCall], evidence: Evidence) -> Verd
         if not records_outcome(call, evidence.account):
             return missing(f"how {show(call.name, 60)} at {call_path(evidence, index)} ended (neither result nor error)")
     return None
-
-
-def _show_error(call: ToolCall) -> str:
-    kind = call.failure_kind()
-    return f"{kind}, {show(call.failure())}" if kind else show(call.failure())
-
-
-def _record_broken_call(call: ToolCall) -> Json:
-    return {"tool": call.name, "kind": call.failure_kind(), "error": call.failure()}

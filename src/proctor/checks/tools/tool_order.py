@@ -11,7 +11,7 @@ mismatched and out of order.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Literal
 
 import msgspec
@@ -21,6 +21,7 @@ from proctor.checks.shared.calls import (
     call_path,
     call_paths,
     describe_tools,
+    fail_calls,
     find_existing_tools,
     find_indexes_of,
     list_names,
@@ -35,7 +36,7 @@ from proctor.errors import SpecError
 from proctor.matchers.calls import MatchOptions, Pairing, ToolCallMatch, check_options
 from proctor.model.evidence import Evidence, Json, ToolCall
 from proctor.model.show import show
-from proctor.model.verdict import TextRange, Verdict, defer_verdict, failed, passed
+from proctor.model.verdict import Verdict, defer_verdict, failed, passed
 
 
 class ToolsExactly(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -98,18 +99,11 @@ def tools_exactly(spec: ToolsExactly) -> Decide:
                 return ok
         at, why = _find_first_difference(allowed[0], calls)
         suffix = f"; {why}" if len(allowed) == 1 else ""
-        return failed(
-            f"expected exactly {wanted}; {describe_tools(calls)}{suffix}",
-            details={"expected": [list(names) for names in allowed], "tools_called": list_names(calls)},
-            pointers=call_paths(evidence, (at,)) if at < len(calls) else (),
-        )
+        details = {"expected": [list(names) for names in allowed], "tools_called": list_names(calls)}
+        pointers = call_paths(evidence, (at,)) if at < len(calls) else ()
+        return failed(f"expected exactly {wanted}; {describe_tools(calls)}{suffix}", details=details, pointers=pointers)
 
     return over_calls(decide)
-
-
-def _resolve_names(names: Sequence[str], evidence: Evidence, calls: Sequence[ToolCall]) -> list[str]:
-    known = find_existing_tools(evidence, calls)
-    return [resolve_name(name, evidence, calls, known) for name in names]
 
 
 def _find_first_difference(names: Sequence[str], calls: Sequence[ToolCall]) -> tuple[int, str]:
@@ -133,7 +127,8 @@ def tools_in_order(spec: ToolsInOrder) -> Decide:
 
     @over_calls
     def careful(evidence: Evidence, calls: Sequence[ToolCall]) -> Verdict:
-        wanted = _resolve_names(names, evidence, calls) if spec.server_prefix else names
+        known = find_existing_tools(evidence, calls) if spec.server_prefix else None
+        wanted = names if known is None else [resolve_name(name, evidence, calls, known) for name in names]
         found = _find_in_order(wanted, calls)
         if len(found) == count:
             return ok
@@ -176,17 +171,12 @@ def _find_in_order(names: Sequence[str], calls: Sequence[ToolCall]) -> list[int]
 def _fail_not_in_order(wanted: Sequence[str], found: Sequence[int], evidence: Evidence, calls: Sequence[ToolCall]) -> Verdict:
     stuck = wanted[len(found)]
     anywhere = find_indexes_of(calls, stuck)
-    expected = " -> ".join(wanted)
     if anywhere:
-        after = f"no call of {show(stuck)} after {call_path(evidence, found[-1])}" if found else f"{show(stuck)} out of place"
-        reason = f"expected the order {expected}; {after}, {describe_tools(calls)}"
+        why = f"no call of {show(stuck)} after {call_path(evidence, found[-1])}" if found else f"{show(stuck)} out of place"
     else:
-        reason = f"expected the order {expected}; {show(stuck)} was never called, {describe_tools(calls)}"
-    return failed(
-        reason,
-        details={"expected": list(wanted), "tools_called": list_names(calls), "reached": len(found), "stuck_at": stuck},
-        pointers=call_paths(evidence, anywhere),
-    )
+        why = f"{show(stuck)} was never called"
+    reason = f"expected the order {' -> '.join(wanted)}; {why},"
+    return fail_calls(reason, evidence, calls, anywhere, expected=list(wanted), reached=len(found), stuck_at=stuck)
 
 
 @check("tools_called", shorthand="names", example="tools_called: [lookup_order, send_mail]", reads=Reads(("tool_calls",), "presence"))
@@ -200,10 +190,8 @@ def tools_called(spec: ToolsCalled) -> Decide:
         absent = [name for name in spec.names if name not in known]
         if not absent:
             return ok
-        return failed(
-            f"expected all of {show(list(spec.names))}; {', '.join(show(name) for name in absent)} never called, {describe_tools(calls)}",
-            details={"missing": absent, "tools_called": list_names(calls)},
-        )
+        reason = f"expected all of {show(list(spec.names))}; {', '.join(show(name) for name in absent)} never called,"
+        return fail_calls(reason, evidence, calls, missing=absent)
 
     return over_calls(decide)
 
@@ -221,9 +209,7 @@ def any_tool_called(spec: AnyToolCalled) -> Decide:
                 return ok
         if not names:
             return failed("expected one of a list of tools, but the list is empty")
-        return failed(
-            f"expected at least one of {show(list(spec.names))}; {describe_tools(calls)}", details={"tools_called": list_names(calls)}
-        )
+        return fail_calls(f"expected at least one of {show(list(spec.names))};", evidence, calls)
 
     return over_calls(decide)
 
@@ -237,11 +223,7 @@ def first_tool(spec: FirstTool) -> Decide:
     def decide(evidence: Evidence, calls: Sequence[ToolCall]) -> Verdict:
         if calls and calls[0].goes_by(spec.name):
             return ok
-        return failed(
-            f"expected the first tool to be {show(spec.name)}; {describe_tools(calls)}",
-            details={"tools_called": list_names(calls)},
-            pointers=call_paths(evidence, range(min(1, len(calls)))),
-        )
+        return fail_calls(f"expected the first tool to be {show(spec.name)};", evidence, calls, range(min(1, len(calls))))
 
     return over_calls(decide)
 
@@ -280,17 +262,15 @@ def _declare_reads(spec: ToolCallsMatch) -> Reads:
     return Reads(("tool_calls",) if spec.arguments == "ignore" else ("tool_calls", "tool_arguments"), "presence" if free else "exact")
 
 
-def _locate(spec: ToolCallsMatch, evidence: Evidence) -> Iterator[TextRange]:
-    return _prepare(spec).iterate_ranges(list_recorded_calls(evidence) or (), lambda index: f"{call_path(evidence, index)}.arguments")
-
-
 @check(
     "tool_calls_match",
     shorthand="calls",
     example="tool_calls_match: {calls: [{name: search, arguments: {q: string}}], order: strict}",
     reads=_declare_reads,
     product=True,
-    locate=_locate,
+    locate=lambda spec, evidence: _prepare(spec).iterate_ranges(
+        list_recorded_calls(evidence) or (), lambda index: f"{call_path(evidence, index)}.arguments"
+    ),
 )
 def tool_calls_match(spec: ToolCallsMatch) -> Decide:
     """Expected calls pair up with the actual ones; reports missing, extra, mismatched and out-of-order calls."""
@@ -345,7 +325,8 @@ def _fail_unpaired(spec: ToolCallsMatch, pairing: Pairing, match: ToolCallMatch,
         reasons.append(f"{late.tool_name} out of order: expected as number {late.expected_index}, made as number {late.actual_index}")
         pointers.append(call_path(evidence, late.actual_index))
     if match.missing:
-        reasons.append("missing " + ", ".join(_show_call(call) for call in match.missing[:5]))
+        missing = (f"{call.name} with {show(call.arguments)}" if call.arguments else call.name for call in match.missing[:5])
+        reasons.append(f"missing {', '.join(missing)}")
     if spec.max_extra is not None and len(match.extra) > spec.max_extra:
         reasons.append(f"{len(match.extra)} extra calls, {spec.max_extra} allowed: {', '.join(call.name for call in match.extra[:5])}")
     if not reasons:
@@ -363,10 +344,6 @@ def _fail_unpaired(spec: ToolCallsMatch, pairing: Pairing, match: ToolCallMatch,
         },
         pointers=tuple(pointers[:100]),
     )
-
-
-def _show_call(call: ToolCall) -> str:
-    return f"{call.name} with {show(call.arguments)}" if call.arguments else call.name
 
 
 def _record_call(call: ToolCall) -> Json:
