@@ -9,24 +9,13 @@ import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from proctor.service.hub import Hub
-from proctor.service.refusals import Refusal, not_found
+from proctor.service.refusals import Refusal
 from proctor.service.resource import Page
-from proctor.store.accounts.tenants import find_row, lock_row
 from proctor.store.sql.pages import BadCursor, Row, fetch_page
 from proctor.store.sql.pages import Page as Rows
 from proctor.store.sql.queries import ListQuery
 
 T = TypeVar("T")
-
-
-async def require_row(
-    connection: AsyncConnection, table: sa.Table, organization_id: str, what: str, id: str, *, locked: bool = False, **equal: object
-) -> Row:
-    """Return one row of an organization, `locked` until the transaction ends. Raises `Refusal` if there is none."""
-    row = await (lock_row if locked else find_row)(connection, table, organization_id, id, **equal)
-    if row is None:
-        raise not_found(what, id)
-    return row
 
 
 async def fetch_page_or_refuse(

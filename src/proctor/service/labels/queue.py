@@ -14,8 +14,9 @@ import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from proctor.service.access.callers import Caller
-from proctor.service.access.permissions import query_visible, require_reader
+from proctor.service.access.permissions import query_visible
 from proctor.service.access.projects import get_project
+from proctor.service.access.transactions import reading
 from proctor.service.hub import Hub
 from proctor.service.labels.claims import JudgedClaim, Subject, SubjectKind, find_subject, read_claims
 from proctor.service.refusals import Refusal
@@ -68,7 +69,6 @@ async def list_waiting(
     second: Annotated[bool, about("list questions that others labelled, and the caller did not")] = False,
 ) -> LabelQueue:
     """List unlabelled judged questions: passed and failed alternately, the least certain first."""
-    require_reader(caller)
     await get_project(hub, caller, project_id)
     labels = query_visible(annotation_rows, caller, project_id=project_id).with_only_columns(annotation_rows.c.question)
     labels = labels.where(annotation_rows.c.question.is_not(None), annotation_rows.c.label.is_not(None))
@@ -102,8 +102,8 @@ async def pose_next(hub: Hub, caller: Caller, queue: LabelQueue) -> ShownClaim |
 
 async def pose_claim(hub: Hub, caller: Caller, kind: SubjectKind, id: str, number: int) -> ShownClaim | None:
     """Return one claim as it was put to the judge; None if it cannot be shown."""
-    async with hub.database.reading() as connection:
-        subject = await find_subject(connection, caller, kind, id)
+    async with reading(hub, caller) as tx:
+        subject = await find_subject(tx, kind, id)
     claim = next((claim for claim in await read_claims(hub, subject) if claim.number == number), None)
     return None if claim is None else ShownClaim(subject=subject, claim=claim)
 

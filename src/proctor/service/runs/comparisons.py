@@ -19,12 +19,13 @@ from proctor.actions.workspace.run_tally import RunTally
 from proctor.model.evidence import Json
 from proctor.scoring.paired import LEAST_ALPHA
 from proctor.service.access.callers import Caller
+from proctor.service.access.transactions import reading
 from proctor.service.hub import Hub
 from proctor.service.refusals import Refusal
 from proctor.service.resource import about, operation
 from proctor.service.runs.building import ending_of, header_of
 from proctor.service.runs.figures import find_finished_key, read_tally, tally_run
-from proctor.service.runs.requests import find_run
+from proctor.service.runs.names import find_run
 from proctor.service.runs.results import suite_of_run, write_plain
 from proctor.store.runs.run_rows import read_entry, read_snapshots
 from proctor.store.sql.pages import Row
@@ -91,9 +92,9 @@ async def compare_runs(
 ) -> Comparison:
     """Compare a run with another: changed cases, and whether the change is significant."""
     _check_alpha(alpha)
-    async with hub.database.reading() as connection:
-        candidate = await find_run(connection, caller, id)
-        first = await find_run(connection, caller, base, near=candidate)
+    async with reading(hub, caller) as tx:
+        candidate = await find_run(tx, id)
+        first = await find_run(tx, base, near=candidate)
     (comparison,) = await _compare_all(hub, [first, candidate], alpha)
     return write_plain(comparison)
 
@@ -143,14 +144,14 @@ async def find_several(hub: Hub, caller: Caller, ids: Sequence[str]) -> list[Row
     if not 2 <= len(ids) <= MOST_RUNS:
         reasons = [f"expected 2 to {MOST_RUNS} runs, got {len(ids)}"]
         raise Refusal("VALIDATION_ERROR", "these runs cannot be compared", fields={"runs": reasons})
-    async with hub.database.reading() as connection:
-        rows = [await find_run(connection, caller, ids[0])]
+    async with reading(hub, caller) as tx:
+        rows = [await find_run(tx, ids[0])]
         for id in ids[1:]:
-            rows.append(await find_run(connection, caller, id, near=rows[0]))
-    if len({row["id"] for row in rows}) < len(rows):
-        raise Refusal("VALIDATION_ERROR", "these runs cannot be compared", fields={"runs": ["one of them is named twice"]})
-    if len({row["project_id"] for row in rows}) > 1:
-        raise Refusal("VALIDATION_ERROR", "these runs cannot be compared", fields={"runs": ["they are of different projects"]})
+            rows.append(await find_run(tx, id, near=rows[0]))
+    reason = "one of them is named twice" if len({row["id"] for row in rows}) < len(rows) else ""
+    reason = reason or ("they are of different projects" if len({row["project_id"] for row in rows}) > 1 else "")
+    if reason:
+        raise Refusal("VALIDATION_ERROR", "these runs cannot be compared", fields={"runs": [reason]})
     return rows
 
 

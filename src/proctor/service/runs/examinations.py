@@ -24,14 +24,13 @@ from proctor.doctor.report import describe_verdict
 from proctor.errors import InputError
 from proctor.formats.native.text import write_native
 from proctor.model.evidence import Json
-from proctor.model.typed import convert_to
 from proctor.service.access.callers import Caller
 from proctor.service.access.permissions import require_writer
-from proctor.service.hub import QUEUED, Hub
+from proctor.service.hub import Hub
 from proctor.service.refusals import Refusal, not_found
 from proctor.service.resource import Page, about, operation
-from proctor.service.runs.names import MOST_TAGS
-from proctor.service.runs.requests import check_spec, find_run, find_startable_project, list_runs, prepare_run, queue_run, read_run_suite
+from proctor.service.runs.names import MOST_TAGS, read_run
+from proctor.service.runs.requests import check_spec, find_startable_project, list_runs, prepare_run, queue_run, read_run_suite
 from proctor.service.runs.run import LONGEST_NOTE, NewRun, Run, RunSearch, show_run
 from proctor.service.suites.documents import refusal_of
 from proctor.store.files.run_references import LONGEST
@@ -162,12 +161,6 @@ class NewExamination(msgspec.Struct, frozen=True, kw_only=True):
 async def start_examination(hub: Hub, caller: Caller, spec: NewExamination) -> Run:
     """Queue the examination of an MCP server; requires an organization key. No tool is called unless `calls` declares it."""
     require_writer(caller, "examining servers")
-    try:
-        convert_to(msgspec.to_builtins(spec), NewExamination)
-    except msgspec.ValidationError as error:
-        problem, _, place = str(error).partition(" - at `$.")
-        field = re.split(r"[\[.`]", place)[0] or "server"
-        raise Refusal("VALIDATION_ERROR", "some fields are invalid", fields={field: [problem]}) from None
     project = await find_startable_project(hub, caller, spec.project_id)
     server = dict(spec.server) if isinstance(spec.server, dict) else _find_server(spec.server.strip(), project)
     if spec.authorize_with:
@@ -180,9 +173,7 @@ async def start_examination(hub: Hub, caller: Caller, spec: NewExamination) -> R
         prepared = await prepare_run(hub, caller, project, run, await read_run_suite(hub, caller, project, run))
     except Refusal as refusal:
         raise _rename_fields(refusal) from None
-    row = await queue_run(hub, caller, run, prepared)
-    hub.run_signals.wake(QUEUED)
-    return show_run(row)
+    return show_run(await queue_run(hub, caller, run, prepared))
 
 
 @operation("examinations", "GET /api/examinations")
@@ -196,10 +187,10 @@ async def list_examinations(
 @operation("examinations", "GET /api/examinations/{run_id}")
 async def get_examination(hub: Hub, caller: Caller, id: str) -> ShownExamination:
     """Read an examination by the id, the name or a `@tag` of its run. Attempts, reports and comparisons are those of the run."""
-    async with hub.database.reading() as connection:
-        row = await find_run(connection, caller, id, document=False)
+    row = await read_run(hub, caller, id, document=False)
     examination = await _read_examination(hub, row)
-    if examination is None and not is_examination(row):
+    inline = (row["settings"] or {}).get("inline_target")
+    if examination is None and not (isinstance(inline, dict) and inline.get("type") == EXAMINED):
         raise not_found("examination", row["id"])
     definitions: Any = None if examination is None else examination.snapshot
     return {"run": show_run(row), "findings": None if examination is None else show_findings(examination), "definitions": definitions}
@@ -207,9 +198,7 @@ async def get_examination(hub: Hub, caller: Caller, id: str) -> ShownExamination
 
 async def read_findings(hub: Hub, caller: Caller, id: str) -> Findings | None:
     """Return what an examination found; None for another run, or before its end."""
-    async with hub.database.reading() as connection:
-        row = await find_run(connection, caller, id, document=False)
-    examination = await _read_examination(hub, row)
+    examination = await _read_examination(hub, await read_run(hub, caller, id, document=False))
     return None if examination is None else show_findings(examination)
 
 
@@ -217,12 +206,6 @@ async def _read_examination(hub: Hub, row: Row) -> Examination | None:
     async with hub.database.reading() as connection:
         stored = await read_snapshots(connection, [row["id"]], EXAMINATION)
     return await asyncio.to_thread(read_examination, stored.get(row["id"]))
-
-
-def is_examination(row: Row) -> bool:
-    """Return whether a run examines a server."""
-    inline = (row["settings"] or {}).get("inline_target")
-    return isinstance(inline, dict) and inline.get("type") == EXAMINED
 
 
 def show_findings(examination: Examination) -> Findings:

@@ -17,6 +17,7 @@ from zoneinfo import ZoneInfo
 
 from proctor.errors import InputError, StoreError
 from proctor.service.access.callers import Caller
+from proctor.service.access.transactions import Transaction
 from proctor.service.hub import QUEUED, Hub, stamp
 from proctor.service.refusals import Refusal
 from proctor.service.runs.cron import Cron, find_zone, parse_cron
@@ -134,7 +135,7 @@ class _Due:
             if run is None or going is not None or self._due_at in done:
                 return False
             scheduled = {"schedule_id": row["id"], "due_at": self._due_at}
-            made = await insert_run(connection, hub, self._caller, spec, run, **scheduled)
+            made = await insert_run(Transaction(connection, hub, self._caller), spec, run, **scheduled)
             await rows.set_last_run(connection, row["id"], made["id"])
         return True
 

@@ -8,7 +8,6 @@ Results on traces are counted by day (UTC).
 from __future__ import annotations
 
 import asyncio
-from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextvars import copy_context
 from datetime import date, timedelta
@@ -26,8 +25,9 @@ from proctor.scoring.intervals import wilson
 from proctor.scoring.score import reduce_attempts
 from proctor.scoring.statistics import count_outcomes
 from proctor.service.access.callers import Caller
-from proctor.service.access.permissions import find_visible, query_visible, require_reader, require_run_reader, select_visible
-from proctor.service.caches import Agent
+from proctor.service.access.permissions import query_visible, require_run_reader, select_visible
+from proctor.service.access.transactions import read_visible, reading
+from proctor.service.caches import Agent, SizedLruCache, make_agent
 from proctor.service.decisions.trace_evidence import read_agent_evidence
 from proctor.service.decisions.trace_verdicts import ActiveCase, is_selected
 from proctor.service.hub import Hub
@@ -35,7 +35,6 @@ from proctor.service.paging import fetch_page_or_refuse
 from proctor.service.refusals import Refusal
 from proctor.service.resource import Counts, Page, about, operation, show_row
 from proctor.service.suites.documents import read_sent_suite
-from proctor.service.traces.search import make_agent
 from proctor.store.accounts.tenants import query_owned
 from proctor.store.sql.pages import Row, clamp_limit
 from proctor.store.sql.queries import clean_text
@@ -46,14 +45,14 @@ MOST_KEYS = 500
 _MOST_CACHED = 500
 _LARGEST_CACHED = 20_000
 """Characters of a document that is cached."""
-_known: OrderedDict[tuple[str, str, str], list[str]] = OrderedDict()
+_known = SizedLruCache(_MOST_CACHED)
 """Case ids by name, dialect and document."""
 
 
 async def list_case_keys(case: Row) -> list[str]:
     """Return the ids of the cases in the document of a case; none if it can no longer be read."""
     place = (case["name"], case["dialect"], case["document"])
-    keys = _known.get(place)
+    keys: list[str] | None = _known.get(place)
     if keys is None:
         try:
             suite, _ = await read_sent_suite(case["document"], dialect=case["dialect"], name=case["name"])
@@ -62,11 +61,7 @@ async def list_case_keys(case: Row) -> list[str]:
             # It was valid when it was written; the rules have changed since, and evaluating the case reports that.
             keys = []
         if len(case["document"]) <= _LARGEST_CACHED:
-            _known[place] = keys
-        while len(_known) > _MOST_CACHED:
-            _known.popitem(last=False)
-    elif place in _known:
-        _known.move_to_end(place)
+            _known.put(place, keys, 1)
     return keys
 
 
@@ -122,8 +117,7 @@ async def list_run_history(
 ) -> Page[CaseInRun]:
     """List the runs of the project that had the case, newest first, each with its pass rate; found by the ids inside the document."""
     require_run_reader(caller)
-    async with hub.database.reading() as connection:
-        case = await find_visible(connection, cases, caller, "case", id)
+    case = await read_visible(hub, caller, cases, "case", id)
     keys = await _choose_keys(case, key)
     # A run of several documents prefixes the ids that two of them share.
     looked_for = [*keys, *(f"{case['name']}/{each}" for each in keys)]
@@ -147,8 +141,7 @@ async def list_suite_case_history(
 ) -> Page[CaseInRun]:
     """List the runs of a suite that had a case, newest first, each with its pass rate; also of suites that were sent with their runs."""
     require_run_reader(caller)
-    async with hub.database.reading() as connection:
-        project = await find_visible(connection, projects, caller, "project", project_id)
+    project = await read_visible(hub, caller, projects, "project", project_id)
     return await _list_runs(hub, caller, project["id"], [case], lambda _: {case}, [runs.c.suite_name == clean_text(suite)], limit, cursor)
 
 
@@ -180,12 +173,12 @@ async def list_trace_history(
     hub: Hub, caller: Caller, id: str, *, key: Key = None, limit: int | None = None, cursor: str | None = None
 ) -> Page[CaseOnDay]:
     """List the days on which traces were decided against the case, newest first, each with its pass rate."""
-    require_reader(caller)
     size, counted = clamp_limit(limit), 0
     before = None if cursor is None else _read_day(cursor)
     rows: list[CaseOnDay] = []
-    async with hub.database.reading() as connection:
-        case = await find_visible(connection, cases, caller, "case", id)
+    async with reading(hub, caller) as tx:
+        connection = tx.connection
+        case = await tx.find_visible(cases, "case", id)
         keys = None if key is None else await _choose_keys(case, key)
         while True:
             day = await _find_day(connection, caller, id, before, keys)
@@ -309,7 +302,6 @@ _LARGEST = 20_000
 
 async def summarize_cases(hub: Hub, caller: Caller, project_id: str, ids: Sequence[str]) -> dict[str, dict[str, Json]]:
     """Return the last outcome and the latest pass rates, oldest first, of some cases of a project, by id."""
-    require_reader(caller)
     async with hub.database.reading() as connection:
         rows_of_cases = await connection.execute(query_visible(cases, caller, project_id=project_id).where(cases.c.id.in_(ids)))
         rows: dict[str, Row] = {row["id"]: dict(row) for row in rows_of_cases.mappings()}

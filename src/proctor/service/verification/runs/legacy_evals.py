@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping, Sequence
-from typing import Unpack
+from typing import Unpack, cast
 
 from proctor.model.evidence import Json
 from proctor.service.access.callers import Caller
@@ -128,7 +128,7 @@ create_eval = declare_standard(
 async def list_eval_runs(hub: Hub, caller: Caller, *, task_run_id: str | None = None, **paging: Unpack[Paging]) -> Records:
     """List eval runs, newest first."""
     page = await list_criterion_runs(hub, caller, task_run_id=task_run_id, **paging)
-    return {**page, "data": [_show_eval_run(entry) for entry in page["data"]]}
+    return cast(Records, {**page, "data": [_show_eval_run(entry) for entry in page["data"]]})
 
 
 @Operation(EVAL_RUN, "GET /eval-runs/{eval_run_id}", gives=EVAL_RUN.whole, tool="get")

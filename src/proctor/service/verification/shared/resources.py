@@ -11,13 +11,11 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Iter
 from dataclasses import dataclass
 from typing import Any, NamedTuple, TypedDict, Unpack
 
-import msgspec
 import sqlalchemy as sa
 from sqlalchemy.exc import IntegrityError
-from sqlalchemy.ext.asyncio import AsyncConnection
 
 from proctor.model.evidence import Json
-from proctor.service.access import audit
+from proctor.service.access import transactions
 from proctor.service.access.callers import Caller
 from proctor.service.hub import Hub, new_id
 from proctor.service.paging import fetch_page_or_refuse, show_page
@@ -41,16 +39,8 @@ Records = Page[dict[str, Json]]
 """A page of records as JSON."""
 
 
-class Transaction:
-    """A transaction on the records of a caller's organization, with its audit notes."""
-
-    def __init__(self, connection: AsyncConnection, hub: Hub, caller: Caller) -> None:
-        self.connection, self.hub, self.caller = connection, hub, caller
-        self.owner = caller.organization_id
-
-    def act_for(self, organization_id: str) -> Transaction:
-        """Return this transaction with the records of another organization; audit notes keep the key of the caller."""
-        return Transaction(self.connection, self.hub, msgspec.structs.replace(self.caller, organization_id=organization_id))
+class Transaction(transactions.Transaction):
+    """A transaction on the records of a caller's organization."""
 
     async def find(self, kind: str, id: str, *, lock: bool = False) -> Row | None:
         """Return a record without its blob, if it exists; `lock` blocks other writers until the end."""
@@ -99,10 +89,6 @@ class Transaction:
     async def unlink(self, from_id: str, link: str, to_id: str | None = None) -> bool:
         """Delete the link, or every link of this kind, and return whether there was any."""
         return await store.unlink(self.connection, from_id, link, to_id)
-
-    async def note(self, action: str, resource: str, id: str, details: dict[str, Json] | None = None) -> None:
-        """Record in the audit log what the caller did."""
-        await audit.note(self.connection, self.hub, self.caller, action, resource, id, details)
 
     async def fetch_page(self, query: sa.Select[Any], **paging: Unpack[Paging]) -> Rows:
         """Return a page of records."""
