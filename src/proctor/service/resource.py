@@ -18,7 +18,7 @@
 
 `rest/declared_routes.py` derives the route and the OpenAPI schemas from the signature, `pages/inputs.py` the inputs of a form. After hub
 and caller come the ids of the path in order. A `Struct` is the body, or with GET the query; `Annotated[Mapping, AlertChanges]` gets the
-fields that were sent. Keyword parameters are query parameters; `limit` and `cursor` select a page. Requests are checked against their
+fields that were sent. Keyword parameters are query parameters; `**paging` selects a page. Requests are checked against their
 declared types and limits, whoever calls the operation.
 """
 
@@ -50,6 +50,13 @@ class PageMeta(TypedDict):
 
 Counts = TypedDict("Counts", {"pass": int, "fail": int, "error": int, "skip": int})
 Counts.__doc__ = "Number of attempts by outcome."
+
+
+class Paging(TypedDict, total=False):
+    """The requested page of a list."""
+
+    limit: int | None
+    cursor: str | None
 
 
 class Page(TypedDict, Generic[T]):
@@ -143,26 +150,26 @@ def check_fields_of(kind: type[msgspec.Struct], values: Mapping[str, object], *,
             if values[name] is None:
                 reason = "cannot be empty"
             elif not place and ("length" in reason or "= " in reason or "> " in reason):
-                reason = _describe_limits(hint) or reason
+                reason = _describe_limits(hint, values[name]) or reason
             wrong[path + name + place.rstrip("`")] = [reason[:1].lower() + reason[1:]]
     if wrong:
         raise Refusal("VALIDATION_ERROR", "some fields are invalid", fields=wrong)
 
 
-def _describe_limits(hint: Any) -> str | None:
+def _describe_limits(hint: Any, value: object) -> str | None:
     metas = [part for part in getattr(hint, "__metadata__", ()) if isinstance(part, Meta)]
     limits = {
-        name: value
+        name: limit
         for meta in metas
         for name in ("ge", "gt", "le", "min_length", "max_length")
-        if (value := getattr(meta, name)) is not None
+        if (limit := getattr(meta, name)) is not None
     }
     if "max_length" in limits:
         unit = "entries" if get_origin(get_args(hint)[0]) is list else "characters"
         least = f"{limits['min_length']} to" if "min_length" in limits else "at most"
         return f"expected {least} {limits['max_length']} {unit}"
     if "le" in limits and "ge" in limits:
-        return f"expected {limits['ge']} to {limits['le']}"
+        return f"expected {limits['ge']} to {limits['le']}, got {value}"
     return f"expected a number above {limits['gt']}, at most {limits['le']}" if "le" in limits and "gt" in limits else None
 
 

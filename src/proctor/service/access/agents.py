@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Literal, TypedDict
+from typing import Annotated, Literal, TypedDict, Unpack
 
 import msgspec
 
@@ -18,7 +18,7 @@ from proctor.service.field_checks import check_fields
 from proctor.service.hub import Hub
 from proctor.service.paging import read_page
 from proctor.service.refusals import Refusal, not_found
-from proctor.service.resource import Page, about, operation, show_row
+from proctor.service.resource import Page, Paging, about, operation, show_row
 from proctor.store.accounts.tenants import query_owned
 from proctor.store.runs.retention import delete_agents_of, delete_traces_of
 from proctor.store.sql.pages import Row
@@ -81,11 +81,9 @@ async def create_agent(hub: Hub, caller: Caller, spec: NewAgent) -> Agent:
 
 
 @operation("agents", "GET /api/agents")
-async def list_agents(
-    hub: Hub, caller: Caller, *, project_id: str | None = None, limit: int | None = None, cursor: str | None = None
-) -> Page[Agent]:
+async def list_agents(hub: Hub, caller: Caller, *, project_id: str | None = None, **paging: Unpack[Paging]) -> Page[Agent]:
     """List agents, newest first."""
-    return await read_page(hub, select_visible(agents, caller, project_id=project_id), agents, _show_agent, limit=limit, cursor=cursor)
+    return await read_page(hub, select_visible(agents, caller, project_id=project_id), agents, _show_agent, **paging)
 
 
 @operation("agents", "GET /api/agents/{agent_id}")

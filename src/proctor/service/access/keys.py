@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import secrets
 from collections.abc import Iterable
-from typing import Annotated, Literal, TypedDict
+from typing import Annotated, Literal, TypedDict, Unpack
 
 import msgspec
 import sqlalchemy as sa
@@ -22,7 +22,7 @@ from proctor.service.field_checks import read_moment
 from proctor.service.hub import Hub, new_id, stamp
 from proctor.service.paging import read_page
 from proctor.service.refusals import Refusal, not_found
-from proctor.service.resource import Page, about, operation, show_row
+from proctor.service.resource import Page, Paging, about, operation, show_row
 from proctor.store.accounts import keys as store
 from proctor.store.accounts.tenants import ensure_organization, find_organization
 from proctor.store.sql.pages import Row
@@ -174,8 +174,7 @@ async def list_keys(
     kind: Annotated[str | None, about("default: all except tokens of runs and sandboxes"), CallerKind] = None,
     project_id: str | None = None,
     solver_id: str | None = None,
-    limit: int | None = None,
-    cursor: str | None = None,
+    **paging: Unpack[Paging],
 ) -> Page[Key]:
     """List keys, masked, newest first; requires an organization key."""
     require_writer(caller, "listing keys")
@@ -183,7 +182,7 @@ async def list_keys(
     # There are many run tokens, and the index of all others excludes them.
     along = () if kind is not None else (keys.c.kind != sa.literal_column("'run'"),)
     query = list_query(keys, conditions, along=along, filters=() if kind is not None else (keys.c.kind != "sandbox",))
-    return await read_page(hub, query, keys, show_key, limit=limit, cursor=cursor)
+    return await read_page(hub, query, keys, show_key, **paging)
 
 
 @operation("keys", "GET /api/keys/{key_id}")

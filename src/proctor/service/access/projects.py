@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Annotated, TypedDict
+from typing import Annotated, TypedDict, Unpack
 
 import msgspec
 import sqlalchemy as sa
@@ -19,7 +19,7 @@ from proctor.service.hub import Hub
 from proctor.service.judge_memory import delete_folder
 from proctor.service.paging import read_page
 from proctor.service.refusals import Refusal, not_found
-from proctor.service.resource import Page, about, operation, show_row
+from proctor.service.resource import Page, Paging, about, operation, show_row
 from proctor.store.runs.retention import delete_agents_of, delete_project_rows, delete_runs_of, delete_traces_of
 from proctor.store.sql.pages import Row
 from proctor.store.sql.tables import agents, cases, projects, runs, traces
@@ -149,9 +149,9 @@ async def create_project(hub: Hub, caller: Caller, spec: NewProject) -> Project:
 
 
 @operation("projects", "GET /api/projects")
-async def list_projects(hub: Hub, caller: Caller, *, limit: int | None = None, cursor: str | None = None) -> Page[Project]:
+async def list_projects(hub: Hub, caller: Caller, **paging: Unpack[Paging]) -> Page[Project]:
     """List projects, newest first."""
-    return await read_page(hub, select_visible(projects, caller), projects, _show_project, limit=limit, cursor=cursor)
+    return await read_page(hub, select_visible(projects, caller), projects, _show_project, **paging)
 
 
 @operation("projects", "GET /api/projects/{project_id}")

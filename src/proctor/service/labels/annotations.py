@@ -7,7 +7,7 @@ opinion, from which `agreement.py` computes agreement.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal, TypedDict
+from typing import Annotated, Any, Literal, TypedDict, Unpack
 
 import msgspec
 
@@ -19,7 +19,7 @@ from proctor.service.hub import Hub
 from proctor.service.labels.claims import SubjectKind, find_subject, read_claims
 from proctor.service.paging import read_page
 from proctor.service.refusals import Refusal
-from proctor.service.resource import Page, about, list_fields, operation, show_row
+from proctor.service.resource import Page, Paging, about, list_fields, operation, show_row
 from proctor.store.accounts.judged_claims import find_own_annotation
 from proctor.store.sql.compressed_json import pack, unpack
 from proctor.store.sql.pages import Row
@@ -108,13 +108,12 @@ async def list_annotations(
     subject_id: str | None = None,
     parent_id: Annotated[str | None, about("the trace or the run")] = None,
     label: Label | None = None,
-    limit: int | None = None,
-    cursor: str | None = None,
+    **paging: Unpack[Paging],
 ) -> Page[Annotation]:
     """List annotations, newest first."""
     equal: dict[str, Any] = {"project_id": project_id, "subject": subject, "subject_id": subject_id, "parent_id": parent_id, "label": label}
     query = select_visible(annotation_rows, caller, columns=list_fields(Annotation), **equal)
-    return await read_page(hub, query, annotation_rows, show_annotation, limit=limit, cursor=cursor)
+    return await read_page(hub, query, annotation_rows, show_annotation, **paging)
 
 
 async def list_labels_of_question(hub: Hub, caller: Caller, id: str) -> list[Annotation]:

@@ -7,7 +7,6 @@ omitted, since one label cannot be compared with them.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import hashlib
 import logging
 from collections.abc import Sequence
@@ -30,6 +29,7 @@ from proctor.service.hub import Hub
 from proctor.service.runs.names import find_attempt
 from proctor.service.runs.results import suite_of_run
 from proctor.service.traces.search import read_pieces
+from proctor.service.waiting import repeat
 from proctor.sources.labels import write_line
 from proctor.store.accounts.judged_claims import hash_label, list_due_claims, list_unhashed_labels, write_claims
 from proctor.store.accounts.tenants import find_row
@@ -216,14 +216,11 @@ _CLAIM = make_json_decoder(JudgedClaim)
 
 async def keep_indexing(hub: Hub, stop: asyncio.Event) -> None:
     """Index judged claims until `stop` is set: a worker of the service."""
-    while not stop.is_set():
-        try:
-            if await index_claims(hub):
-                continue
-        except StoreError as error:
-            _LOG.warning("judged claims cannot be indexed now", extra={"error": str(error)})
-        with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(stop.wait(), IDLE_S)
+
+    async def step() -> float:
+        return 0.0 if await index_claims(hub) else IDLE_S
+
+    await repeat(step, stop, retry_s=IDLE_S, problem="judged claims cannot be indexed now")
 
 
 async def index_claims(hub: Hub) -> int:

@@ -85,7 +85,11 @@ async def list_waiting(
         others = total if second else (await _count_questions(connection, claims.where(to_second)))[0]
         labelled = (await connection.execute(sa.select(sa.func.count()).select_from(decided.distinct().subquery()))).scalar_one()
         due = (await connection.execute(sa.select(claims_due.c.subject_id).limit(1))).first()
-    return LabelQueue(waiting=_alternate(waiting), total=total, answers=answers, labelled=labelled, second=others, indexing=due is not None)
+    fails, passes = ([each for each in waiting if each.outcome == outcome] for outcome in ("fail", "pass"))
+    turns = [each for pair in zip_longest(fails, passes) for each in pair if each is not None]
+    # Undecided claims say nothing about agreement and come last.
+    turns += [each for each in waiting if each.outcome not in ("fail", "pass")]
+    return LabelQueue(waiting=turns, total=total, answers=answers, labelled=labelled, second=others, indexing=due is not None)
 
 
 async def pose_next(hub: Hub, caller: Caller, queue: LabelQueue) -> ShownClaim | None:
@@ -135,13 +139,6 @@ async def _list_questions(connection: AsyncConnection, claims: sa.Select[Any]) -
         claim = {"subject": row["subject"], "subject_id": row["subject_id"], "claim": row["claim"], "outcome": row["outcome"]}
         questions.setdefault(row["question"], WaitingClaim(**claim, score=row["score"], applies_to=counts[row["question"]]))
     return [questions[question] for question in sorted(questions, key=places.__getitem__)]
-
-
-def _alternate(waiting: list[WaitingClaim]) -> list[WaitingClaim]:
-    kinds = [[waiting_claim for waiting_claim in waiting if waiting_claim.outcome == outcome] for outcome in ("fail", "pass")]
-    turns = [waiting_claim for pair in zip_longest(*kinds) for waiting_claim in pair if waiting_claim is not None]
-    # Undecided claims say nothing about agreement and come last.
-    return [*turns, *(waiting_claim for waiting_claim in waiting if waiting_claim.outcome not in ("fail", "pass"))]
 
 
 def require_kind(text: str) -> SubjectKind:

@@ -11,7 +11,7 @@ import secrets
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from datetime import datetime
-from typing import Annotated, Literal, TypedDict
+from typing import Annotated, Literal, TypedDict, Unpack
 
 import msgspec
 from sqlalchemy.ext.asyncio import AsyncConnection
@@ -28,7 +28,7 @@ from proctor.service.hub import Hub, new_id, stamp
 from proctor.service.notify.alert_kinds import KINDS, AlertKind, judge_counts, read_settings
 from proctor.service.paging import read_page
 from proctor.service.refusals import Refusal
-from proctor.service.resource import Page, about, operation, show_row
+from proctor.service.resource import Page, Paging, about, operation, show_row
 from proctor.service.settings import MAIL_ADDRESS
 from proctor.store.accounts import alerts as rows
 from proctor.store.accounts.tenants import insert_row
@@ -163,19 +163,13 @@ class AlertPreview(TypedDict):
 
 @operation("alerts", "GET /api/alerts")
 async def list_alerts(
-    hub: Hub,
-    caller: Caller,
-    *,
-    project_id: str | None = None,
-    agent_id: str | None = None,
-    limit: int | None = None,
-    cursor: str | None = None,
+    hub: Hub, caller: Caller, *, project_id: str | None = None, agent_id: str | None = None, **paging: Unpack[Paging]
 ) -> Page[Alert]:
     """List the rules."""
     # Their addresses may contain keys.
     require_writer(caller, "reading alerts")
     query = list_query(alert_rules, {"organization_id": caller.organization_id, "project_id": project_id, "agent_id": agent_id})
-    return await read_page(hub, query, alert_rules, _show_rule, limit=limit, cursor=cursor)
+    return await read_page(hub, query, alert_rules, _show_rule, **paging)
 
 
 @operation("alerts", "POST /api/alerts", status=201)
@@ -270,12 +264,12 @@ async def delete_alert(hub: Hub, caller: Caller, id: str) -> None:
 
 
 @operation("alerts", "GET /api/alerts/{alert_id}/deliveries")
-async def list_deliveries(hub: Hub, caller: Caller, id: str, *, limit: int | None = None, cursor: str | None = None) -> Page[Delivery]:
+async def list_deliveries(hub: Hub, caller: Caller, id: str, **paging: Unpack[Paging]) -> Page[Delivery]:
     """List the deliveries of a rule, including failed ones."""
     require_writer(caller, "reading alerts")
     await read_visible(hub, caller, alert_rules, "alert", id)
     query = list_query(alert_deliveries, {"organization_id": caller.organization_id, "rule_id": id})
-    return await read_page(hub, query, alert_deliveries, _show_delivery, limit=limit, cursor=cursor)
+    return await read_page(hub, query, alert_deliveries, _show_delivery, **paging)
 
 
 @operation("alerts", "POST /api/alerts/{alert_id}/test", status=202, name="test_alert")

@@ -178,17 +178,14 @@ async def _compare_all(hub: Hub, rows: Sequence[Row], alpha: float) -> list[RunC
             else:
                 after = await _find_tally(hub, row)
             known = await asyncio.to_thread(_compare_with, first, before, row, after, alpha)
-            known = msgspec.structs.replace(known, server_changes=await _find_server_changes(hub, first, row))
+            async with hub.database.reading() as connection:
+                snapshots = await read_snapshots(connection, [first["id"], row["id"]], SERVERS)
+            changes = await asyncio.to_thread(describe_changes, snapshots.get(first["id"]), snapshots.get(row["id"]))
+            known = msgspec.structs.replace(known, server_changes=changes)
             if key[0] is not None:
                 hub.comparisons.put(key, known, len(known.comparison.changes) + 100)
         comparisons.append(known)
     return comparisons
-
-
-async def _find_server_changes(hub: Hub, first: Row, candidate: Row) -> tuple[str, ...]:
-    async with hub.database.reading() as connection:
-        snapshots = await read_snapshots(connection, [first["id"], candidate["id"]], SERVERS)
-    return await asyncio.to_thread(describe_changes, *(snapshots.get(row["id"]) for row in (first, candidate)))
 
 
 async def _find_tally(hub: Hub, run: Row) -> RunTally:
@@ -219,7 +216,10 @@ async def read_answers(hub: Hub, caller: Caller, ids: Sequence[str], case: str, 
     async with hub.database.reading() as connection:
         listed = [await _list_attempts(connection, row["id"], case, attempt) for row in rows]
         chosen = [choose_attempt(attempts, is_base=number == 0, attempt=attempt) for number, attempts in enumerate(listed)]
-        bodies = [await _read_body(connection, row["id"], attempt_row) for row, attempt_row in zip(rows, chosen, strict=True)]
+        bodies: list[bytes | None] = []
+        for attempt_row in chosen:
+            query = sa.select(run_entries.c.body).where(run_entries.c.id == ("" if attempt_row is None else attempt_row.id))
+            bodies.append((await connection.execute(query)).scalar_one_or_none())
     # In a thread, since an answer may be very long.
     return await asyncio.to_thread(_compare, rows, listed, chosen, bodies, case)
 
@@ -231,13 +231,6 @@ async def _list_attempts(connection: AsyncConnection, run_id: str, case: str, at
         query = query.where(run_entries.c.attempt >= attempt)
     attempt_rows = (await connection.execute(query.order_by(run_entries.c.attempt).limit(MOST_ATTEMPTS))).all()
     return tuple(AttemptOutcome(id=id, attempt=int(number), outcome=outcome) for id, number, outcome in attempt_rows)
-
-
-async def _read_body(connection: AsyncConnection, run_id: str, chosen: AttemptOutcome | None) -> bytes | None:
-    if chosen is None:
-        return None
-    query = sa.select(run_entries.c.body).where(run_entries.c.run_id == run_id, run_entries.c.id == chosen.id)
-    return (await connection.execute(query)).scalar_one_or_none()
 
 
 def _compare(

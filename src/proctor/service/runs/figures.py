@@ -70,30 +70,22 @@ async def tally_run(connection: AsyncConnection, run_id: str) -> RunTally:
 
 async def store_figures(connection: AsyncConnection, run_id: str, tally: RunTally, facts: RunFacts) -> None:
     """Store the figures of an ended run."""
-    row = await asyncio.to_thread(_pack_row, run_id, facts, tally)
-    await connection.execute(insert_or_ignore(connection, run_figures, row, key=["run_id"]))
-
-
-def _pack_row(run_id: str, facts: RunFacts, tally: RunTally) -> dict[str, object]:
-    stored = _Tally(version=_VERSION, tally=shorten_tally(tally))
-    return {"run_id": run_id, "facts": compress_bytes(to_json(facts)), "tally": compress_bytes(to_json(stored))}
+    parts = {"facts": facts, "tally": _Tally(version=_VERSION, tally=shorten_tally(tally))}
+    packed = await asyncio.to_thread(lambda: {name: compress_bytes(to_json(part)) for name, part in parts.items()})
+    await connection.execute(insert_or_ignore(connection, run_figures, {"run_id": run_id, **packed}, key=["run_id"]))
 
 
 async def read_facts(connection: AsyncConnection, run_id: str) -> RunFacts | None:
     """Return the figures on the page of a run; None if not stored or unreadable."""
-    body = await _read_column(connection, run_figures.c.facts, run_id)
+    body = (await connection.execute(sa.select(run_figures.c.facts).where(run_figures.c.run_id == run_id))).scalar_one_or_none()
     return None if body is None else _decode_stored(_FACTS, body)
 
 
 async def read_tally(connection: AsyncConnection, run_id: str) -> RunTally | None:
     """Return the tally of a run; None if not stored or unreadable."""
-    body = await _read_column(connection, run_figures.c.tally, run_id)
+    body = (await connection.execute(sa.select(run_figures.c.tally).where(run_figures.c.run_id == run_id))).scalar_one_or_none()
     stored = None if body is None else await asyncio.to_thread(_decode_stored, _TALLY, body)
     return None if stored is None else restore_tally(stored.tally)
-
-
-async def _read_column(connection: AsyncConnection, column: sa.Column[bytes], run_id: str) -> bytes | None:
-    return (await connection.execute(sa.select(column).where(run_figures.c.run_id == run_id))).scalar_one_or_none()
 
 
 def _decode_stored(decoder: msgspec.json.Decoder[Stored], body: bytes) -> Stored | None:
@@ -205,7 +197,8 @@ async def measure_latency(hub: Hub, caller: Caller, id: str) -> Latency:
 
 async def find_latency(connection: AsyncConnection, run_id: str, total: int) -> Latency:
     """Return the durations, computed from the `total` attempts of a run."""
-    durations = await asyncio.to_thread(_read_durations, await _read_rows(connection, run_id, total))
+    rows = await _read_rows(connection, run_id, total)
+    durations = await asyncio.to_thread(lambda: [find_ms(read_digest(row)) for row in rows])
     return describe_latency(durations, total, is_sample=total > MOST_READ)
 
 
@@ -231,10 +224,6 @@ async def _read_rows(connection: AsyncConnection, run_id: str, total: int) -> li
     return rows
 
 
-def _read_durations(rows: Sequence[Row]) -> list[float | None]:
-    return [find_ms(read_digest(row)) for row in rows]
-
-
 MOST_ATTEMPTS = 2
 """Attempts of a case that get faults."""
 _MOST_RECORDS = 300
@@ -256,7 +245,8 @@ async def measure_run(hub: Hub, caller: Caller, id: str) -> MutationResult:
         packed: list[bytes] = []
         counts: Counter[str] = Counter()
         async for entry in iterate_entries(tx.connection, run["id"]):
-            if _is_wanted(entry, counts):
+            if entry.outcome == "pass" and entry.evidence is not None and counts[entry.case] < MOST_ATTEMPTS:
+                counts[entry.case] += 1
                 packed.append(await asyncio.to_thread(pack_plain, entry))
             if len(packed) >= _MOST_RECORDS or sum(map(len, packed)) > _MOST_BYTES:
                 break
@@ -269,10 +259,3 @@ async def measure_run(hub: Hub, caller: Caller, id: str) -> MutationResult:
     measured = unpack_plain(answer.evidence[0], MutationResult)
     hub.run_facts.put(("mutation", finished), measured, 1)
     return measured
-
-
-def _is_wanted(entry: RunEntry, counts: Counter[str]) -> bool:
-    if entry.outcome != "pass" or entry.evidence is None or counts[entry.case] >= MOST_ATTEMPTS:
-        return False
-    counts[entry.case] += 1
-    return True

@@ -13,7 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Literal, TypedDict, TypeVar
+from typing import Annotated, Literal, TypedDict, TypeVar, Unpack
 
 import msgspec
 import sqlalchemy as sa
@@ -39,7 +39,7 @@ from proctor.service.field_checks import read_moment, refuse_secrets_in_suite
 from proctor.service.hub import Hub
 from proctor.service.paging import fetch_page_or_refuse, read_page
 from proctor.service.refusals import Refusal, not_found
-from proctor.service.resource import Page, about, operation, show_row
+from proctor.service.resource import Page, Paging, about, operation, show_row
 from proctor.service.runs.case_draft import match_input
 from proctor.service.suites.documents import read_sent_suite
 from proctor.service.traces.case_history import COLUMNS, fetch_pieces, read_stored_trace
@@ -149,17 +149,11 @@ class GeneratedProposals(TypedDict):
 
 @operation("proposals", "GET /api/proposals")
 async def list_proposals(
-    hub: Hub,
-    caller: Caller,
-    *,
-    project_id: str | None = None,
-    status: Annotated[str | None, Status] = None,
-    limit: int | None = None,
-    cursor: str | None = None,
+    hub: Hub, caller: Caller, *, project_id: str | None = None, status: Annotated[str | None, Status] = None, **paging: Unpack[Paging]
 ) -> Page[ProposalSummary]:
     """List proposals, newest first, without their documents."""
     query = select_visible(proposals, caller, project_id=project_id, status=status)
-    return await read_page(hub, query, proposals, lambda row: show_row(ProposalSummary, row), limit=limit, cursor=cursor)
+    return await read_page(hub, query, proposals, lambda row: show_row(ProposalSummary, row), **paging)
 
 
 @operation("proposals", "POST /api/proposals", status=201)

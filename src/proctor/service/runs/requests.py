@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import math
 from collections.abc import Sequence
-from typing import cast
+from typing import Unpack, cast
 
 import msgspec
 import sqlalchemy as sa
@@ -29,7 +29,7 @@ from proctor.service.field_checks import LARGEST_SETTINGS, check_fields, read_mo
 from proctor.service.hub import QUEUED, Hub, new_id
 from proctor.service.paging import read_page
 from proctor.service.refusals import Refusal
-from proctor.service.resource import Page, list_fields, operation, show_row
+from proctor.service.resource import Page, Paging, list_fields, operation, show_row
 from proctor.service.runs.backtest import STORED_TRACES, Backtest, count_traces
 from proctor.service.runs.backtest_runner import build_backtest
 from proctor.service.runs.building import RunRequest, build_project_run, complete_request, library_for, read_run_request
@@ -130,9 +130,7 @@ _EVERY_RUN = RunSearch()
 
 
 @operation("runs", "GET /api/runs")
-async def list_runs(
-    hub: Hub, caller: Caller, search: RunSearch = _EVERY_RUN, *, limit: int | None = None, cursor: str | None = None
-) -> Page[Run]:
+async def list_runs(hub: Hub, caller: Caller, search: RunSearch = _EVERY_RUN, **paging: Unpack[Paging]) -> Page[Run]:
     """List runs, newest first."""
     require_run_reader(caller)
     filters = [] if search.tag is None else [has_tag(clean_text(search.tag))]
@@ -141,7 +139,7 @@ async def list_runs(
     equal: dict[str, Json] = {"project_id": search.project_id, "status": search.status, "name": search.name, "suite_name": search.suite}
     equal["schedule_id"] = search.schedule_id
     query = select_visible(runs, caller, columns=RUN_COLUMNS, filters=filters, **equal)
-    return await read_page(hub, query, runs, show_run, limit=limit, cursor=cursor)
+    return await read_page(hub, query, runs, show_run, **paging)
 
 
 MOST_EARLIER = 500

@@ -6,7 +6,7 @@ import asyncio
 import functools
 import time
 from collections.abc import AsyncIterator, Callable, Hashable, Iterable, Iterator, Mapping
-from typing import Annotated, TypedDict
+from typing import Annotated, Any, TypedDict
 
 import msgspec
 import sqlalchemy as sa
@@ -334,25 +334,20 @@ class _ShownEvidence:
         """Return the result with the collected parts."""
         if not self._collected:
             return result
-        nothing = (None, None)
-        return msgspec.structs.replace(
-            result, cases=tuple(self._add(case, *self._collected.get((case.id, case.attempt), nothing)) for case in result.cases)
-        )
-
-    @staticmethod
-    def _add(case: CaseResult, account: Known | None, collected: CaseResult | None) -> CaseResult:
-        if collected is None:
-            return msgspec.structs.replace(case, account=account)
-        return msgspec.structs.replace(case, account=account, exchange=collected.exchange, ranges=collected.ranges)
+        cases: list[CaseResult] = []
+        for case in result.cases:
+            account, collected = self._collected.get((case.id, case.attempt), (None, None))
+            parts = {} if collected is None else {"exchange": collected.exchange, "ranges": collected.ranges}
+            cases.append(msgspec.structs.replace(case, account=account, **parts))
+        return msgspec.structs.replace(result, cases=tuple(cases))
 
 
 async def read_entries(hub: Hub, id: str, *, evidence: bool = True, trim: Callable[[RunEntry], RunEntry] | None = None) -> list[RunEntry]:
     """Return the entries of a run, after `trim`."""
+    # `trim` runs in the thread that unpacks the entries, since it may be slow.
+    options: dict[str, Any] = {} if trim is None else {"trim": trim}
     async with hub.database.reading() as connection:
-        if trim is None:
-            return [entry async for entry in iterate_entries(connection, id, evidence=evidence)]
-        # `trim` runs in the thread that unpacks the entries, since it may be slow.
-        return [entry async for entry in iterate_entries(connection, id, evidence=evidence, trim=trim)]
+        return [entry async for entry in iterate_entries(connection, id, evidence=evidence, **options)]
 
 
 def _with_trace(entry: RunEntry) -> RunEntry:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from itertools import islice
-from typing import Annotated, Literal, TypedDict
+from typing import Annotated, Literal, TypedDict, Unpack
 
 import msgspec
 from sqlalchemy.ext.asyncio import AsyncConnection
@@ -19,7 +19,7 @@ from proctor.service.field_checks import check_fields, refuse_emptying
 from proctor.service.hub import QUEUED, Hub, stamp
 from proctor.service.paging import fetch_page_or_refuse, show_page
 from proctor.service.refusals import Refusal
-from proctor.service.resource import Page, about, check_fields_of, operation, show_row
+from proctor.service.resource import Page, Paging, about, check_fields_of, operation, show_row
 from proctor.service.runs.cron import LONGEST as LONGEST_CRON
 from proctor.service.runs.cron import find_zone, parse_cron
 from proctor.service.runs.names import check_names
@@ -126,15 +126,13 @@ class DueTimes(TypedDict):
 
 
 @operation("schedules", "GET /api/schedules")
-async def list_schedules(
-    hub: Hub, caller: Caller, *, project_id: str | None = None, limit: int | None = None, cursor: str | None = None
-) -> Page[Schedule]:
+async def list_schedules(hub: Hub, caller: Caller, *, project_id: str | None = None, **paging: Unpack[Paging]) -> Page[Schedule]:
     """List schedules, newest first."""
     require_run_reader(caller)
     columns = [column.name for column in schedules.c if column.name != "suite"]
     query = select_visible(schedules, caller, columns=columns, project_id=project_id)
     async with hub.database.reading() as connection:
-        page = await fetch_page_or_refuse(connection, query, schedules, limit=limit, cursor=cursor)
+        page = await fetch_page_or_refuse(connection, query, schedules, **paging)
         last = await list_runs_by_id(connection, RUN_COLUMNS, [row["last_run_id"] for row in page.rows if row["last_run_id"]])
     return show_page(page, lambda row: _show(row, last))
 
@@ -246,8 +244,7 @@ async def _prepare(hub: Hub, caller: Caller, spec: NewRun) -> PreparedRun:
     try:
         return await prepare(hub, caller, spec)
     except Refusal as refusal:
-        fields = {f"run.{name}": texts for name, texts in refusal.fields.items()}
-        raise Refusal(refusal.code, refusal.message, fields=fields, hint=refusal.hint, problems=refusal.problems) from None
+        raise refusal.rename_fields(lambda name: f"run.{name}") from None
 
 
 def _split_run(run: Mapping[str, Json]) -> dict[str, Json]:

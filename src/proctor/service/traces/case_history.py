@@ -29,16 +29,17 @@ from proctor.service.access.permissions import query_visible, require_run_reader
 from proctor.service.access.transactions import read_visible, reading
 from proctor.service.caches import Agent, SizedLruCache, make_agent
 from proctor.service.decisions.trace_evidence import read_agent_evidence
-from proctor.service.decisions.trace_verdicts import ActiveCase, is_selected
+from proctor.service.decisions.trace_verdicts import ActiveCase, describe_failure, is_selected
 from proctor.service.hub import Hub
 from proctor.service.paging import fetch_page_or_refuse
 from proctor.service.refusals import Refusal
 from proctor.service.resource import Counts, Page, about, operation, show_row
 from proctor.service.suites.documents import read_sent_suite
 from proctor.store.accounts.tenants import query_owned
-from proctor.store.sql.pages import Row, clamp_limit
+from proctor.store.sql.pages import Row, clamp_limit, fetch_all
 from proctor.store.sql.queries import clean_text
-from proctor.store.sql.tables import agents, cases, projects, results, run_entries, runs, trace_parts
+from proctor.store.sql.tables import agents, cases, projects, results, run_entries, runs
+from proctor.store.traces.traces import list_pieces
 
 MOST_KEYS = 500
 """Ids of one document that are searched in runs, limited by the database."""
@@ -311,7 +312,10 @@ async def summarize_cases(hub: Hub, caller: Caller, project_id: str, ids: Sequen
         names = {name for run in latest for id, some in keys.items() for name in find_keys_in_run(run["settings"], id, some)}
         searched_names = sorted(names)[:_MOST_KEYS]
         counted = await count_attempts(connection, [run["id"] for run in latest], searched_names)
-        latest_results = {id: await _list_latest_results(connection, caller, id) for id in rows}
+        latest_results: dict[str, list[tuple[str, str]]] = {}
+        for id in rows:
+            query = _results_of(caller, id, None, (), "created_at", "outcome").order_by(results.c.created_at.desc(), results.c.id.desc())
+            latest_results[id] = [(row["created_at"], row["outcome"]) for row in await fetch_all(connection, query.limit(LATEST))]
     return {id: _summarize(id, keys.get(id, ()), latest, counted, latest_results[id]) for id in rows}
 
 
@@ -323,12 +327,6 @@ async def _list_latest_runs(connection: AsyncConnection, caller: Caller, project
     rows = (await fetch_page_or_refuse(connection, query, runs, limit=LATEST)).rows
     # A backtest does not show the present state of a case.
     return [row for row in rows if (row["settings"] or {}).get("backtest") is None]
-
-
-async def _list_latest_results(connection: AsyncConnection, caller: Caller, id: str) -> list[tuple[str, str]]:
-    query = select_visible(results, caller, case_id=id, columns=("created_at", "outcome")).whole
-    latest = await connection.execute(query.order_by(results.c.created_at.desc(), results.c.id.desc()).limit(LATEST))
-    return [(str(row["created_at"]), str(row["outcome"])) for row in latest.mappings()]
 
 
 def _summarize(
@@ -365,7 +363,7 @@ def _summarize(
 
 LARGEST_TRACE = 1_000_000
 """Compressed bytes of the largest trace that is read this way."""
-COLUMNS = ("id", "agent_id", "external_id", "status", "size", "body", "metadata", "input_text", "created_at")
+COLUMNS = ("id", "agent_id", "external_id", "revision", "status", "size", "body", "metadata", "input_text", "created_at")
 """The columns of a trace that are read."""
 
 
@@ -401,13 +399,9 @@ class ReadTrace(msgspec.Struct, frozen=True, kw_only=True):
 
 async def fetch_pieces(connection: AsyncConnection, organization_id: str, rows: Sequence[Row]) -> list[StoredTrace]:
     """Return rows of traces with their pieces and agents; without pieces if too large."""
-    small = [row["id"] for row in rows if row["size"] <= LARGEST_TRACE]
-    parts = sa.select(trace_parts.c.trace_id, trace_parts.c.body).where(trace_parts.c.trace_id.in_(small))
-    pieces: dict[str, list[bytes]] = {row["id"]: [row["body"]] for row in rows if row["body"] is not None}
-    for trace_id, body in await connection.execute(parts.order_by(trace_parts.c.trace_id, trace_parts.c.number)):
-        pieces.setdefault(trace_id, []).append(body)
+    pieces = await list_pieces(connection, [row for row in rows if row["size"] <= LARGEST_TRACE])
     owners = query_owned(agents, organization_id).where(agents.c.id.in_({row["agent_id"] for row in rows}))
-    by_id = {row["id"]: make_agent(dict(row)) for row in (await connection.execute(owners)).mappings()}
+    by_id = {row["id"]: make_agent(row) for row in await fetch_all(connection, owners)}
     return [StoredTrace(row=row, pieces=pieces.get(row["id"], ()), agent=by_id.get(row["agent_id"])) for row in rows]
 
 
@@ -422,10 +416,8 @@ def _read_trace(stored: StoredTrace, when: dict[str, Json] | None) -> ReadTrace:
         return ReadTrace(row=row, error=("too_large", f"{row['size']} bytes are more than the limit of {LARGEST_TRACE}"))
     try:
         evidence = read_agent_evidence(stored.pieces, stored.agent)
-    except EvidenceError as error:
-        return ReadTrace(row=row, error=(error.code, error.message))
-    except StoreError as error:
-        return ReadTrace(row=row, error=("unreadable_evidence", str(error)))
+    except (EvidenceError, StoreError) as error:
+        return ReadTrace(row=row, error=describe_failure(error, "the trace"))
     metadata: Mapping[str, Json] = {**evidence.metadata, **(row["metadata"] or {})}
     case = ActiveCase(id="", version=1, project_id="", agent_id=None, name="", when=when, sample=1.0)
     return ReadTrace(row=row, evidence=evidence, is_for=is_selected(case, row["id"], evidence, metadata))

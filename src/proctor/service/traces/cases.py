@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
-from typing import Annotated, TypedDict
+from typing import Annotated, TypedDict, Unpack
 
 import msgspec
 
@@ -23,7 +23,7 @@ from proctor.service.field_checks import check_fields, refuse_secrets_in_suite
 from proctor.service.hub import Hub
 from proctor.service.paging import read_page
 from proctor.service.refusals import Refusal, not_found
-from proctor.service.resource import Page, about, operation, show_row
+from proctor.service.resource import Page, Paging, about, operation, show_row
 from proctor.service.suites.documents import Problem, read_sent_suite, shown_problems
 from proctor.store.runs.retention import delete_cases
 from proctor.store.sql.pages import Row, clamp_limit, fetch_all, fetch_first
@@ -149,15 +149,14 @@ async def list_cases(
     agent_id: str | None = None,
     active: bool | None = None,
     query: Annotated[str | None, about("part of the name")] = None,
-    limit: int | None = None,
-    cursor: str | None = None,
+    **paging: Unpack[Paging],
 ) -> Page[CaseSummary]:
     """List cases, newest first, without their documents."""
     if query is not None and len(query) > LONGEST_QUERY:
         raise Refusal("VALIDATION_ERROR", "the query is too long", fields={"query": [f"expected at most {LONGEST_QUERY} characters"]})
     name_filter = () if not query else (contains_text(cases.c.name, query),)
     shown = select_visible(cases, caller, project_id=project_id, agent_id=agent_id, active=active, filters=name_filter)
-    return await read_page(hub, shown, cases, lambda row: show_row(CaseSummary, row, when=row["when_matches"]), limit=limit, cursor=cursor)
+    return await read_page(hub, shown, cases, lambda row: show_row(CaseSummary, row, when=row["when_matches"]), **paging)
 
 
 @operation("cases", "GET /api/cases/{case_id}")

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import Sequence
-from typing import Annotated, Any, Literal, NotRequired, TypedDict
+from typing import Annotated, Any, Literal, NotRequired, TypedDict, Unpack
 
 import msgspec
 import sqlalchemy as sa
@@ -29,7 +29,7 @@ from proctor.service.field_checks import read_moment
 from proctor.service.hub import Hub
 from proctor.service.paging import read_page
 from proctor.service.refusals import Refusal
-from proctor.service.resource import Page, about, list_fields, operation, show_row
+from proctor.service.resource import Page, Paging, about, list_fields, operation, show_row
 from proctor.store.accounts.tenants import find_row
 from proctor.store.sql.compressed_json import from_json, to_json, unpack
 from proctor.store.sql.pages import Row, fetch_all, fetch_first
@@ -175,11 +175,9 @@ _EVERY_RESULT = ResultSearch()
 
 
 @operation("traces", "GET /api/traces")
-async def list_traces(
-    hub: Hub, caller: Caller, search: TraceSearch = _EVERY_TRACE, *, limit: int | None = None, cursor: str | None = None
-) -> Page[TraceSummary]:
+async def list_traces(hub: Hub, caller: Caller, search: TraceSearch = _EVERY_TRACE, **paging: Unpack[Paging]) -> Page[TraceSummary]:
     """List and search traces, newest first."""
-    return await read_page(hub, make_trace_query(caller, search, _TRACE), traces, _show_trace, limit=limit, cursor=cursor)
+    return await read_page(hub, make_trace_query(caller, search, _TRACE), traces, _show_trace, **paging)
 
 
 def make_trace_query(caller: Caller, search: TraceSearch, columns: tuple[str, ...]) -> ListQuery:
@@ -238,7 +236,9 @@ class Facets(msgspec.Struct, frozen=True, kw_only=True):
 async def count_facets(hub: Hub, caller: Caller, search: TraceSearch) -> Facets:
     """Count the newest traces of a search by agent, outcome, status and case."""
     async with hub.database.reading() as connection:
-        looked_at, since = await _measure_stretch(connection, caller, search)
+        stretch, _ = _cut_stretch(caller, search)
+        measured = sa.select(sa.func.count(), sa.func.min(stretch.c.created_at)).select_from(stretch)
+        looked_at, since = (await connection.execute(measured)).one()
         # Each facet ignores its own filter, to show the alternatives.
         by_agent = await _count_agents(connection, caller, msgspec.structs.replace(search, agent_id=None))
         by_outcome = await _count_column(connection, caller, msgspec.structs.replace(search, outcome=None), traces.c.outcome)
@@ -277,12 +277,10 @@ async def read_pieces(connection: AsyncConnection, trace: Row) -> tuple[list[byt
 
 
 @operation("results", "GET /api/results")
-async def list_results(
-    hub: Hub, caller: Caller, spec: ResultSearch = _EVERY_RESULT, *, limit: int | None = None, cursor: str | None = None
-) -> Page[ResultSummary]:
+async def list_results(hub: Hub, caller: Caller, spec: ResultSearch = _EVERY_RESULT, **paging: Unpack[Paging]) -> Page[ResultSummary]:
     """List results, newest first."""
     search = _make_query(results, caller, spec, _RESULT, (), case_id=spec.case_id, trace_id=spec.trace_id, code=spec.code)
-    return await read_page(hub, search, results, _show_result, limit=limit, cursor=cursor)
+    return await read_page(hub, search, results, _show_result, **paging)
 
 
 @operation("results", "GET /api/results/{result_id}", stored=True)
@@ -347,12 +345,6 @@ def _cut_stretch(caller: Caller, search: TraceSearch) -> tuple[sa.Subquery, tupl
     query = make_trace_query(caller, search, ("id", "created_at"))
     path = query.path.order_by(None).order_by(traces.c.created_at.desc(), traces.c.id.desc()).limit(STRETCH)
     return path.subquery("stretch"), query.filters
-
-
-async def _measure_stretch(connection: AsyncConnection, caller: Caller, search: TraceSearch) -> tuple[int, str | None]:
-    stretch, _ = _cut_stretch(caller, search)
-    count, since = (await connection.execute(sa.select(sa.func.count(), sa.func.min(stretch.c.created_at)).select_from(stretch))).one()
-    return count, since
 
 
 def _join_stretch(caller: Caller, search: TraceSearch, *columns: sa.ColumnElement[Any]) -> sa.Select[*tuple[Any, ...]]:

@@ -13,7 +13,7 @@ from collections.abc import Collection, Sequence
 import msgspec
 
 from proctor.errors import EvidenceError, StoreError
-from proctor.evidence.otlp.spans import Span, merge_spans, read_span
+from proctor.evidence.otlp.spans import Span, merge_spans
 from proctor.evidence.traces.rows import SpanRow, TreeSpan, list_span_rows, merge_tree_spans, take_for_tree
 from proctor.evidence.traces.vocabulary import CONVERSATION
 from proctor.model.evidence import Evidence, Json
@@ -21,7 +21,7 @@ from proctor.model.typed import make_json_decoder
 from proctor.service.access.callers import Caller
 from proctor.service.access.transactions import reading
 from proctor.service.caches import Agent
-from proctor.service.decisions.trace_evidence import expand_pieces, read_agent_evidence
+from proctor.service.decisions.trace_evidence import expand_pieces, read_agent_evidence, read_body_spans
 from proctor.service.hub import Hub
 from proctor.service.traces.search import read_pieces
 from proctor.store.sql.compressed_json import from_json, to_json
@@ -231,7 +231,7 @@ def _read_spans(pieces: list[bytes]) -> tuple[list[TreeSpan], dict[str, int]]:
         if data[:1] == b"[":
             groups = [group.spans for group in _TREE_GROUPS.decode(data)]
         else:
-            groups = [[take_for_tree(span) for span in _read_body_spans(from_json(data))]]
+            groups = [[take_for_tree(span) for span in read_body_spans(from_json(data))]]
         batches += groups
         for group in groups:
             for span in group:
@@ -240,19 +240,13 @@ def _read_spans(pieces: list[bytes]) -> tuple[list[TreeSpan], dict[str, int]]:
     return merge_tree_spans(batches), homes
 
 
-def _read_body_spans(document: Json) -> list[Span]:
-    """Return the spans of a body in one piece."""
-    spans: Json = document.get("spans") if isinstance(document, dict) else None
-    return [read_span(raw_span, f"$.spans[{number}]") for number, raw_span in enumerate(spans)] if isinstance(spans, list) else []
-
-
 def _find_one(pieces: list[bytes], span_id: str) -> Span | None:
     quoted_id = to_json(span_id)
     batches: list[list[Span]] = []
     try:
         for data in expand_pieces(pieces):
             if data[:1] != b"[":
-                batches.append(_read_body_spans(from_json(data)))
+                batches.append(read_body_spans(from_json(data)))
                 continue
             # Only groups that contain the id are decoded.
             for group in _UNREAD.decode(data) if quoted_id in data else ():
@@ -270,7 +264,7 @@ def _search(pieces: list[bytes], words: str) -> set[str]:
     hits: set[str] = set()
     for data in expand_pieces(pieces):
         if data[:1] != b"[":
-            spans = _read_body_spans(from_json(data))
+            spans = read_body_spans(from_json(data))
             hits |= {span.id for span in spans if _is_mentioned(escaped, to_json([span.id, span.name, span.attributes, span.events]))}
             continue
         for group in _RAW.decode(data):

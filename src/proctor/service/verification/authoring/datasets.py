@@ -106,7 +106,7 @@ async def _drop_entities(tx: Transaction, id: str) -> Sequence[str]:
     return ()
 
 
-create_dataset = declare_standard(
+list_datasets, create_dataset, _, _, delete_dataset = declare_standard(
     DATASET,
     "/datasets",
     Rules(prepare=_pack_data, show=_show_datasets, shows_written=True, large=True, drop=_drop_entities),
@@ -115,7 +115,7 @@ create_dataset = declare_standard(
     get="Read a dataset with its data.",
     update="Change a dataset; existing branches do not change.",
     delete="Delete a dataset and its entities; rejected while a criterion needs one of them.",
-).create
+)
 
 
 @Operation(DATASET, "GET /datasets/{dataset_id}/entities", gives=ENTITY.summary, pages=True, tool="listEntities")

@@ -157,18 +157,14 @@ def _read_rows(rows: list[Row], sealed: Mapping[str, bytes], box: SecretBox) -> 
     uploaded: list[Json] = []
     for row in rows:
         stored = cast(dict[str, Json], unpack(row["blob"]))
-        original = _open_sealed(sealed[row["parent_id"]], box) if row["parent_id"] in sealed else stored
+        try:
+            original = cast(dict[str, Json], unpack(box.unlock_bytes(sealed[row["parent_id"]]))) if row["parent_id"] in sealed else stored
+        except StoreError as error:
+            reason = f"the uploaded state cannot be decrypted: {error}"
+            raise Refusal("CONFLICT", reason, hint="restore the service's earlier key, or upload the state again") from None
         redacted.append(stored)
         uploaded.append(original)
         families |= {name: value for name, value in original["state"].items() if value is not None}
         whole |= original
     evidence = read_plain({**whole, "state": families}) if rows else Evidence()
     return UploadedState(evidence, find_hidden_values(uploaded, redacted), _list_stamps(rows))
-
-
-def _open_sealed(blob: bytes, box: SecretBox) -> dict[str, Json]:
-    try:
-        return cast(dict[str, Json], unpack(box.unlock_bytes(blob)))
-    except StoreError as error:
-        reason = f"the uploaded state cannot be decrypted: {error}"
-        raise Refusal("CONFLICT", reason, hint="restore the service's earlier key, or upload the state again") from None

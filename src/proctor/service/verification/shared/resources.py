@@ -9,7 +9,7 @@ import asyncio
 import contextlib
 from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple, TypedDict, Unpack
+from typing import Any, NamedTuple, Unpack
 
 import sqlalchemy as sa
 from sqlalchemy.exc import IntegrityError
@@ -20,20 +20,12 @@ from proctor.service.access.callers import Caller
 from proctor.service.hub import Hub, new_id
 from proctor.service.paging import fetch_page_or_refuse, show_page
 from proctor.service.refusals import Refusal, not_found
-from proctor.service.resource import Page
+from proctor.service.resource import Page, Paging
 from proctor.service.verification.shared.declaration import Operation, Resource
 from proctor.store.sql import verification_records as store
 from proctor.store.sql.pages import Page as Rows
 from proctor.store.sql.pages import Row
 from proctor.store.sql.tables import records
-
-
-class Paging(TypedDict, total=False):
-    """The requested page of a list."""
-
-    limit: int | None
-    cursor: str | None
-
 
 Records = Page[dict[str, Json]]
 """A page of records as JSON."""
