@@ -13,6 +13,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from proctor.service.access import agents
 from proctor.service.access.callers import LOCAL
 from proctor.service.access.secrets import make_box, read_secrets, relock_all, set_secret
+from proctor.service.access.transactions import Transaction
 from proctor.service.hub import Hub
 from proctor.service.labels.annotations import NewAnnotation, change_annotation, create_annotation
 from proctor.service.notify.alerts import NewAlert, create_alert, update_alert
@@ -96,16 +97,16 @@ async def test_a_secret_that_is_set_while_all_are_locked_anew_is_kept(hub: Hub) 
 
 async def test_of_two_agents_with_one_service_name_one_is_made(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
     project, _ = await world(hub, suite=None)
-    add_agent = agents.add_agent
+    insert_row = Transaction.insert_row
     entered: list[asyncio.Task[Any] | None] = []
 
-    async def add_slowly(connection: AsyncConnection, *arguments: Any) -> Any:
+    async def insert_slowly(tx: Transaction, *arguments: Any) -> Any:
         entered.append(asyncio.current_task())
         if len(entered) == 1:
-            await _wait_until_held_up(connection, others[1])
-        return await add_agent(connection, *arguments)
+            await _wait_until_held_up(tx.connection, others[1])
+        return await insert_row(tx, *arguments)
 
-    monkeypatch.setattr(agents, "add_agent", add_slowly)
+    monkeypatch.setattr(Transaction, "insert_row", insert_slowly)
     others = [
         asyncio.create_task(agents.create_agent(hub, LOCAL, agents.NewAgent(project_id=project, name=name, service_name="till")))
         for name in ("a", "b")

@@ -46,6 +46,10 @@ def _make_action(operation: Operation, properties: dict[str, Schema]) -> Action:
         request = next((part for part in (hints[name], *parts) if isinstance(part, type) and issubclass(part, msgspec.Struct)), None)
         if hints[name] in (Hub, Caller):
             continue
+        if parameter.kind is parameter.VAR_KEYWORD:
+            takes += PAGING
+            properties |= {word: properties.get(word, schema) for word, schema in PAGING.items()}
+            continue
         if request is not None:
             shapes.append(request)
             fields = get_type_hints(request, include_extras=True)

@@ -89,9 +89,10 @@ def _plan_arguments(operation: Operation) -> tuple[dict[str, Any], dict[str, Any
             give = _take(name)
         elif shape is not None or (isinstance(kind, type) and issubclass(kind, Struct)):
             give = _read_struct(operation, shape, kind, types_of, defaults)
-        elif name in _PAGING:
+        elif parameter.kind is parameter.VAR_KEYWORD or name in _PAGING:
             types_of["paging"] = ThePaging
-            give = _take_from_paging(name)
+            keywords |= {part: _take_from_paging(part) for part in (_PAGING if parameter.kind is parameter.VAR_KEYWORD else (name,))}
+            continue
         elif parameter.kind is parameter.KEYWORD_ONLY or (id := next(ids, None)) is None:
             types_of[name], defaults[name] = Annotated[_override(kind, metadata), Query(**_describe(metadata))], parameter.default
             give = _take(name)

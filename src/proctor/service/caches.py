@@ -11,6 +11,7 @@ from weakref import WeakValueDictionary
 import msgspec
 
 from proctor.model.evidence import Json
+from proctor.store.sql.pages import Row
 
 
 class Agent(msgspec.Struct, frozen=True, kw_only=True):
@@ -24,6 +25,13 @@ class Agent(msgspec.Struct, frozen=True, kw_only=True):
     external_ref: str | None
     paused: bool
     settings: dict[str, Json]
+
+
+def make_agent(row: Row, *, project_paused: bool = False) -> Agent:
+    """Return an agent from its row."""
+    fields: Row = {name: row[name] for name in Agent.__struct_fields__}
+    fields["settings"], fields["paused"] = row["settings"] or {}, row["paused"] or project_paused
+    return Agent(**fields)
 
 
 _MOST_ORGANIZATIONS = 200

@@ -1,13 +1,15 @@
-"""Shared checks of request fields: names, texts, settings, and plain secrets."""
+"""Shared checks of request fields: names, texts, times, settings, and plain secrets."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from datetime import UTC, datetime
 
 from proctor.cassettes.redaction import redact
 from proctor.model.case import Suite
 from proctor.model.evidence import Json
+from proctor.service.hub import stamp
 from proctor.service.refusals import Refusal
 from proctor.store.sql.compressed_json import to_json
 
@@ -90,3 +92,13 @@ def refuse_emptying(changes: Mapping[str, object], *names: str) -> None:
     empty = {name: ["cannot be empty"] for name in names if name in changes and changes[name] is None}
     if empty:
         raise Refusal("VALIDATION_ERROR", "some fields are invalid", fields=empty)
+
+
+def read_moment(text: str, field: str) -> str:
+    """Return a time in the stored format; UTC unless it has a zone."""
+    try:
+        at = datetime.fromisoformat(text)
+        return stamp((at if at.tzinfo else at.replace(tzinfo=UTC)).timestamp())
+    except (ValueError, OverflowError):
+        reasons = [f"expected a time such as 2031-01-31T12:00:00Z, got {text[:80]!r}"]
+        raise Refusal("VALIDATION_ERROR", "the time cannot be read", fields={field: reasons}) from None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, cast
 
@@ -26,14 +27,15 @@ from proctor.errors import StoreError
 from proctor.model.show import shorten
 from proctor.model.typed import make_json_decoder
 from proctor.service.access.callers import Caller
-from proctor.service.access.permissions import find_visible, select_visible
+from proctor.service.access.permissions import require_run_reader, select_visible
+from proctor.service.access.transactions import reading
+from proctor.service.field_checks import read_moment
 from proctor.service.hub import Hub, stamp
 from proctor.service.notify import alerts
 from proctor.service.resource import about, operation
 from proctor.service.runs.comparisons import read_several
-from proctor.service.runs.requests import find_previous_runs, require_run_reader
+from proctor.service.runs.requests import find_previous_runs
 from proctor.service.runs.run import RUN_COLUMNS, Run, pair_newest, show_run
-from proctor.service.traces.search import read_moment
 from proctor.store.sql.compressed_json import expand_bytes
 from proctor.store.sql.pages import Row, fetch_all
 from proctor.store.sql.tables import projects, results, runs
@@ -87,7 +89,7 @@ async def find_trace_reasons(connection: AsyncConnection, caller: Caller, projec
     if not new:
         return (), 0
     known = await _list_failed(connection, caller, project_id, results.c.created_at < since, MOST_BEFORE)
-    return await asyncio.to_thread(lambda: find_new_reasons(_read_all(new), _read_all(known)))
+    return await asyncio.to_thread(lambda: find_new_reasons([_read_failed(row) for row in new], [_read_failed(row) for row in known]))
 
 
 async def _list_failed(connection: AsyncConnection, caller: Caller, project_id: str, when: sa.ColumnElement[bool], limit: int) -> list[Row]:
@@ -98,10 +100,6 @@ async def _list_failed(connection: AsyncConnection, caller: Caller, project_id: 
         newest = query.order_by(results.c.created_at.desc(), results.c.id.desc()).limit(limit)
         failed += await fetch_all(connection, newest)
     return failed
-
-
-def _read_all(rows: Sequence[Row]) -> list[FailedResult]:
-    return [_read_failed(row) for row in rows]
 
 
 def _read_failed(row: Row) -> FailedResult:
@@ -141,23 +139,22 @@ async def read_overview(
     """Read the state of a project: trend, firing alerts, and changes since a time."""
     require_run_reader(caller)
     moment = stamp(hub.clock() - DAY_S) if since is None else read_moment(since, "since")
-    async with hub.database.reading() as connection:
-        project = await find_visible(connection, projects, caller, "project", project_id)
+    async with reading(hub, caller) as tx:
+        connection = tx.connection
+        project = await tx.find_visible(projects, "project", project_id)
         trend = await _read_trend(connection, caller, project["id"])
-        new = await _list_new_runs(connection, caller, project["id"], moment)
+        query = select_visible(runs, caller, columns=RUN_COLUMNS, along=(runs.c.created_at >= moment,), project_id=project["id"]).whole
+        new = await _fetch_newest(connection, query, MOST_NEW_RUNS + 1)
         reasons, total = await find_trace_reasons(connection, caller, project["id"], moment)
         week = stamp(hub.clock() - WEEK_S)
         traces = [await _count_traces(connection, caller, project["id"], since) for since in (moment, week)]
     suites = await find_suite_changes(hub, caller, project["id"], new[:MOST_NEW_RUNS])
-    counted: dict[str, int] = {}
-    for run in new[:MOST_NEW_RUNS]:
-        counted[run["status"]] = counted.get(run["status"], 0) + 1
     return Overview(
         project_id=project["id"],
         since=moment,
         trend=trend,
         alerts=await list_firing_rules(hub, caller, project["id"]),
-        new_runs=counted,
+        new_runs=dict(Counter(run["status"] for run in new[:MOST_NEW_RUNS])),
         more_runs=len(new) > MOST_NEW_RUNS,
         traces=tuple(traces) if any(trace_row.total for trace_row in traces) else (),
         suites=suites,
@@ -186,9 +183,9 @@ async def _count_traces(connection: AsyncConnection, caller: Caller, project_id:
 async def read_trend(hub: Hub, caller: Caller, project_id: str) -> tuple[TrendPoint, ...]:
     """Return the latest completed runs of a project, oldest first."""
     require_run_reader(caller)
-    async with hub.database.reading() as connection:
-        project = await find_visible(connection, projects, caller, "project", project_id)
-        return await _read_trend(connection, caller, project["id"])
+    async with reading(hub, caller) as tx:
+        project = await tx.find_visible(projects, "project", project_id)
+        return await _read_trend(tx.connection, caller, project["id"])
 
 
 async def list_firing_rules(hub: Hub, caller: Caller, project_id: str) -> list[alerts.Alert] | None:
@@ -206,11 +203,6 @@ async def _read_trend(connection: AsyncConnection, caller: Caller, project_id: s
     return tuple(make_trend_point(cast(Row, run), cast(Mapping[str, int], run["counts"])) for run in reversed(newest))
 
 
-async def _list_new_runs(connection: AsyncConnection, caller: Caller, project_id: str, since: str) -> list[Run]:
-    query = select_visible(runs, caller, columns=RUN_COLUMNS, along=(runs.c.created_at >= since,), project_id=project_id).whole
-    return await _fetch_newest(connection, query, MOST_NEW_RUNS + 1)
-
-
 async def _fetch_newest(connection: AsyncConnection, query: sa.Select[Any], limit: int) -> list[Run]:
     newest = query.order_by(runs.c.created_at.desc(), runs.c.id.desc()).limit(limit)
-    return [show_run(dict(row)) for row in (await connection.execute(newest)).mappings()]
+    return [show_run(row) for row in await fetch_all(connection, newest)]

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any, TypeVar, Unpack
 
 import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from proctor.service.hub import Hub
-from proctor.service.refusals import Refusal, not_found
-from proctor.service.resource import Page
-from proctor.store.accounts.tenants import find_row, lock_row
+from proctor.service.refusals import Refusal
+from proctor.service.resource import Page, Paging
 from proctor.store.sql.pages import BadCursor, Row, fetch_page
 from proctor.store.sql.pages import Page as Rows
 from proctor.store.sql.queries import ListQuery
@@ -19,29 +18,17 @@ from proctor.store.sql.queries import ListQuery
 T = TypeVar("T")
 
 
-async def require_row(
-    connection: AsyncConnection, table: sa.Table, organization_id: str, what: str, id: str, *, locked: bool = False, **equal: object
-) -> Row:
-    """Return one row of an organization, `locked` until the transaction ends. Raises `Refusal` if there is none."""
-    row = await (lock_row if locked else find_row)(connection, table, organization_id, id, **equal)
-    if row is None:
-        raise not_found(what, id)
-    return row
-
-
 async def fetch_page_or_refuse(
     connection: AsyncConnection,
     query: sa.Select[Any] | ListQuery,
     table: sa.Table,
     *,
-    limit: int | None = None,
-    cursor: str | None = None,
     time: str = "created_at",
-    id: str = "id",
+    **paging: Unpack[Paging],
 ) -> Rows:
     """Return the page at `cursor`. Raises `Refusal` for an invalid cursor."""
     try:
-        return await fetch_page(connection, query, table, limit=limit, cursor=cursor, time=time, id=id)
+        return await fetch_page(connection, query, table, time=time, **paging)
     except BadCursor as error:
         raise Refusal("BAD_REQUEST", str(error), hint="start again without a cursor") from None
 
@@ -52,8 +39,8 @@ def show_page(rows: Rows, show: Callable[[Row], T]) -> Page[T]:
 
 
 async def read_page(
-    hub: Hub, query: sa.Select[Any] | ListQuery, table: sa.Table, show: Callable[[Row], T], *, limit: int | None, cursor: str | None
+    hub: Hub, query: sa.Select[Any] | ListQuery, table: sa.Table, show: Callable[[Row], T], **paging: Unpack[Paging]
 ) -> Page[T]:
     """Return the page of a list at `cursor`."""
     async with hub.database.reading() as connection:
-        return show_page(await fetch_page_or_refuse(connection, query, table, limit=limit, cursor=cursor), show)
+        return show_page(await fetch_page_or_refuse(connection, query, table, **paging), show)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Literal
 
 from proctor.errors import ProctorError
@@ -68,6 +68,11 @@ class Refusal(ProctorError):
         self.problems = tuple(problems)
         self.places = dict(places or {})
         self.missing = missing
+
+    def rename_fields(self, rename: Callable[[str], str]) -> Refusal:
+        """Return this refusal with other names of its fields."""
+        fields = {rename(path): texts for path, texts in self.fields.items()}
+        return Refusal(self.code, self.message, fields=fields, retry_after_s=self.retry_after_s, hint=self.hint, problems=self.problems)
 
     @property
     def status(self) -> int:

@@ -18,18 +18,22 @@
 
 `rest/declared_routes.py` derives the route and the OpenAPI schemas from the signature, `pages/inputs.py` the inputs of a form. After hub
 and caller come the ids of the path in order. A `Struct` is the body, or with GET the query; `Annotated[Mapping, AlertChanges]` gets the
-fields that were sent. Keyword parameters are query parameters; `limit` and `cursor` select a page.
+fields that were sent. Keyword parameters are query parameters; `**paging` selects a page. Requests are checked against their
+declared types and limits, whoever calls the operation.
 """
 
 from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Awaitable, Callable, Mapping
-from typing import Any, Generic, TypedDict, TypeVar, cast, get_type_hints
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from typing import Annotated, Any, Generic, TypedDict, TypeVar, Union, cast, get_args, get_origin, get_type_hints
 
 import msgspec
 from msgspec import Meta
+
+from proctor.model.typed import convert_to
+from proctor.service.refusals import Refusal
 
 T = TypeVar("T")
 Call = TypeVar("Call", bound=Callable[..., Awaitable[Any]])
@@ -46,6 +50,13 @@ class PageMeta(TypedDict):
 
 Counts = TypedDict("Counts", {"pass": int, "fail": int, "error": int, "skip": int})
 Counts.__doc__ = "Number of attempts by outcome."
+
+
+class Paging(TypedDict, total=False):
+    """The requested page of a list."""
+
+    limit: int | None
+    cursor: str | None
 
 
 class Page(TypedDict, Generic[T]):
@@ -89,13 +100,89 @@ def operation(
     method, _, path = route.partition(" ")
 
     def declare(call: Call) -> Call:
+        @functools.wraps(call)
+        async def checked(*values: Any, **options: Any) -> Any:
+            check_arguments(call, (*values, *options.values()))
+            return await call(*values, **options)
+
         declared = Operation(
-            tag=tag, method=method, path=path, status=status, stored=stored, call=call, name=name or call.__name__, person=person
+            tag=tag, method=method, path=path, status=status, stored=stored, call=checked, name=name or call.__name__, person=person
         )
         OPERATIONS.append(declared)
-        return call
+        return cast(Call, checked)
 
     return declare
+
+
+def check_arguments(call: Callable[..., Any], values: Iterable[object]) -> None:
+    """Reject requests among the arguments of an operation with a field that is not as declared."""
+    for value in values:
+        if isinstance(value, msgspec.Struct) and type(value) in _list_requests(call):
+            defaults = {field.name: field.default for field in msgspec.structs.fields(value)}
+            check_fields_of(type(value), {name: each for name, each in msgspec.structs.asdict(value).items() if each is not defaults[name]})
+        elif isinstance(value, Mapping):
+            for kind in _list_requests(call):
+                check_fields_of(kind, cast(Mapping[str, object], value))
+
+
+@functools.cache
+def _list_requests(call: Callable[..., Any]) -> tuple[type[msgspec.Struct], ...]:
+    """Return the requests that an operation takes, besides the hub and the caller."""
+    hints = [
+        each for name, hint in get_type_hints(call, include_extras=True).items() for each in (hint, *get_args(hint)) if name != "return"
+    ]
+    structs = (hint for hint in hints if isinstance(hint, type) and issubclass(hint, msgspec.Struct))
+    return tuple(hint for hint in structs if hint.__name__ not in ("Hub", "Caller"))
+
+
+def check_fields_of(kind: type[msgspec.Struct], values: Mapping[str, object], *, path: str = "") -> None:
+    """Reject values of fields that are of another type than declared, or beyond a declared limit; `path` is put before their names."""
+    hints = _get_hints(kind)
+    wrong: dict[str, list[str]] = {}
+    for name in values.keys() & hints.keys():
+        hint, may_be_null = hints[name]
+        if values[name] is None and may_be_null:
+            continue
+        try:
+            convert_to(values[name], hint)
+        except msgspec.ValidationError as error:
+            reason, _, place = str(error).partition(" - at `$")
+            if values[name] is None:
+                reason = "cannot be empty"
+            elif not place and ("length" in reason or "= " in reason or "> " in reason):
+                reason = _describe_limits(hint, values[name]) or reason
+            wrong[path + name + place.rstrip("`")] = [reason[:1].lower() + reason[1:]]
+    if wrong:
+        raise Refusal("VALIDATION_ERROR", "some fields are invalid", fields=wrong)
+
+
+def _describe_limits(hint: Any, value: object) -> str | None:
+    metas = [part for part in getattr(hint, "__metadata__", ()) if isinstance(part, Meta)]
+    limits = {
+        name: limit
+        for meta in metas
+        for name in ("ge", "gt", "le", "min_length", "max_length")
+        if (limit := getattr(meta, name)) is not None
+    }
+    if "max_length" in limits:
+        unit = "entries" if get_origin(get_args(hint)[0]) is list else "characters"
+        least = f"{limits['min_length']} to" if "min_length" in limits else "at most"
+        return f"expected {least} {limits['max_length']} {unit}"
+    if "le" in limits and "ge" in limits:
+        return f"expected {limits['ge']} to {limits['le']}, got {value}"
+    return f"expected a number above {limits['gt']}, at most {limits['le']}" if "le" in limits and "gt" in limits else None
+
+
+@functools.cache
+def _get_hints(kind: type) -> dict[str, tuple[Any, bool]]:
+    """Return the type of each field without null, which msgspec cannot combine with limits, and whether it may be null."""
+    found: dict[str, tuple[Any, bool]] = {}
+    for name, hint in get_type_hints(kind, include_extras=True).items():
+        plain, *metadata = get_args(hint) if get_origin(hint) is Annotated else (hint,)
+        parts = get_args(plain) if type(None) in get_args(plain) else (plain,)
+        without = Union[tuple(part for part in parts if part is not type(None))]  # noqa: UP007 - the parts are data
+        found[name] = Annotated[without, *metadata] if metadata else without, len(parts) > 1
+    return found
 
 
 def about(description: str | None = None, **limits: Any) -> Meta:

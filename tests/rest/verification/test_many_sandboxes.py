@@ -15,7 +15,7 @@ from sqlalchemy.engine import Engine
 
 from proctor.service.access.callers import LOCAL
 from proctor.service.hub import Hub, stamp
-from proctor.service.verification.sandboxes import lifecycle as sandbox_life
+from proctor.service.verification.sandboxes import playgrounds as sandbox_life
 from proctor.store.accounts.sandboxes import NewSandbox, add_sandbox, count_open
 from proctor.store.sql.compressed_json import pack
 from proctor.store.sql.verification_records import NewRecord, add_record

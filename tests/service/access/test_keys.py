@@ -22,7 +22,8 @@ from proctor.service.access.keys import (
 )
 from proctor.service.hub import Hub
 from proctor.service.refusals import Refusal
-from proctor.service.verification.sandboxes.lifecycle import close, issue_token
+from proctor.service.verification.sandboxes.playgrounds import close
+from proctor.service.verification.shared.resources import Transaction
 from proctor.store.sql.tables import agents, keys, projects, records
 from tests.databases import TestDatabase
 
@@ -275,10 +276,10 @@ async def test_an_organization_is_found_by_id_or_name_and_made_when_asked_for(hu
 
 async def test_a_token_that_is_used_while_its_sandbox_is_closed_is_not_remembered(hub: Hub) -> None:
     async with hub.database.writing() as connection:
-        token = await issue_token(connection, hub, LOCAL, "sbx_1")
+        token = (await issue_key(connection, hub, LOCAL, KeySpec(kind="sandbox", name="sandbox sbx_1", sandbox_id="sbx_1")))[1]
     assert await authenticate(hub, token) is not None
     async with hub.database.writing() as connection:
-        await close(connection, hub, ["sbx_1"])
+        await close(Transaction(connection, hub, LOCAL), ["sbx_1"])
         # Nothing is committed yet.
         assert await authenticate(hub, token) is not None
     assert await authenticate(hub, token) is None

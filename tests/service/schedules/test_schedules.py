@@ -21,7 +21,7 @@ from proctor.service.runs import scheduler
 from proctor.service.runs.requests import NewRun, RunSearch, cancel_run, list_runs, start_run
 from proctor.service.runs.results import run_report
 from proctor.service.runs.run import RunOptions
-from proctor.service.runs.scheduler import LATE_S, rewind_schedules, run_schedules, start_due_runs
+from proctor.service.runs.scheduler import LATE_S, run_schedules, start_due_runs
 from proctor.service.runs.schedules import (
     NewSchedule,
     TimesRequest,
@@ -246,54 +246,12 @@ def test_a_clock_that_is_set_back_repeats_no_run(database: TestDatabase) -> None
             await start_due_runs(hub)
             await end_runs(hub)
         clock.now = at("2026-11-18T10:59")
-        await rewind_schedules(hub)
         for minute in range(150):
             clock.now = at("2026-11-18T10:59") + 60 * minute
             await start_due_runs(hub)
             await end_runs(hub)
         assert await due_times(hub, id) == ["11:00", "12:00", "13:00"]
         assert (await get_schedule(hub, LOCAL, id))["missed"] is None
-
-    use_with(database, use, clock)
-
-
-def test_a_clock_that_jumps_ahead_and_is_corrected_loses_no_run(database: TestDatabase) -> None:
-    clock = Clock(START)
-
-    async def use(hub: Hub) -> None:
-        id = await a_schedule(hub)
-        clock.now = at("2026-11-20T10:30")
-        assert await start_due_runs(hub) == 1
-        await end_runs(hub)
-        schedule = await get_schedule(hub, LOCAL, id)
-        assert schedule["missed"] and schedule["missed"]["count"] == 48
-        # Corrected: a server notices, or the next one that starts.
-        clock.now = at("2026-11-18T10:31")
-        await rewind_schedules(hub)
-        assert (await get_schedule(hub, LOCAL, id))["next_at"] == "2026-11-18T11:00:00.000Z"
-        for hour in range(48):
-            clock.now = at("2026-11-18T11:00") + hour * HOUR
-            await start_due_runs(hub)
-            await end_runs(hub)
-        found = (await list_runs(hub, LOCAL, RunSearch(schedule_id=id), limit=100))["data"]
-        times = [run["due_at"] for run in found]
-        assert len(times) == len(set(times)) == 48, "each hour once, also the one that ran when the clock was wrong"
-
-    use_with(database, use, clock)
-
-
-def test_a_running_server_notices_a_clock_that_is_set_back(database: TestDatabase, monkeypatch: pytest.MonkeyPatch) -> None:
-    clock = Clock(START)
-    looks = count_looks(monkeypatch)
-
-    async def use(hub: Hub) -> None:
-        id = await a_schedule(hub)
-        async with working(run_schedules, hub):
-            for now, expected in (("2026-11-20T10:30", 1), ("2026-11-18T10:31", 1), ("2026-11-18T11:00", 2)):
-                clock.now = at(now)
-                await looks(2)
-                await end_runs(hub)
-                assert len(await due_times(hub, id)) == expected
 
     use_with(database, use, clock)
 

@@ -17,10 +17,10 @@ from proctor.pages.inputs import read_inputs, write_record
 from proctor.pages.ports import Source
 from proctor.pages.rendering import find_origin, redirect, render_page
 from proctor.pages.words import name_noun
+from proctor.service.access.permissions import require_writer
 from proctor.service.refusals import Refusal
 from proctor.service.verification.shared.declaration import Operation
 from proctor.service.verification.shared.fields import Table, label_of
-from proctor.service.verification.shared.resources import authorize
 
 _CHOICES = 100
 """Records suggested for a field that refers to one."""
@@ -45,7 +45,7 @@ _LINK = "page_path"
 
 async def show(request: Request, source: Source, parts: list[str]) -> Response:
     """Show the form at an address, or a confirmation."""
-    authorize(get_caller(request))
+    require_writer(get_caller(request), "using the verification API")
     last, above = parts[-1], parts[:-1]
     if last == "delete" and (operation := nouns.find_operation("DELETE", above)) is not None:
         return await _ask(request, operation, parts)

@@ -2,42 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Annotated, TypedDict
+from typing import Annotated, TypedDict, Unpack
 
-from sqlalchemy.ext.asyncio import AsyncConnection
-
-from proctor.cassettes.redaction import redact
 from proctor.model.evidence import Json
 from proctor.service.access.callers import Caller
-from proctor.service.hub import Hub, new_id
+from proctor.service.access.permissions import require_writer
+from proctor.service.hub import Hub
 from proctor.service.paging import fetch_page_or_refuse, show_page
-from proctor.service.refusals import Refusal
-from proctor.service.resource import Page, about, operation, show_row
-from proctor.store.accounts.tenants import add_note, list_notes_query
+from proctor.service.resource import Page, Paging, about, operation, show_row
+from proctor.store.accounts.tenants import list_notes_query
 from proctor.store.sql.tables import audit
-
-
-async def note(
-    connection: AsyncConnection,
-    hub: Hub,
-    caller: Caller,
-    action: str,
-    resource: str,
-    resource_id: str,
-    details: dict[str, Json] | None = None,
-) -> None:
-    """Record that `caller` did `action` (create, update, delete, revoke, ...) in the same transaction, without content or secrets."""
-    await add_note(
-        connection,
-        id=new_id("aud"),
-        organization_id=caller.organization_id,
-        at=hub.now(),
-        actor=caller.actor,
-        action=action,
-        resource=resource,
-        resource_id=resource_id,
-        details=redact(details) if details else None,
-    )
 
 
 class Note(TypedDict):
@@ -59,13 +33,11 @@ async def list_notes(
     *,
     resource: Annotated[str | None, about("project, agent, case, key, ...")] = None,
     resource_id: str | None = None,
-    limit: int | None = None,
-    cursor: str | None = None,
+    **paging: Unpack[Paging],
 ) -> Page[Note]:
     """List writes, newest first; requires an organization key."""
-    if caller.kind != "organization":
-        raise Refusal("FORBIDDEN", "reading the audit log requires an organization key")
+    require_writer(caller, "reading the audit log")
     async with hub.database.reading() as connection:
         query = list_notes_query(caller.organization_id, resource=resource, resource_id=resource_id)
-        page = await fetch_page_or_refuse(connection, query, audit, limit=limit, cursor=cursor, time="at")
+        page = await fetch_page_or_refuse(connection, query, audit, **paging, time="at")
     return show_page(page, lambda row: show_row(Note, row))

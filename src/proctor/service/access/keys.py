@@ -8,26 +8,26 @@ from __future__ import annotations
 import hashlib
 import secrets
 from collections.abc import Iterable
-from datetime import UTC, datetime
-from typing import Annotated, Literal, TypedDict
+from typing import Annotated, Literal, TypedDict, Unpack
 
 import msgspec
 import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from proctor.errors import StoreError
-from proctor.service.access.audit import note
 from proctor.service.access.callers import DEFAULT_ORGANIZATION, LOCAL, Caller, CallerKind
+from proctor.service.access.permissions import require_writer
+from proctor.service.access.transactions import Transaction, reading, writing
+from proctor.service.field_checks import read_moment
 from proctor.service.hub import Hub, new_id, stamp
-from proctor.service.paging import read_page, require_row
+from proctor.service.paging import read_page
 from proctor.service.refusals import Refusal, not_found
-from proctor.service.resource import Page, about, operation, show_row
-from proctor.store.accounts import keys as rows
-from proctor.store.accounts import keys as session_rows
+from proctor.service.resource import Page, Paging, about, operation, show_row
+from proctor.store.accounts import keys as store
 from proctor.store.accounts.tenants import ensure_organization, find_organization
 from proctor.store.sql.pages import Row
 from proctor.store.sql.queries import list_query
-from proctor.store.sql.tables import agents, keys, projects, records
+from proctor.store.sql.tables import agents, keys, records
 
 _LONGEST = 200
 """Characters of a token that are hashed; issued tokens are shorter."""
@@ -47,6 +47,8 @@ PREFIXES: dict[str, str] = {
     "sandbox": "vrl_sbx_",
 }
 """How new keys begin. A key is found by its hash: older ones (`vk_`, `mibo_`) stay valid."""
+_REFERENCES = {"project": "project_id", "solver": "solver_id", "run": "benchmark_run_id", "sandbox": "sandbox_id"}
+"""The field that each kind of key requires."""
 _LONGEST_NAME = 200
 _NOTE_USE_EVERY_S = 60.0
 """Precision of `last_used_at` in seconds: every update is a write."""
@@ -115,15 +117,14 @@ async def add_key(hub: Hub, caller: Caller, spec: NewKey) -> CreatedKey:
 
 async def create_key(hub: Hub, caller: Caller, spec: KeySpec) -> tuple[Key, str]:
     """Create a key of the caller's organization and return it masked and in full, which is shown only once."""
-    if caller.kind != "organization":
-        raise Refusal("FORBIDDEN", "creating keys requires an organization key")
+    require_writer(caller, "creating keys")
     kind, name = spec.kind, spec.name
     fields: dict[str, list[str]] = {}
     if kind not in PREFIXES:
         fields["kind"] = [f"expected one of {', '.join(PREFIXES)}, got {kind!r}"]
     if not name.strip() or len(name) > _LONGEST_NAME or "\0" in name:
         fields["name"] = [f"expected 1 to {_LONGEST_NAME} characters"]
-    for owner, field in {"project": "project_id", "solver": "solver_id", "run": "benchmark_run_id", "sandbox": "sandbox_id"}.items():
+    for owner, field in _REFERENCES.items():
         value = getattr(spec, field)
         if owner == kind and not value:
             fields[field] = [f"required for a {kind} key"]
@@ -136,50 +137,32 @@ async def create_key(hub: Hub, caller: Caller, spec: KeySpec) -> tuple[Key, str]
         fields["agent_ids"] = ["expected at least one agent; omit it for all agents"]
     if fields:
         raise Refusal("VALIDATION_ERROR", "the key is invalid", fields=fields)
-    spec = msgspec.structs.replace(spec, expires_at=_read_expiry(hub, spec.expires_at))
-    async with hub.database.writing() as connection:
-        project_id, run_id = spec.project_id, spec.benchmark_run_id
-        if project_id is not None:
-            await require_row(connection, projects, caller.organization_id, "project", project_id)
+    if spec.expires_at is not None:
+        expires_at = read_moment(spec.expires_at, "expires_at")
+        if expires_at <= hub.now():
+            raise Refusal("VALIDATION_ERROR", "the key is invalid", fields={"expires_at": ["must be in the future"]})
+        spec = msgspec.structs.replace(spec, expires_at=expires_at)
+    async with writing(hub, caller) as tx:
+        if spec.project_id is not None:
+            await tx.check_place(spec.project_id)
         for agent_id in spec.agent_ids or ():
-            await require_row(connection, agents, caller.organization_id, "agent", agent_id, project_id=project_id)
-        if spec.solver_id is not None:
-            await require_row(connection, records, caller.organization_id, "solver", spec.solver_id, kind="solver")
-        if run_id is not None:
-            await require_row(connection, records, caller.organization_id, "benchmark run", run_id, kind="benchmark_run")
-        if spec.sandbox_id is not None:
-            await require_row(connection, records, caller.organization_id, "sandbox", spec.sandbox_id, kind="sandbox")
-        return await issue_key(connection, hub, caller, spec)
+            await tx.require_row(agents, "agent", agent_id, project_id=spec.project_id)
+        for field in ("solver_id", "benchmark_run_id", "sandbox_id"):
+            if (id := getattr(spec, field)) is not None:
+                record_kind = field.removesuffix("_id")
+                await tx.require_row(records, record_kind.replace("_", " "), id, kind=record_kind)
+        return await issue_key(tx.connection, hub, caller, spec)
 
 
 async def issue_key(connection: AsyncConnection, hub: Hub, caller: Caller, spec: KeySpec) -> tuple[Key, str]:
     """Create a key within the transaction of a caller that has checked its references."""
-    prefix = PREFIXES[spec.kind]
-    plain = prefix + secrets.token_urlsafe(32)
-    now = hub.now()
-    # The default organization has no row before it stores something.
-    if caller.organization_id == DEFAULT_ORGANIZATION:
-        await ensure_organization(connection, DEFAULT_ORGANIZATION, "default", now)
-    row = await rows.add_key(
-        connection,
-        {
-            "id": new_id("key"),
-            "organization_id": caller.organization_id,
-            "kind": spec.kind,
-            "name": spec.name,
-            "prefix": prefix,
-            "suffix": plain[-4:],
-            "hash": hash_token(plain),
-            "project_id": spec.project_id,
-            "agent_ids": list(spec.agent_ids) if spec.agent_ids else None,
-            "solver_id": spec.solver_id,
-            "benchmark_run_id": spec.benchmark_run_id,
-            "sandbox_id": spec.sandbox_id,
-            "expires_at": spec.expires_at,
-            "created_at": now,
-        },
-    )
-    await note(connection, hub, caller, "create", "key", row["id"], {"kind": spec.kind, "name": spec.name})
+    tx = Transaction(connection, hub, caller)
+    plain = PREFIXES[spec.kind] + secrets.token_urlsafe(32)
+    await tx.ensure_organization()
+    token = {"prefix": PREFIXES[spec.kind], "suffix": plain[-4:], "hash": hash_token(plain)}
+    own = {"id": new_id("key"), "organization_id": tx.owner, "created_at": hub.now()}
+    row = await store.add_key(connection, {**own, **token, **msgspec.structs.asdict(spec), "agent_ids": spec.agent_ids or None})
+    await tx.note("create", "key", row["id"], {"kind": spec.kind, "name": spec.name})
     return show_key(row), plain
 
 
@@ -191,39 +174,34 @@ async def list_keys(
     kind: Annotated[str | None, about("default: all except tokens of runs and sandboxes"), CallerKind] = None,
     project_id: str | None = None,
     solver_id: str | None = None,
-    limit: int | None = None,
-    cursor: str | None = None,
+    **paging: Unpack[Paging],
 ) -> Page[Key]:
     """List keys, masked, newest first; requires an organization key."""
-    if caller.kind != "organization":
-        raise Refusal("FORBIDDEN", "listing keys requires an organization key")
+    require_writer(caller, "listing keys")
     conditions = {"organization_id": caller.organization_id, "kind": kind, "project_id": project_id, "solver_id": solver_id}
     # There are many run tokens, and the index of all others excludes them.
     along = () if kind is not None else (keys.c.kind != sa.literal_column("'run'"),)
     query = list_query(keys, conditions, along=along, filters=() if kind is not None else (keys.c.kind != "sandbox",))
-    return await read_page(hub, query, keys, show_key, limit=limit, cursor=cursor)
+    return await read_page(hub, query, keys, show_key, **paging)
 
 
 @operation("keys", "GET /api/keys/{key_id}")
 async def get_key(hub: Hub, caller: Caller, id: str) -> Key:
     """Read a key, masked; requires an organization key."""
-    if caller.kind != "organization":
-        raise Refusal("FORBIDDEN", "reading keys requires an organization key")
-    async with hub.database.reading() as connection:
-        row = await require_row(connection, keys, caller.organization_id, "key", id)
-    return show_key(row)
+    require_writer(caller, "reading keys")
+    async with reading(hub, caller) as tx:
+        return show_key(await tx.require_row(keys, "key", id))
 
 
 @operation("keys", "DELETE /api/keys/{key_id}")
 async def revoke_key(hub: Hub, caller: Caller, id: str) -> Key:
     """Revoke a key; requires an organization key. It stays listed."""
-    if caller.kind != "organization":
-        raise Refusal("FORBIDDEN", "revoking keys requires an organization key")
-    async with hub.database.writing() as connection:
-        row = await rows.revoke_key(connection, caller.organization_id, id, hub.now())
+    require_writer(caller, "revoking keys")
+    async with writing(hub, caller) as tx:
+        row = await store.revoke_key(tx.connection, tx.owner, id, hub.now())
         if row is None:
             raise not_found("key", id)
-        await note(connection, hub, caller, "revoke", "key", id)
+        await tx.note("revoke", "key", id)
     # After the commit: a request that read the key before would otherwise cache it as valid.
     hub.key_cache.forget(row["hash"])
     return show_key(row)
@@ -239,7 +217,7 @@ async def authenticate(hub: Hub, presented: str) -> Caller | None:
         # A key that is revoked during the read is not cached: `changes` differs then.
         changes = hub.key_cache.changes
         async with hub.database.reading() as connection:
-            row = await rows.find_key_by_hash(connection, hash)
+            row = await store.find_key_by_hash(connection, hash)
         if row is not None:
             hub.key_cache.put(hash, row, now, changes)
     caller = None if row is None else make_caller(hub, row)
@@ -270,7 +248,7 @@ async def find_local_caller(hub: Hub) -> Caller | None:
     if hub.key_cache.has_organization_key:
         return None
     async with hub.database.reading() as connection:
-        hub.key_cache.has_organization_key = await rows.had_organization_key(connection)
+        hub.key_cache.has_organization_key = await store.had_organization_key(connection)
     return None if hub.key_cache.has_organization_key else LOCAL
 
 
@@ -301,24 +279,10 @@ async def _note_use(hub: Hub, row: Row) -> None:
         return
     try:
         async with hub.database.writing() as connection:
-            await rows.note_key_use(connection, row["id"], hub.now())
+            await store.note_key_use(connection, row["id"], hub.now())
     except StoreError:
         # A full disk prevents the update, not the request.
         pass
-
-
-def _read_expiry(hub: Hub, expires_at: str | None) -> str | None:
-    if expires_at is None:
-        return None
-    try:
-        at = datetime.fromisoformat(expires_at)
-        seconds = (at if at.tzinfo else at.replace(tzinfo=UTC)).timestamp()
-        if seconds <= hub.clock():
-            raise Refusal("VALIDATION_ERROR", "the key is invalid", fields={"expires_at": ["must be in the future"]})
-        return stamp(seconds)
-    except (ValueError, OverflowError):
-        reasons = [f"expected a time such as 2031-01-31T12:00:00Z, got {expires_at[:80]!r}"]
-        raise Refusal("VALIDATION_ERROR", "the key is invalid", fields={"expires_at": reasons}) from None
 
 
 # --- browser sessions: opened with a key, with the access and lifetime of the key
@@ -345,24 +309,24 @@ async def open_session(hub: Hub, key: str) -> tuple[Caller, str]:
         "expires_at": stamp(hub.clock() + SESSION_S),
         "created_at": hub.now(),
     }
-    async with hub.database.writing() as connection:
-        await session_rows.delete_expired_sessions(connection, hub.now())
-        await session_rows.delete_oldest_sessions(connection, caller.key_id, MOST_SESSIONS - 1)
-        await session_rows.add_session(connection, values)
-        await note(connection, hub, caller, "open", "session", caller.key_id)
+    async with writing(hub, caller) as tx:
+        await store.delete_expired_sessions(tx.connection, hub.now())
+        await store.delete_oldest_sessions(tx.connection, caller.key_id, MOST_SESSIONS - 1)
+        await store.add_session(tx.connection, values)
+        await tx.note("open", "session", caller.key_id)
     return caller, token
 
 
 async def find_session_caller(hub: Hub, token: str) -> Caller | None:
     """Return the caller of a session; None if it or its key has ended."""
     async with hub.database.reading() as connection:
-        row = await session_rows.find_key_of_session(connection, hash_token(token), hub.now())
+        row = await store.find_key_of_session(connection, hash_token(token), hub.now())
     # By the present key: a session has no more access than its key, and ends with it.
     return None if row is None else make_caller(hub, row)
 
 
 async def close_session(hub: Hub, caller: Caller, token: str) -> None:
     """End a session. Idempotent."""
-    async with hub.database.writing() as connection:
-        if await session_rows.delete_session(connection, hash_token(token)):
-            await note(connection, hub, caller, "close", "session", caller.actor)
+    async with writing(hub, caller) as tx:
+        if await store.delete_session(tx.connection, hash_token(token)):
+            await tx.note("close", "session", caller.actor)

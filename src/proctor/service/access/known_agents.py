@@ -10,9 +10,9 @@ import asyncio
 
 import sqlalchemy as sa
 
-from proctor.service.caches import Agent, Reading
+from proctor.service.caches import Agent, Reading, make_agent
 from proctor.service.hub import Hub
-from proctor.store.sql.pages import Row
+from proctor.store.sql.pages import fetch_all
 from proctor.store.sql.tables import agents, projects
 
 _REMEMBERED_S = 2.0
@@ -23,16 +23,6 @@ async def find_agent(hub: Hub, organization_id: str, agent_id: str) -> Agent | N
     """Return an agent by its id from the cache, or from the database if it is unknown."""
     agent = (await load_agents(hub, organization_id)).get(agent_id)
     return agent or (await reload_agents(hub, organization_id)).get(agent_id)
-
-
-async def list_known_agents(hub: Hub, organization_id: str) -> list[Agent]:
-    """Return all agents of an organization, at most a moment old."""
-    return list((await load_agents(hub, organization_id)).values())
-
-
-def forget_agents(hub: Hub, organization_id: str) -> None:
-    """Invalidate the cached agents of an organization after a change."""
-    hub.agent_cache.forget(organization_id)
 
 
 async def load_agents(hub: Hub, organization_id: str) -> dict[str, Agent]:
@@ -70,21 +60,7 @@ async def _read_agents(hub: Hub, organization_id: str) -> Reading:
         .where(agents.c.organization_id == organization_id)
     )
     async with hub.database.reading() as connection:
-        rows = (await connection.execute(query)).mappings().all()
-    reading = Reading(number, at, {row["id"]: _make_agent(dict(row)) for row in rows})
+        rows = await fetch_all(connection, query)
+    reading = Reading(number, at, {row["id"]: make_agent(row, project_paused=row["project_paused"]) for row in rows})
     cache.put(organization_id, reading, changes)
     return reading
-
-
-def _make_agent(row: Row) -> Agent:
-    settings = row["settings"]
-    return Agent(
-        id=row["id"],
-        organization_id=row["organization_id"],
-        project_id=row["project_id"],
-        kind=row["kind"],
-        service_name=row["service_name"],
-        external_ref=row["external_ref"],
-        paused=row["paused"] or row["project_paused"],
-        settings=settings if isinstance(settings, dict) else {},
-    )

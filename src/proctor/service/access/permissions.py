@@ -10,14 +10,11 @@ from collections.abc import Sequence
 from typing import Any
 
 import sqlalchemy as sa
-from sqlalchemy.ext.asyncio import AsyncConnection
 
 from proctor.service.access.callers import Caller
 from proctor.service.hub import Hub
-from proctor.service.paging import require_row
-from proctor.service.refusals import Refusal, not_found
+from proctor.service.refusals import Refusal
 from proctor.store.accounts.tenants import find_organization, has_several_organizations, query_owned
-from proctor.store.sql.pages import Row
 from proctor.store.sql.queries import ListQuery, list_query
 from proctor.store.sql.tables import agents, projects
 
@@ -62,7 +59,8 @@ async def require_operator(hub: Hub, caller: Caller) -> None:
 
 
 def query_visible(table: sa.Table, caller: Caller, **equal: object) -> sa.Select[Any]:
-    """Return a query for the visible rows with these column values; None means no condition."""
+    """Return a query for the visible rows with these column values; None means no condition. Raises `Refusal` for other kinds of keys."""
+    require_reader(caller)
     query = query_owned(table, caller.organization_id, **{name: value for name, value in equal.items() if value is not None})
     if caller.project_id is not None:
         query = query.where((table.c.id if table is projects else table.c.project_id) == caller.project_id)
@@ -80,7 +78,8 @@ def select_visible(
     filters: Sequence[sa.ColumnElement[bool]] = (),
     **equal: object,
 ) -> ListQuery:
-    """Return the list of the visible rows with these column values; None means no condition."""
+    """Return the list of the visible rows with these column values; None means no condition. Raises `Refusal` for other kinds of keys."""
+    require_reader(caller)
     column_values = {"organization_id": caller.organization_id, **equal}
     conditions = list(filters)
     column = "id" if table is projects else "project_id"
@@ -100,23 +99,3 @@ def _match_agents(table: sa.Table, agent_ids: tuple[str, ...]) -> sa.ColumnEleme
     among: sa.ColumnElement[bool] = column.in_(agent_ids)
     # Rows without an agent (a case for all agents) belong to these too.
     return sa.or_(column.is_(None), among) if column.nullable else among
-
-
-async def find_visible(
-    connection: AsyncConnection, table: sa.Table, caller: Caller, what: str, id: str, *, columns: Sequence[str] | None = None
-) -> Row:
-    """Return one visible row, or some columns of it. Raises `Refusal` as for a missing row."""
-    query = query_visible(table, caller, id=id)
-    if columns is not None:
-        query = query.with_only_columns(*(table.c[name] for name in columns))
-    row = (await connection.execute(query)).mappings().first()
-    if row is None:
-        raise not_found(what, id)
-    return dict(row)
-
-
-async def check_place(connection: AsyncConnection, caller: Caller, project_id: str, agent_id: str | None = None) -> None:
-    """Reject a project, or an agent in it, that is missing or not the caller's."""
-    await require_row(connection, projects, caller.organization_id, "project", project_id)
-    if agent_id is not None:
-        await require_row(connection, agents, caller.organization_id, "agent", agent_id, project_id=project_id)

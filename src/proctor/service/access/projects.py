@@ -4,24 +4,22 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Annotated, TypedDict
+from typing import Annotated, TypedDict, Unpack
 
 import msgspec
 import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from proctor.model.evidence import Json
-from proctor.service.access.audit import note
-from proctor.service.access.callers import DEFAULT_ORGANIZATION, Caller
-from proctor.service.access.known_agents import forget_agents
-from proctor.service.access.permissions import find_visible, query_visible, require_reader, require_writer, select_visible
-from proctor.service.field_checks import check_fields, refuse_emptying
-from proctor.service.hub import Hub, new_id
+from proctor.service.access.callers import Caller
+from proctor.service.access.permissions import query_visible, require_writer, select_visible
+from proctor.service.access.transactions import read_visible, reading, writing
+from proctor.service.field_checks import check_fields
+from proctor.service.hub import Hub
 from proctor.service.judge_memory import delete_folder
-from proctor.service.paging import read_page, require_row
+from proctor.service.paging import read_page
 from proctor.service.refusals import Refusal, not_found
-from proctor.service.resource import Page, about, operation, show_row
-from proctor.store.accounts.tenants import change_row, ensure_organization, insert_row
+from proctor.service.resource import Page, Paging, about, operation, show_row
 from proctor.store.runs.retention import delete_agents_of, delete_project_rows, delete_runs_of, delete_traces_of
 from proctor.store.sql.pages import Row
 from proctor.store.sql.tables import agents, cases, projects, runs, traces
@@ -61,7 +59,6 @@ async def search_everywhere(
     hub: Hub, caller: Caller, q: Annotated[str, about("an id, or a part of a name", min_length=1, max_length=LONGEST_TEXT)]
 ) -> FoundEverywhere:
     """Find projects, agents, cases, runs and traces by id or part of their name; benchmark objects by id or slug."""
-    require_reader(caller)
     text = q.strip()
     if not 1 <= len(text) <= LONGEST_TEXT or "\0" in text:
         raise Refusal("VALIDATION_ERROR", "invalid search text", fields={"q": [f"expected 1 to {LONGEST_TEXT} characters"]})
@@ -72,9 +69,9 @@ async def search_everywhere(
             if kind == "run" and caller.agent_ids is not None:
                 continue
             for row in await find_in_table(connection, query_visible(table, caller), table, text, names, MOST_OF_A_KIND):
-                title = next((row[name] for name in names if row[name]), row["id"])
-                if kind == "run":  # runs of one suite differ by name and note
-                    title = " · ".join(filter(None, (row[name] for name in names))) or title
+                present = [row[name] for name in names if row[name]] or [row["id"]]
+                # Runs of one suite differ by name and note.
+                title = " · ".join(present) if kind == "run" else present[0]
                 place = row["id"] if kind == "project" else row["project_id"]
                 results_by_kind.append({"kind": kind, "id": row["id"], "name": title, "project_id": place, "created_at": row["created_at"]})
         record = await find_record_by_id(connection, caller.organization_id, text) if caller.kind == "organization" else None
@@ -86,17 +83,6 @@ async def search_everywhere(
     return {"data": results_by_kind, "looked_at": MOST_LOOKED_AT}
 
 
-async def change_place(
-    connection: AsyncConnection, hub: Hub, caller: Caller, table: sa.Table, what: str, id: str, values: Mapping[str, Json], action: str
-) -> Row:
-    """Change a project or agent, audit it, and return the new row."""
-    row = await change_row(connection, table, caller.organization_id, id, {**values, "updated_at": hub.now()})
-    if row is None:
-        raise not_found(what, id)
-    await note(connection, hub, caller, action, what, id, {"fields": sorted(values)})
-    return row
-
-
 async def empty_place(
     hub: Hub, caller: Caller, table: sa.Table, what: str, id: str, step: Callable[[AsyncConnection], Awaitable[int]]
 ) -> None:
@@ -104,8 +90,8 @@ async def empty_place(
 
     `step` deletes some rows and returns how many. An interrupted deletion can be repeated.
     """
-    async with hub.database.reading() as connection:
-        await require_row(connection, table, caller.organization_id, what, id)
+    async with reading(hub, caller) as tx:
+        await tx.require_row(table, what, id)
     deleted = 1
     while deleted:
         async with hub.database.writing() as connection:
@@ -157,34 +143,21 @@ async def create_project(hub: Hub, caller: Caller, spec: NewProject) -> Project:
     require_writer(caller, "creating projects")
     values = msgspec.structs.asdict(spec)
     check_fields(values, texts=("description",))
-    async with hub.database.writing() as connection:
-        return _show_project(await add_project(connection, hub, caller, values))
-
-
-async def add_project(connection: AsyncConnection, hub: Hub, caller: Caller, values: Mapping[str, Json]) -> Row:
-    """Insert a project and audit it. The caller has checked its values."""
-    now = hub.now()
-    if caller.organization_id == DEFAULT_ORGANIZATION:
-        await ensure_organization(connection, DEFAULT_ORGANIZATION, "default", now)
-    ids = {"id": new_id("proj"), "organization_id": caller.organization_id}
-    row = await insert_row(connection, projects, {**ids, **values, "created_at": now, "updated_at": now})
-    await note(connection, hub, caller, "create", "project", row["id"], {"name": values["name"]})
-    return row
+    async with writing(hub, caller) as tx:
+        await tx.ensure_organization()
+        return _show_project(await tx.insert_row(projects, "project", "proj", values, {"name": spec.name}))
 
 
 @operation("projects", "GET /api/projects")
-async def list_projects(hub: Hub, caller: Caller, *, limit: int | None = None, cursor: str | None = None) -> Page[Project]:
+async def list_projects(hub: Hub, caller: Caller, **paging: Unpack[Paging]) -> Page[Project]:
     """List projects, newest first."""
-    require_reader(caller)
-    return await read_page(hub, select_visible(projects, caller), projects, _show_project, limit=limit, cursor=cursor)
+    return await read_page(hub, select_visible(projects, caller), projects, _show_project, **paging)
 
 
 @operation("projects", "GET /api/projects/{project_id}")
 async def get_project(hub: Hub, caller: Caller, id: str) -> Project:
     """Read a project."""
-    require_reader(caller)
-    async with hub.database.reading() as connection:
-        return _show_project(await find_visible(connection, projects, caller, "project", id))
+    return _show_project(await read_visible(hub, caller, projects, "project", id))
 
 
 @operation("projects", "PATCH /api/projects/{project_id}")
@@ -208,11 +181,10 @@ async def resume_project(hub: Hub, caller: Caller, id: str) -> Project:
 async def _change_project(hub: Hub, caller: Caller, id: str, changes: Mapping[str, Json], action: str) -> Project:
     require_writer(caller, "changing projects")
     values = {name: value for name, value in changes.items() if name in ProjectChanges.__struct_fields__}
-    refuse_emptying(values, "name", "paused")
     check_fields(values, texts=("description",))
-    async with hub.database.writing() as connection:
-        row = await change_place(connection, hub, caller, projects, "project", id, values, action)
-    forget_agents(hub, caller.organization_id)
+    async with writing(hub, caller) as tx:
+        row = await tx.change_row(projects, "project", id, values, action)
+    hub.agent_cache.forget(caller.organization_id)
     return _show_project(row)
 
 
@@ -227,14 +199,14 @@ async def delete_project(hub: Hub, caller: Caller, id: str) -> None:
         return traces + await delete_runs_of(connection, organization_id, id)
 
     await empty_place(hub, caller, projects, "project", id, one_step)
-    async with hub.database.writing() as connection:
-        await delete_agents_of(connection, organization_id, project_id=id)
-        hashes = await delete_project_rows(connection, organization_id, id, hub.now())
+    async with writing(hub, caller) as tx:
+        await delete_agents_of(tx.connection, organization_id, project_id=id)
+        hashes = await delete_project_rows(tx.connection, organization_id, id, hub.now())
         if hashes is None:
             raise not_found("project", id)
-        await note(connection, hub, caller, "delete", "project", id)
+        await tx.note("delete", "project", id)
     # After the transaction: otherwise another request could cache the old rows again.
-    forget_agents(hub, organization_id)
+    hub.agent_cache.forget(organization_id)
     for hash in hashes:
         hub.key_cache.forget(hash)
     # Last, since files cannot be rolled back.

@@ -11,16 +11,15 @@ from typing import Annotated, TypedDict
 import msgspec
 import sqlalchemy as sa
 
-from proctor.service.access.audit import note
 from proctor.service.access.callers import Caller
+from proctor.service.access.permissions import require_writer
 from proctor.service.access.secret_box import SecretBox
+from proctor.service.access.transactions import reading, writing
 from proctor.service.hub import Hub, new_id
-from proctor.service.paging import require_row
 from proctor.service.refusals import Refusal, not_found
 from proctor.service.resource import about, operation, show_row
 from proctor.store.accounts import tenants as rows
-from proctor.store.sql.pages import Row
-from proctor.store.sql.tables import alert_rules, projects, records, secrets
+from proctor.store.sql.tables import alert_rules, records, secrets
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,99}")
 _LONGEST_VALUE = 64_000
@@ -67,7 +66,7 @@ async def put_secret(hub: Hub, caller: Caller, project_id: str, name: str, spec:
 
 async def set_secret(hub: Hub, caller: Caller, project_id: str, name: str, value: str) -> Secret:
     """Create or replace a secret."""
-    _require_organization(caller)
+    require_writer(caller, "managing secrets")
     fields: dict[str, list[str]] = {}
     if not _NAME.fullmatch(name):
         fields["name"] = ["expected letters, digits and underscores, as in an environment variable"]
@@ -77,31 +76,31 @@ async def set_secret(hub: Hub, caller: Caller, project_id: str, name: str, value
         raise Refusal("VALIDATION_ERROR", "the secret is invalid", fields=fields)
     # Outside the transaction: the first use stretches the key, which is slow, and SQLite has one writer.
     locked = make_box(hub).lock(value)
-    async with hub.database.writing() as connection:
-        await require_row(connection, projects, caller.organization_id, "project", project_id)
+    async with writing(hub, caller) as tx:
+        await tx.check_place(project_id)
         now = hub.now()
-        values: dict[str, object] = {"organization_id": caller.organization_id, "project_id": project_id, "name": name, "value": locked}
-        row = await rows.put_secret(connection, {"id": new_id("sec"), **values, "created_at": now, "updated_at": now})
-        await note(connection, hub, caller, "set", "secret", row["id"], {"name": name})
-    return _show_secret(row)
+        values: dict[str, object] = {"organization_id": tx.owner, "project_id": project_id, "name": name, "value": locked}
+        row = await rows.put_secret(tx.connection, {"id": new_id("sec"), **values, "created_at": now, "updated_at": now})
+        await tx.note("set", "secret", row["id"], {"name": name})
+    return show_row(Secret, row)
 
 
 async def list_secrets(hub: Hub, caller: Caller, project_id: str) -> list[Secret]:
     """Return the names of a project's secrets."""
-    _require_organization(caller)
-    async with hub.database.reading() as connection:
-        await require_row(connection, projects, caller.organization_id, "project", project_id)
-        return [_show_secret(row) for row in await rows.list_secrets(connection, caller.organization_id, project_id)]
+    require_writer(caller, "managing secrets")
+    async with reading(hub, caller) as tx:
+        await tx.check_place(project_id)
+        return [show_row(Secret, row) for row in await rows.list_secrets(tx.connection, tx.owner, project_id)]
 
 
 @operation("secrets", "DELETE /api/projects/{project_id}/secrets/{name}")
 async def delete_secret(hub: Hub, caller: Caller, project_id: str, name: str) -> None:
     """Delete a secret; requires an organization key."""
-    _require_organization(caller)
-    async with hub.database.writing() as connection:
-        if not await rows.delete_secret(connection, caller.organization_id, project_id, name):
+    require_writer(caller, "managing secrets")
+    async with writing(hub, caller) as tx:
+        if not await rows.delete_secret(tx.connection, tx.owner, project_id, name):
             raise not_found("secret", name)
-        await note(connection, hub, caller, "delete", "secret", name)
+        await tx.note("delete", "secret", name)
 
 
 async def read_secrets(hub: Hub, organization_id: str, project_id: str) -> dict[str, str]:
@@ -130,12 +129,3 @@ async def relock_all(hub: Hub) -> int:
             await connection.execute(sa.update(records).where(records.c.id == id).values(blob=box.lock_bytes(box.unlock_bytes(blob))))
             count += 1
     return count
-
-
-def _require_organization(caller: Caller) -> None:
-    if caller.kind != "organization":
-        raise Refusal("FORBIDDEN", "managing secrets requires an organization key")
-
-
-def _show_secret(row: Row) -> Secret:
-    return show_row(Secret, row)

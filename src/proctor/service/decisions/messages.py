@@ -9,26 +9,23 @@ import functools
 import hashlib
 import json
 from collections.abc import Sequence
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal, TypeVar, get_type_hints
 
 import msgspec
 
 from proctor.decide.selection import select
 from proctor.formats.suites import read_suite
-from proctor.model.account import Known
 from proctor.model.case import Case, Suite
 from proctor.model.cost import PriceList
-from proctor.model.evidence import Cost, Json, Source
+from proctor.model.evidence import Source
 from proctor.model.judgement import Opinion
 from proctor.model.mapping import DeclaredEvidence
-from proctor.model.result import AxisScore, CaseResult, CaseVerdict
+from proctor.model.result import CaseResult
 from proctor.model.typed import convert_to, decode_json, make_msgpack_decoder
-from proctor.model.verdict import Outcome, Verdict, errored
 from proctor.service.decisions.trace_verdicts import CaseText, Finding
 from proctor.store.sql.compressed_json import from_json
 
 TIME_LIMIT = "time_limit"
-MEMORY_LIMIT = "memory_limit"
 CRASHED = "evaluation_crashed"
 
 T = TypeVar("T")
@@ -165,21 +162,11 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
     """Whether the process ends after this answer."""
 
 
-class _Outcome(msgspec.Struct, frozen=True, array_like=True):
-    """A result without its case, which the caller already has."""
-
-    outcome: Outcome
-    score: float | None
-    verdicts: tuple[Verdict, ...]
-    verdict: CaseVerdict | None
-    axes: dict[str, AxisScore] | None
-    attempt: int
-    extracted: dict[str, Json]
-    code: str | None
-    reason: str | None
-    now: str | None
-    account: Known | None
-    cost: Cost | None
+_PACKED = tuple(
+    name for name in CaseResult.__struct_fields__ if name not in ("case", "source", "evidence", "exchange", "simulated_user", "ranges")
+)
+_Outcome = msgspec.defstruct("_Outcome", [(name, get_type_hints(CaseResult)[name]) for name in _PACKED], frozen=True, array_like=True)
+"""A result without its case, which the caller already has."""
 
 
 def pack_plain(value: object) -> bytes:
@@ -204,46 +191,11 @@ def _get_decoder(type: Any) -> msgspec.msgpack.Decoder[Any]:
 
 def unpack_result(data: bytes, case: Case, source: Source | None = None) -> CaseResult:
     """Return the result of `case`."""
-    packed: _Outcome = unpack_plain(data, _Outcome)
-    return CaseResult(
-        case=case,
-        outcome=packed.outcome,
-        score=packed.score,
-        verdicts=packed.verdicts,
-        source=source,
-        verdict=packed.verdict,
-        axes=packed.axes,
-        attempt=packed.attempt,
-        extracted=packed.extracted,
-        code=packed.code,
-        reason=packed.reason,
-        now=packed.now,
-        account=packed.account,
-        cost=packed.cost,
-    )
-
-
-def make_undecided_result(case: Case, code: str, reason: str, *, attempt: int = 0, source: Source | None = None) -> CaseResult:
-    """Return the result of a case that could not be decided: every assertion is an error with the same reason."""
-    verdicts = (errored(code, reason),) * len(case.assertions)
-    return CaseResult(case, "error", None, verdicts, source, attempt=attempt, code=code, reason=reason)
+    packed: msgspec.Struct = unpack_plain(data, _Outcome)
+    return CaseResult(case=case, source=source, **msgspec.structs.asdict(packed))
 
 
 def pack_result(result: CaseResult) -> bytes:
     """Return a result as bytes, with rendered reasons."""
-    return pack_plain(
-        _Outcome(
-            result.outcome,
-            result.score,
-            tuple(verdict.with_words() for verdict in result.verdicts),
-            result.verdict,
-            result.axes,
-            result.attempt,
-            result.extracted,
-            result.code,
-            result.reason,
-            result.now,
-            result.account,
-            result.cost,
-        )
-    )
+    result = msgspec.structs.replace(result, verdicts=tuple(verdict.with_words() for verdict in result.verdicts))
+    return pack_plain(_Outcome(*(getattr(result, name) for name in _PACKED)))

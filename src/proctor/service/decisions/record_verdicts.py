@@ -26,7 +26,6 @@ from proctor.model.mapping import DeclaredEvidence
 from proctor.model.result import CaseResult
 from proctor.model.run import RunEntry
 from proctor.service.decisions.messages import (
-    MEMORY_LIMIT,
     TIME_LIMIT,
     Answer,
     CaseAsk,
@@ -39,13 +38,22 @@ from proctor.service.decisions.messages import (
     SuiteSource,
     TraceWork,
     Work,
-    make_undecided_result,
     pack_plain,
     pack_result,
     unpack_plain,
 )
 from proctor.service.decisions.trace_evidence import read_evidence
-from proctor.service.decisions.trace_verdicts import CASE_S, READ_S, TRACE_S, CaseText, Limit, OutOfTime, PreparedDocument
+from proctor.service.decisions.trace_verdicts import (
+    CASE_S,
+    READ_S,
+    TRACE_S,
+    CaseText,
+    Limit,
+    OutOfTime,
+    PreparedDocument,
+    describe_failure,
+    make_undecided_result,
+)
 
 MUTATION_S = 10.0
 """CPU seconds for planting faults; the records that are left are counted."""
@@ -92,21 +100,11 @@ class CaseDecider:
                     return self._read_evidence(work)
                 case MutationWork():
                     return self._measure_suite(work)
-        except OutOfTime:
-            return Answer(error=(TIME_LIMIT, f"reading it took more than {READ_S:g} s"), blames="evidence")
-        except EvidenceError as error:
-            return Answer(error=(error.code, error.message), blames="evidence")
-        except StoreError as error:
-            return Answer(error=("unreadable_evidence", str(error)), blames="evidence")
-        except MemoryError:
-            # The rest of the job is returned undone, for a process with memory.
-            self.exhausted = True
-            return Answer(error=(MEMORY_LIMIT, "the record exceeded the memory limit"))
-        except RecursionError:
-            return Answer(error=("too_deep", "the evidence is nested too deeply"), blames="evidence")
-        except Exception as error:
-            # A bug must not affect the other records.
-            return Answer(error=("internal_error", f"{type(error).__name__}: {str(error)[:500]}"))
+        except (OutOfTime, Exception) as error:
+            # The rest of a job without memory is returned undone, for another process. A bug must not affect the other records.
+            self.exhausted = self.exhausted or isinstance(error, MemoryError)
+            of_evidence = isinstance(error, (OutOfTime, EvidenceError, StoreError, RecursionError))
+            return Answer(error=describe_failure(error, "the record"), blames="evidence" if of_evidence else "work")
 
     def _read_evidence(self, work: ReadWork) -> Answer:
         with self._limit(READ_S):

@@ -24,12 +24,12 @@ from proctor.service.decisions.messages import (
     ReadWork,
     Step,
     SuiteSource,
-    make_undecided_result,
     pack_plain,
     unpack_plain,
     unpack_result,
 )
 from proctor.service.decisions.pool import Decisions, Requester
+from proctor.service.decisions.trace_verdicts import make_undecided_result
 
 MOST_AT_THE_JUDGE = 200
 """Maximum number of cases of one request that wait for a judge at once."""
@@ -83,16 +83,13 @@ async def decide_stream(
     decided = await decisions.decide(records, None if judge is None else ask)
     for entry in order:
         if isinstance(entry, int):
-            # In a thread, since text ranges are computed.
-            results += await asyncio.to_thread(_add_evidence, stream, decided[entry], records[entry].evidence)
+            for result in decided[entry]:
+                # In a thread, since text ranges are computed.
+                results.append(await asyncio.to_thread(stream.with_evidence, result, records[entry].evidence))
         else:
             results += entry
     stream.tally.add_all(results)
     return [*results, *stream.unanswered()]
-
-
-def _add_evidence(stream: CheckStream, results: Sequence[CaseResult], evidence: Evidence) -> list[CaseResult]:
-    return [stream.with_evidence(result, evidence) for result in results]
 
 
 class SuiteDecisions:
@@ -122,7 +119,9 @@ class SuiteDecisions:
             answers = await self._decisions.answers(self._who, works, self._suites)
             questions: dict[tuple[int, int], tuple[Question, ...]] = {}
             for (number, positions), answer in zip(waiting.items(), answers, strict=True):
-                for position, step in zip(positions, self._list_steps(answer, positions), strict=True):
+                # A failed record has no steps: its error applies to each of its cases.
+                steps = answer.steps if len(answer.steps) == len(positions) else [None] * len(positions)
+                for position, step in zip(positions, steps, strict=True):
                     found = self._read_step(records[number], position, answer, step)
                     if isinstance(found, CaseResult):
                         done[number][position] = found
@@ -160,10 +159,6 @@ class SuiteDecisions:
             judging=judging,
             fail_fast=self._fail_fast,
         )
-
-    def _list_steps(self, answer: Answer, positions: Sequence[int]) -> Sequence[Step | None]:
-        # A failed record has no steps: its error applies to each of its cases.
-        return answer.steps if len(answer.steps) == len(positions) else [None] * len(positions)
 
     def _read_step(self, record: RecordToDecide, position: int, answer: Answer, step: Step | None) -> CaseResult | tuple[Question, ...]:
         case = self._cases[position]

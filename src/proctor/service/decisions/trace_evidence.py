@@ -14,7 +14,7 @@ import msgspec
 
 from proctor.errors import EvidenceError, InputError, StoreError
 from proctor.evidence import mibo
-from proctor.evidence.otlp.spans import Span, SpanGroup, merge_spans
+from proctor.evidence.otlp.spans import Span, SpanGroup, merge_spans, read_span
 from proctor.evidence.reading import read_document
 from proctor.evidence.traces.build import build_evidence
 from proctor.evidence.unknowns.account import declare_complete
@@ -82,15 +82,11 @@ def _read_pieces(
     if batches:
         return _read_spans(batches, parts)
     if mapping is not None and isinstance(document, dict) and "data" in document:
-        return _read_mapped(document["data"], mapping)
+        evidence = read_document(document["data"], mapping=mapping)
+        if len(evidence) != 1:
+            raise EvidenceError(f"the mapping of the agent finds {len(evidence)} runs in the body, expected one")
+        return evidence[0]
     return _read_body(document, response_path)
-
-
-def _read_mapped(data: Json, mapping: EvidenceMap) -> Evidence:
-    evidence = read_document(data, mapping=mapping)
-    if len(evidence) != 1:
-        raise EvidenceError(f"the mapping of the agent finds {len(evidence)} runs in the body, expected one")
-    return evidence[0]
 
 
 def expand_pieces(pieces: Iterable[bytes]) -> Iterator[bytes]:
@@ -104,6 +100,19 @@ def expand_pieces(pieces: Iterable[bytes]) -> Iterator[bytes]:
         yield data
         # Never 0, which means no limit to zlib.
         bytes_left = max(1, bytes_left - len(data))
+
+
+def read_body_spans(document: Json) -> list[Span]:
+    """Return the spans of a body in one piece. Raises `EvidenceError`."""
+    spans: Json = document.get("spans") if isinstance(document, dict) else None
+    return [read_span(raw_span, f"$.spans[{number}]") for number, raw_span in enumerate(spans)] if isinstance(spans, list) else []
+
+
+def list_spans(data: bytes) -> list[Span]:
+    """Return the spans of one piece. Raises `EvidenceError`, or `StoreError` for damaged data."""
+    if data[:1] == b"[":
+        return [span for group in decode_groups(data) for span in group.spans]
+    return read_body_spans(from_json(data))
 
 
 def decode_groups(data: bytes) -> list[SpanGroup]:
@@ -120,22 +129,15 @@ def decode_groups(data: bytes) -> list[SpanGroup]:
 
 def _read_spans(batches: list[list[SpanGroup]], parts: Collection[Part] | None) -> Evidence:
     groups = [group for batch in batches for group in batch]
-    if len(groups) == 1:
-        spans: list[Span] = _merge_repeated(groups[0].spans)
-    else:
+    spans: list[Span] = groups[0].spans
+    # A single group without repeated ids is the common case, and merging is expensive.
+    if len(groups) > 1 or len({span.id for span in spans}) < len(spans):
         spans = [span for merged in merge_spans(group.spans for group in groups).values() for span in merged]
     evidence = build_evidence(spans, parts=parts)
     service = next((name for group in groups if (name := group.resource.get("service.name")) is not None), None)
     if service is not None:
         evidence.metadata.setdefault("service.name", service)
     return evidence
-
-
-def _merge_repeated(spans: list[Span]) -> list[Span]:
-    # The common case, much cheaper than merging.
-    if len({span.id for span in spans}) == len(spans):
-        return spans
-    return [span for merged in merge_spans([spans]).values() for span in merged]
 
 
 def _read_body(document: Json, response_path: str | None) -> Evidence:

@@ -24,7 +24,7 @@ from proctor.formats.suites import read_suite
 from proctor.model.account import Part
 from proctor.model.case import Case
 from proctor.model.cost import PriceList, price_usage
-from proctor.model.evidence import Evidence, Json, Usage
+from proctor.model.evidence import Evidence, Json, Source, Usage
 from proctor.model.json_values import equal
 from proctor.model.mapping import DeclaredEvidence
 from proctor.model.result import CaseResult
@@ -51,26 +51,21 @@ class ActiveCase(msgspec.Struct, frozen=True, kw_only=True):
 
 def is_selected(case: ActiveCase, trace_id: str, evidence: Evidence, metadata: Mapping[str, Json]) -> bool:
     """Return whether a trace is evaluated against a case."""
-    if case.sample < 1 and not _is_sampled(case, trace_id):
-        return False
-    return case.when is None or _matches(case.when, evidence, metadata)
-
-
-def _is_sampled(case: ActiveCase, trace_id: str) -> bool:
-    # By hash, so that every worker selects the same traces. The id of the case makes samples of two cases independent.
-    digest = hashlib.sha256(f"{case.id}\0{trace_id}".encode()).digest()
-    return int.from_bytes(digest[:8], "big") < case.sample * 2**64
-
-
-def _matches(when: Mapping[str, Json], evidence: Evidence, metadata: Mapping[str, Json]) -> bool:
+    if case.sample < 1:
+        # By hash, so that every worker selects the same traces. The id of the case makes samples of two cases independent.
+        digest = hashlib.sha256(f"{case.id}\0{trace_id}".encode()).digest()
+        if int.from_bytes(digest[:8], "big") >= case.sample * 2**64:
+            return False
+    when = case.when or {}
     pattern = when.get("input")
     if isinstance(pattern, str) and not _matches_input(pattern, evidence):
         return False
     metadata_wanted = when.get("metadata")
     if isinstance(metadata_wanted, dict) and not all(equal(value, _look_up(metadata, name)) for name, value in metadata_wanted.items()):
         return False
-    tags = when.get("tags")
-    return not isinstance(tags, list) or set(map(str, tags)) <= _read_tags(metadata.get("tags"))
+    tags, own = when.get("tags"), metadata.get("tags")
+    own_tags = [part.strip() for part in own.split(",")] if isinstance(own, str) else own if isinstance(own, (list, dict)) else ()
+    return not isinstance(tags, list) or set(map(str, tags)) <= set(map(str, own_tags))
 
 
 def _matches_input(pattern: str, evidence: Evidence) -> bool:
@@ -89,14 +84,6 @@ def _look_up(metadata: Mapping[str, Json], name: str) -> Json:
     if name in metadata:
         return metadata[name]
     return find_dotted(dict(metadata), name)
-
-
-def _read_tags(value: Json) -> set[str]:
-    if isinstance(value, str):
-        return {part.strip() for part in value.split(",")}
-    if isinstance(value, (list, dict)):
-        return {str(entry) for entry in value}
-    return set()
 
 
 LONGEST_INPUT = 2_000
@@ -195,6 +182,23 @@ class Decision(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
     """Not started; for a later batch."""
 
 
+def describe_failure(error: BaseException, what: str) -> tuple[str, str]:
+    """Return why something cannot be decided: a code and a message."""
+    match error:
+        case OutOfTime():
+            return "time_limit", f"reading {what} took more than {READ_S:g} s"
+        case EvidenceError():
+            return error.code, error.message
+        case StoreError():
+            return "unreadable_evidence", str(error)
+        case MemoryError():
+            return "memory_limit", f"{what} exceeded the memory limit"
+        case RecursionError():
+            return "too_deep", f"{what} is nested too deeply"
+        case _:
+            return "internal_error", f"{type(error).__name__}: {str(error)[:500]}"
+
+
 def make_failed(code: str, message: str) -> Decision:
     """Return the decision of a trace that cannot be decided."""
     return Decision(error=_replace_surrogates(f"{code}: {message}"))
@@ -285,19 +289,9 @@ class TraceDecider:
             with self._limit(READ_S):
                 evidence = read_evidence(task.pieces, task.response_path, task.declared, self._find_parts(task, cases))
             return self._decide_cases(task, evidence, cases)
-        except OutOfTime:
-            return make_failed("time_limit", f"reading the trace took more than {READ_S:g} s")
-        except EvidenceError as error:
-            return make_failed(error.code, error.message)
-        except StoreError as error:
-            return make_failed("unreadable_evidence", str(error))
-        except MemoryError:
-            return make_failed("memory_limit", "the trace exceeded the memory limit")
-        except RecursionError:
-            return make_failed("too_deep", "the trace is nested too deeply")
-        except Exception as error:
-            # A bug in a reader must not block other traces.
-            return make_failed("internal_error", f"{type(error).__name__}: {str(error)[:500]}")
+        except (OutOfTime, Exception) as error:
+            # Also a bug in a reader, which must not block other traces.
+            return make_failed(*describe_failure(error, "the trace"))
 
     def _find_parts(self, task: Task, cases: Sequence[ActiveCase]) -> frozenset[Part] | None:
         """Return the parts of evidence that the cases of a trace read; None: all."""
@@ -332,7 +326,7 @@ class TraceDecider:
             if document is None:
                 continue
             if document.suite is None:
-                findings.append(_make_unusable(position, document))
+                findings.append(make_undecided_finding(position, "unusable_spec", document.problem or ""))
                 continue
             for decide, prepared in document.suite.cases_for_trace(evidence.case):
                 if task.judging and prepared.judged:
@@ -362,23 +356,25 @@ class TraceDecider:
 
     def _decide_case(self, decide: DecideCase, case: Case, evidence: Evidence, received: str, deadline: float) -> CaseResult:
         if self._clock() > deadline:
-            return _make_timed_out(case, f"not decided: the cases before it took {TRACE_S:g} s on this trace")
+            return make_undecided_result(case, "time_limit", f"not decided: the cases before it took {TRACE_S:g} s on this trace")
         try:
             with self._limit(CASE_S):
                 # The time of receipt, so that a re-evaluation decides claims about time as before.
                 return decide(evidence, None, 0, lambda: received)
         except OutOfTime:
-            return _make_timed_out(case, f"the case took more than {CASE_S:g} s on this trace")
+            return make_undecided_result(case, "time_limit", f"the case took more than {CASE_S:g} s on this trace")
 
 
-def _make_timed_out(case: Case, reason: str) -> CaseResult:
-    verdicts = (errored("time_limit", reason),) * len(case.assertions)
-    return CaseResult(case, "error", None, verdicts, code="time_limit", reason=reason)
+def make_undecided_result(case: Case, code: str, reason: str, *, attempt: int = 0, source: Source | None = None) -> CaseResult:
+    """Return the result of a case that could not be decided: every assertion is an error with the same reason."""
+    verdicts = (errored(code, reason),) * len(case.assertions)
+    return CaseResult(case, "error", None, verdicts, source, attempt=attempt, code=code, reason=reason)
 
 
-def _make_unusable(position: int, document: PreparedDocument) -> Finding:
-    body = {"id": None, "outcome": "error", "code": "unusable_spec", "reason": document.problem, "assertions": []}
-    return Finding(case=position, key="", outcome="error", score=None, verdict=None, code="unusable_spec", body=pack(body))
+def make_undecided_finding(position: int, code: str, reason: str) -> Finding:
+    """Return the finding of a document that could not be decided."""
+    body = {"id": None, "outcome": "error", "code": code, "reason": reason, "assertions": []}
+    return Finding(case=position, key="", outcome="error", score=None, verdict=None, code=code, body=pack(body))
 
 
 def _choose_code(result: CaseResult) -> str | None:

@@ -16,11 +16,11 @@ from proctor.model.typed import make_json_decoder
 from proctor.scoring.agreement import Figure, count_table, with_intervals
 from proctor.scoring.calibration import Calibration, summarize_calibration
 from proctor.service.access.callers import Caller
-from proctor.service.access.permissions import query_visible, require_reader
+from proctor.service.access.permissions import query_visible
 from proctor.service.access.projects import get_project
 from proctor.service.hub import Hub
 from proctor.service.labels.claims import JudgedClaim
-from proctor.service.resource import about, operation
+from proctor.service.resource import about, operation, show_row
 from proctor.store.sql.compressed_json import expand_bytes
 from proctor.store.sql.pages import Row, fetch_all
 from proctor.store.sql.tables import annotation_rows
@@ -101,31 +101,21 @@ class AgreementShown(TypedDict):
 async def get_agreement(hub: Hub, caller: Caller, project_id: str) -> AgreementShown:
     """Compute the agreement of the judge with the labels of a project."""
     agreement = await read_agreement(hub, caller, project_id)
-    known = agreement.calibration
-    figures = {} if known is None else known.figures
-    return {
-        "labels": len(agreement.judged),
-        "repeated": agreement.repeated,
-        "tied": agreement.tied,
-        "reviewers": {
-            "count": agreement.reviewers.count,
-            "questions": agreement.reviewers.questions,
-            "agreed": agreement.reviewers.agreed,
-            "figures": {name: _show_figure(figure) for name, figure in agreement.reviewers.figures.items()},
-        },
-        "skipped": agreement.skipped,
-        "more": agreement.more,
-        "threshold": agreement.threshold,
-        "best_threshold": None if known is None or known.cut is None else known.cut.threshold,
-        "undecided": 0 if known is None else sum(known.undecided.values()),
-        "strength": None if known is None else known.strength,
-        "figures": {name: _show_figure(figure) for name, figure in figures.items()},
-    }
+    known, reviewers = agreement.calibration, agreement.reviewers
+    return show_row(
+        AgreementShown,
+        msgspec.structs.asdict(agreement),
+        labels=len(agreement.judged),
+        reviewers=show_row(ReviewersShown, msgspec.structs.asdict(reviewers), figures=_show_figures(reviewers.figures)),
+        best_threshold=None if known is None or known.cut is None else known.cut.threshold,
+        undecided=0 if known is None else sum(known.undecided.values()),
+        strength=None if known is None else known.strength,
+        figures={} if known is None else _show_figures(known.figures),
+    )
 
 
 async def read_agreement(hub: Hub, caller: Caller, project_id: str, *, figures: bool = True) -> Agreement:
     """Return the agreement of the judge with the labels of a project; without `figures` only the labels."""
-    require_reader(caller)
     await get_project(hub, caller, project_id)
     query = query_visible(annotation_rows, caller, project_id=project_id).where(annotation_rows.c.body.is_not(None))
     newest = query.order_by(annotation_rows.c.created_at.desc(), annotation_rows.c.id.desc()).limit(MOST_LABELS + 1)
@@ -231,6 +221,9 @@ def count_labels(agreement: Agreement) -> dict[str, int]:
     return {"pass": passes, "fail": len(agreement.judged) - passes}
 
 
-def _show_figure(figure: Figure) -> FigureShown:
-    bounds = figure.interval
-    return {"value": figure.value, "low": None if bounds is None else bounds.low, "high": None if bounds is None else bounds.high}
+def _show_figures(figures: Mapping[str, Figure]) -> dict[str, FigureShown]:
+    shown: dict[str, FigureShown] = {}
+    for name, figure in figures.items():
+        low, high = (None, None) if figure.interval is None else (figure.interval.low, figure.interval.high)
+        shown[name] = {"value": figure.value, "low": low, "high": high}
+    return shown

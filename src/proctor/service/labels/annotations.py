@@ -7,21 +7,20 @@ opinion, from which `agreement.py` computes agreement.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal, TypedDict, get_args
+from typing import Annotated, Any, Literal, TypedDict, Unpack
 
 import msgspec
 
 from proctor.model.evidence import Json
-from proctor.service.access.audit import note
 from proctor.service.access.callers import Caller
-from proctor.service.access.permissions import find_visible, require_reader, require_writer, select_visible
-from proctor.service.hub import Hub, new_id
-from proctor.service.labels.claims import JudgedClaim, Subject, SubjectKind, find_subject, read_claims
-from proctor.service.paging import read_page, require_row
-from proctor.service.refusals import Refusal, not_found
-from proctor.service.resource import Page, about, list_fields, operation, show_row
+from proctor.service.access.permissions import require_writer, select_visible
+from proctor.service.access.transactions import read_visible, reading, writing
+from proctor.service.hub import Hub
+from proctor.service.labels.claims import SubjectKind, find_subject, read_claims
+from proctor.service.paging import read_page
+from proctor.service.refusals import Refusal
+from proctor.service.resource import Page, Paging, about, list_fields, operation, show_row
 from proctor.store.accounts.judged_claims import find_own_annotation
-from proctor.store.accounts.tenants import change_row, delete_row, insert_row
 from proctor.store.sql.compressed_json import pack, unpack
 from proctor.store.sql.pages import Row
 from proctor.store.sql.tables import annotation_rows
@@ -76,28 +75,27 @@ async def create_annotation(hub: Hub, caller: Caller, spec: NewAnnotation) -> An
     require_writer(caller, "writing labels")
     if spec.label is None and not spec.note.strip():
         raise Refusal("VALIDATION_ERROR", "nothing to store", fields={"label": ["expected a label, a note, or both"]})
-    _check_label({"label": spec.label, "note": spec.note})
-    async with hub.database.reading() as connection:
-        subject = await find_subject(connection, caller, spec.subject, spec.subject_id)
-    judged = await _find_judged(hub, subject, spec.claim)
-    now = hub.now()
+    async with reading(hub, caller) as tx:
+        subject = await find_subject(tx, spec.subject, spec.subject_id)
+    if spec.claim is not None and subject.kind == "trace":
+        raise Refusal("VALIDATION_ERROR", "a trace has no claims", fields={"claim": ["expected the subject to be a result or an attempt"]})
+    claims = [] if spec.claim is None else await read_claims(hub, subject)
+    # None if no judge decided it.
+    judged = next((judged_claim for judged_claim in claims if judged_claim.number == spec.claim), None)
     question = None if judged is None else judged.hash_question()
-    body = None if judged is None else pack(judged)
-    values = {"label": spec.label, "note": spec.note, "body": body, "question": question, "updated_at": now}
-    async with hub.database.writing() as connection:
+    values = {"label": spec.label, "note": spec.note, "body": None if judged is None else pack(judged), "question": question}
+    async with writing(hub, caller) as tx:
         # Again, since the subject may have been deleted.
-        await find_subject(connection, caller, spec.subject, spec.subject_id)
+        await find_subject(tx, spec.subject, spec.subject_id)
         earlier = None
         if spec.claim is not None:
             place = (subject.id, spec.claim)
-            earlier = await find_own_annotation(connection, caller.organization_id, subject.project_id, caller.actor, place, question)
-        row = None if earlier is None else await change_row(connection, annotation_rows, caller.organization_id, earlier["id"], values)
-        if row is None:
-            row = await insert_row(
-                connection, annotation_rows, {**_make_place(caller, subject), "claim": spec.claim, "created_at": now, **values}
-            )
-        await note(connection, hub, caller, "create" if earlier is None else "update", "annotation", row["id"])
-    return show_annotation(row)
+            earlier = await find_own_annotation(tx.connection, tx.owner, subject.project_id, caller.actor, place, question)
+        if earlier is not None:
+            return show_annotation(await tx.change_row(annotation_rows, "annotation", earlier["id"], values, details={}))
+        of_subject = {name: getattr(subject, name) for name in ("project_id", "agent_id", "parent_id")}
+        own = {**of_subject, "subject": subject.kind, "subject_id": subject.id, "claim": spec.claim, "author": caller.actor}
+        return show_annotation(await tx.insert_row(annotation_rows, "annotation", "ann", {**own, **values}))
 
 
 @operation("annotations", "GET /api/annotations")
@@ -110,21 +108,17 @@ async def list_annotations(
     subject_id: str | None = None,
     parent_id: Annotated[str | None, about("the trace or the run")] = None,
     label: Label | None = None,
-    limit: int | None = None,
-    cursor: str | None = None,
+    **paging: Unpack[Paging],
 ) -> Page[Annotation]:
     """List annotations, newest first."""
-    require_reader(caller)
     equal: dict[str, Any] = {"project_id": project_id, "subject": subject, "subject_id": subject_id, "parent_id": parent_id, "label": label}
     query = select_visible(annotation_rows, caller, columns=list_fields(Annotation), **equal)
-    return await read_page(hub, query, annotation_rows, show_annotation, limit=limit, cursor=cursor)
+    return await read_page(hub, query, annotation_rows, show_annotation, **paging)
 
 
 async def list_labels_of_question(hub: Hub, caller: Caller, id: str) -> list[Annotation]:
     """List the labels that people gave to the question of an annotation, newest first."""
-    require_reader(caller)
-    async with hub.database.reading() as connection:
-        row = await find_visible(connection, annotation_rows, caller, "annotation", id)
+    row = await read_visible(hub, caller, annotation_rows, "annotation", id)
     if row["question"] is None:
         return []
     equal = {"project_id": row["project_id"], "question": row["question"]}
@@ -135,9 +129,7 @@ async def list_labels_of_question(hub: Hub, caller: Caller, id: str) -> list[Ann
 @operation("annotations", "GET /api/annotations/{annotation_id}", stored=True)
 async def get_annotation(hub: Hub, caller: Caller, id: str) -> AnnotationInFull:
     """Read an annotation with the judged claim."""
-    require_reader(caller)
-    async with hub.database.reading() as connection:
-        row = await find_visible(connection, annotation_rows, caller, "annotation", id)
+    row = await read_visible(hub, caller, annotation_rows, "annotation", id)
     judged = None if row["body"] is None else {key: value for key, value in unpack(row["body"]).items() if key != "line"}
     return {**show_annotation(row), "judged": judged}
 
@@ -146,64 +138,23 @@ async def get_annotation(hub: Hub, caller: Caller, id: str) -> AnnotationInFull:
 async def change_annotation(hub: Hub, caller: Caller, id: str, changes: Annotated[Mapping[str, Json], ChangedAnnotation]) -> Annotation:
     """Change the label or the note; requires an organization key, which becomes its author."""
     require_writer(caller, "changing labels")
-    _check_label(changes)
-    async with hub.database.writing() as connection:
-        row = await require_row(connection, annotation_rows, caller.organization_id, "annotation", id, locked=True)
+    async with writing(hub, caller) as tx:
+        row = await tx.require_row(annotation_rows, "annotation", id, locked=True)
         after = {**row, **changes}
         if after["label"] is None and not str(after["note"]).strip():
             raise Refusal("VALIDATION_ERROR", "nothing to store", fields={"label": ["expected a label, a note, or both"]})
-        values = {**changes, "author": caller.actor, "updated_at": hub.now()}
-        changed = await change_row(connection, annotation_rows, caller.organization_id, id, values)
-        await note(connection, hub, caller, "update", "annotation", id)
-    if changed is None:
-        raise not_found("annotation", id)
-    return show_annotation(changed)
+        values = {**changes, "author": caller.actor}
+        return show_annotation(await tx.change_row(annotation_rows, "annotation", id, values, details={}))
 
 
 @operation("annotations", "DELETE /api/annotations/{annotation_id}")
 async def delete_annotation(hub: Hub, caller: Caller, id: str) -> None:
     """Delete an annotation; requires an organization key."""
     require_writer(caller, "deleting labels")
-    async with hub.database.writing() as connection:
-        if not await delete_row(connection, annotation_rows, caller.organization_id, id):
-            raise not_found("annotation", id)
-        await note(connection, hub, caller, "delete", "annotation", id)
-
-
-def _check_label(fields: Mapping[str, Json]) -> None:
-    """Reject an unknown label, and a note that is not text or too long."""
-    label, text = fields.get("label"), fields.get("note", "")
-    wrong: dict[str, list[str]] = {}
-    if label is not None and label not in get_args(Label):
-        wrong["label"] = [f"expected one of {', '.join(get_args(Label))}"]
-    if not isinstance(text, str) or len(text) > LONGEST_NOTE:
-        wrong["note"] = [f"expected at most {LONGEST_NOTE} characters"]
-    if wrong:
-        raise Refusal("VALIDATION_ERROR", f"the {' and the '.join(wrong)} is invalid", fields=wrong)
+    async with writing(hub, caller) as tx:
+        await tx.delete_row(annotation_rows, "annotation", id)
 
 
 def show_annotation(row: Row) -> Annotation:
     """Return an annotation."""
     return show_row(Annotation, row, agent_id=row["agent_id"] or None)
-
-
-async def _find_judged(hub: Hub, subject: Subject, claim: int | None) -> JudgedClaim | None:
-    """Return the judged claim; None if no judge decided it. Raises `Refusal` for a claim of a trace."""
-    if claim is None:
-        return None
-    if subject.kind == "trace":
-        raise Refusal("VALIDATION_ERROR", "a trace has no claims", fields={"claim": ["expected the subject to be a result or an attempt"]})
-    return next((judged_claim for judged_claim in await read_claims(hub, subject) if judged_claim.number == claim), None)
-
-
-def _make_place(caller: Caller, subject: Subject) -> dict[str, Json]:
-    return {
-        "id": new_id("ann"),
-        "organization_id": caller.organization_id,
-        "project_id": subject.project_id,
-        "agent_id": subject.agent_id,
-        "subject": subject.kind,
-        "subject_id": subject.id,
-        "parent_id": subject.parent_id,
-        "author": caller.actor,
-    }

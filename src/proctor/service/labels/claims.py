@@ -7,7 +7,6 @@ omitted, since one label cannot be compared with them.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import hashlib
 import logging
 from collections.abc import Sequence
@@ -23,22 +22,21 @@ from proctor.formats.suites import read_suite
 from proctor.model.case import Case
 from proctor.model.evidence import Evidence, Json
 from proctor.model.typed import convert_to, make_json_decoder
-from proctor.service.access.callers import Caller
-from proctor.service.access.permissions import find_visible, require_reader
+from proctor.service.access.transactions import Transaction
+from proctor.service.caches import Agent
 from proctor.service.decisions.trace_evidence import read_agent_evidence
 from proctor.service.hub import Hub
-from proctor.service.refusals import not_found
-from proctor.service.runs.requests import find_run
+from proctor.service.runs.names import find_attempt
 from proctor.service.runs.results import suite_of_run
-from proctor.service.traces.search import make_agent
+from proctor.service.traces.search import read_pieces
+from proctor.service.waiting import repeat
 from proctor.sources.labels import write_line
 from proctor.store.accounts.judged_claims import hash_label, list_due_claims, list_unhashed_labels, write_claims
 from proctor.store.accounts.tenants import find_row
 from proctor.store.runs.run_rows import read_entry
 from proctor.store.sql.compressed_json import expand_bytes, to_json, unpack
-from proctor.store.sql.pages import Row
-from proctor.store.sql.tables import agents, case_versions, results, run_entries, runs, traces
-from proctor.store.traces.traces import list_pieces
+from proctor.store.sql.pages import Row, fetch_all, fetch_first
+from proctor.store.sql.tables import case_versions, results, run_entries, runs, traces
 
 SubjectKind = Literal["trace", "result", "attempt"]
 
@@ -105,18 +103,19 @@ class _Attempt(msgspec.Struct, frozen=True):
 _ATTEMPT = make_json_decoder(_Attempt)
 
 
-async def find_subject(connection: AsyncConnection, caller: Caller, kind: SubjectKind, id: str) -> Subject:
+async def find_subject(tx: Transaction, kind: SubjectKind, id: str) -> Subject:
     """Return a visible subject by its id. Raises `Refusal` as for a missing one."""
-    require_reader(caller)
     if kind == "attempt":
-        row = (await connection.execute(sa.select(run_entries).where(run_entries.c.id == id))).mappings().first()
-        if row is None:
-            raise not_found("attempt", id)
-        run = await find_run(connection, caller, row["run_id"])
-        return Subject(kind=kind, id=id, project_id=run["project_id"], agent_id="", parent_id=run["id"], row={**row, "run": run})
-    subject_row = await find_visible(connection, traces if kind == "trace" else results, caller, kind, id)
-    place = {"project_id": subject_row["project_id"], "agent_id": subject_row["agent_id"]}
-    return Subject(kind=kind, id=id, parent_id=id if kind == "trace" else subject_row["trace_id"], row=subject_row, **place)
+        row, run = await find_attempt(tx, id)
+        return _make_subject(kind, row, run)
+    return _make_subject(kind, await tx.find_visible(traces if kind == "trace" else results, kind, id))
+
+
+def _make_subject(kind: SubjectKind, row: Row, run: Row | None = None) -> Subject:
+    if run is not None:
+        return Subject(kind=kind, id=row["id"], project_id=run["project_id"], agent_id="", parent_id=run["id"], row={**row, "run": run})
+    parent_id = row["id"] if kind == "trace" else row["trace_id"]
+    return Subject(kind=kind, id=row["id"], project_id=row["project_id"], agent_id=row["agent_id"], parent_id=parent_id, row=row)
 
 
 async def read_claims(hub: Hub, subject: Subject) -> list[JudgedClaim]:
@@ -126,15 +125,13 @@ async def read_claims(hub: Hub, subject: Subject) -> list[JudgedClaim]:
     if subject.kind == "trace":
         return []
     async with hub.database.reading() as connection:
-        organization_id: str = subject.row["organization_id"]
-        trace = await find_row(connection, traces, organization_id, subject.parent_id)
+        trace = await find_row(connection, traces, subject.row["organization_id"], subject.parent_id)
         if trace is None:
             return []
-        agent = await find_row(connection, agents, organization_id, trace["agent_id"])
-        pieces = (await list_pieces(connection, [trace]))[trace["id"]]
+        pieces, agent = await read_pieces(connection, trace)
         which = (case_versions.c.case_id == subject.row["case_id"], case_versions.c.version == subject.row["case_version"])
-        text = (await connection.execute(sa.select(case_versions).where(*which))).mappings().first()
-    return [] if text is None else await asyncio.to_thread(_read_result_claims, subject.row, dict(text), pieces, agent)
+        text = await fetch_first(connection, sa.select(case_versions).where(*which))
+    return [] if text is None else await asyncio.to_thread(_read_result_claims, subject.row, text, pieces, agent)
 
 
 def read_verdicts(body: Json) -> list[_Decided]:
@@ -165,11 +162,11 @@ def _read_attempt_claims(row: Row) -> list[JudgedClaim]:
     return _pose_claims(case, entry.evidence, read_attempt_verdicts(row["body"]))
 
 
-def _read_result_claims(row: Row, text: Row, pieces: list[bytes], agent: Row | None) -> list[JudgedClaim]:
+def _read_result_claims(row: Row, text: Row, pieces: list[bytes], agent: Agent | None) -> list[JudgedClaim]:
     try:
         suite = read_suite(text["document"], dialect=text["dialect"], name=row["case_key"])
         case = next((case for case in suite.cases if case.id == row["case_key"]), None)
-        evidence = read_agent_evidence(pieces, None if agent is None else make_agent(agent))
+        evidence = read_agent_evidence(pieces, agent)
     except (InputError, EvidenceError, StoreError):
         # The result remains valid, but its evidence cannot be read any more.
         return []
@@ -219,14 +216,11 @@ _CLAIM = make_json_decoder(JudgedClaim)
 
 async def keep_indexing(hub: Hub, stop: asyncio.Event) -> None:
     """Index judged claims until `stop` is set: a worker of the service."""
-    while not stop.is_set():
-        try:
-            if await index_claims(hub):
-                continue
-        except StoreError as error:
-            _LOG.warning("judged claims cannot be indexed now", extra={"error": str(error)})
-        with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(stop.wait(), IDLE_S)
+
+    async def step() -> float:
+        return 0.0 if await index_claims(hub) else IDLE_S
+
+    await repeat(step, stop, retry_s=IDLE_S, problem="judged claims cannot be indexed now")
 
 
 async def index_claims(hub: Hub) -> int:
@@ -245,26 +239,13 @@ async def index_claims(hub: Hub) -> int:
     return len(due) + len(hashes)
 
 
-async def _list_subjects(connection: Any, due: Row) -> list[Subject]:
+async def _list_subjects(connection: AsyncConnection, due: Row) -> list[Subject]:
     if due["subject"] == "trace":
-        rows_of_trace = (await connection.execute(sa.select(results).where(results.c.trace_id == due["subject_id"]))).mappings().all()
-        return [
-            Subject(
-                kind="result",
-                id=row["id"],
-                project_id=row["project_id"],
-                agent_id=row["agent_id"],
-                parent_id=row["trace_id"],
-                row=dict(row),
-            )
-            for row in rows_of_trace
-        ]
-    row = (await connection.execute(sa.select(run_entries).where(run_entries.c.id == due["subject_id"]))).mappings().first()
-    run = None if row is None else (await connection.execute(sa.select(runs).where(runs.c.id == row["run_id"]))).mappings().first()
-    if row is None or run is None:
-        return []
-    whole: Row = {**row, "run": dict(run)}
-    return [Subject(kind="attempt", id=row["id"], project_id=run["project_id"], agent_id="", parent_id=run["id"], row=whole)]
+        rows_of_trace = await fetch_all(connection, sa.select(results).where(results.c.trace_id == due["subject_id"]))
+        return [_make_subject("result", row) for row in rows_of_trace]
+    row = await fetch_first(connection, sa.select(run_entries).where(run_entries.c.id == due["subject_id"]))
+    run = None if row is None else await fetch_first(connection, sa.select(runs).where(runs.c.id == row["run_id"]))
+    return [] if row is None or run is None else [_make_subject("attempt", row, run)]
 
 
 async def _list_rows(hub: Hub, subject: Subject) -> list[dict[str, Any]]:

@@ -14,8 +14,9 @@ import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from proctor.service.access.callers import Caller
-from proctor.service.access.permissions import query_visible, require_reader
+from proctor.service.access.permissions import query_visible
 from proctor.service.access.projects import get_project
+from proctor.service.access.transactions import reading
 from proctor.service.hub import Hub
 from proctor.service.labels.claims import JudgedClaim, Subject, SubjectKind, find_subject, read_claims
 from proctor.service.refusals import Refusal
@@ -68,7 +69,6 @@ async def list_waiting(
     second: Annotated[bool, about("list questions that others labelled, and the caller did not")] = False,
 ) -> LabelQueue:
     """List unlabelled judged questions: passed and failed alternately, the least certain first."""
-    require_reader(caller)
     await get_project(hub, caller, project_id)
     labels = query_visible(annotation_rows, caller, project_id=project_id).with_only_columns(annotation_rows.c.question)
     labels = labels.where(annotation_rows.c.question.is_not(None), annotation_rows.c.label.is_not(None))
@@ -85,7 +85,11 @@ async def list_waiting(
         others = total if second else (await _count_questions(connection, claims.where(to_second)))[0]
         labelled = (await connection.execute(sa.select(sa.func.count()).select_from(decided.distinct().subquery()))).scalar_one()
         due = (await connection.execute(sa.select(claims_due.c.subject_id).limit(1))).first()
-    return LabelQueue(waiting=_alternate(waiting), total=total, answers=answers, labelled=labelled, second=others, indexing=due is not None)
+    fails, passes = ([each for each in waiting if each.outcome == outcome] for outcome in ("fail", "pass"))
+    turns = [each for pair in zip_longest(fails, passes) for each in pair if each is not None]
+    # Undecided claims say nothing about agreement and come last.
+    turns += [each for each in waiting if each.outcome not in ("fail", "pass")]
+    return LabelQueue(waiting=turns, total=total, answers=answers, labelled=labelled, second=others, indexing=due is not None)
 
 
 async def pose_next(hub: Hub, caller: Caller, queue: LabelQueue) -> ShownClaim | None:
@@ -102,8 +106,8 @@ async def pose_next(hub: Hub, caller: Caller, queue: LabelQueue) -> ShownClaim |
 
 async def pose_claim(hub: Hub, caller: Caller, kind: SubjectKind, id: str, number: int) -> ShownClaim | None:
     """Return one claim as it was put to the judge; None if it cannot be shown."""
-    async with hub.database.reading() as connection:
-        subject = await find_subject(connection, caller, kind, id)
+    async with reading(hub, caller) as tx:
+        subject = await find_subject(tx, kind, id)
     claim = next((claim for claim in await read_claims(hub, subject) if claim.number == number), None)
     return None if claim is None else ShownClaim(subject=subject, claim=claim)
 
@@ -135,13 +139,6 @@ async def _list_questions(connection: AsyncConnection, claims: sa.Select[Any]) -
         claim = {"subject": row["subject"], "subject_id": row["subject_id"], "claim": row["claim"], "outcome": row["outcome"]}
         questions.setdefault(row["question"], WaitingClaim(**claim, score=row["score"], applies_to=counts[row["question"]]))
     return [questions[question] for question in sorted(questions, key=places.__getitem__)]
-
-
-def _alternate(waiting: list[WaitingClaim]) -> list[WaitingClaim]:
-    kinds = [[waiting_claim for waiting_claim in waiting if waiting_claim.outcome == outcome] for outcome in ("fail", "pass")]
-    turns = [waiting_claim for pair in zip_longest(*kinds) for waiting_claim in pair if waiting_claim is not None]
-    # Undecided claims say nothing about agreement and come last.
-    return [*turns, *(waiting_claim for waiting_claim in waiting if waiting_claim.outcome not in ("fail", "pass"))]
 
 
 def require_kind(text: str) -> SubjectKind:

@@ -129,9 +129,10 @@ class WebhookSender:
             return 0
         now = self._hub.clock()
         shares = {"per_project": PER_PROJECT, "per_organization": PER_ORGANIZATION}
+        busy = Counter(id for row in self._tasks.values() for id in (row["project_id"], row["organization_id"]))
         # A read first, which takes no lock: nearly always nothing is due.
         async with self._hub.database.reading() as connection:
-            due = await rows.list_due_deliveries(connection, now, slots, busy=self._count_busy(), **shares)
+            due = await rows.list_due_deliveries(connection, now, slots, busy=dict(busy), **shares)
         if not due:
             return 0
         async with self._hub.database.writing() as connection:
@@ -141,9 +142,6 @@ class WebhookSender:
             self._tasks[task] = row
             task.add_done_callback(self._forget_task)
         return len(leased)
-
-    def _count_busy(self) -> dict[str, int]:
-        return dict(Counter(id for row in self._tasks.values() for id in (row["project_id"], row["organization_id"])))
 
     async def _send(self, row: Row) -> None:
         # Leased as often as it may be sent, without a recorded outcome: it may be what crashes the sender.

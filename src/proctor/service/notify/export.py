@@ -21,13 +21,14 @@ import msgspec
 
 from proctor.cassettes.redaction import redact_text
 from proctor.codecs.http import read_retry_after_s
-from proctor.errors import StoreError
-from proctor.model.evidence import Json
-from proctor.model.typed import make_json_decoder
+from proctor.errors import EvidenceError, StoreError
+from proctor.evidence.otlp.spans import Span
 from proctor.network.addresses import AddressRefused
 from proctor.report.data.evaluation_events import About, EvaluationEvent, group_by_request, iterate_events, to_protobuf
+from proctor.service.decisions.trace_evidence import expand_pieces, list_spans
 from proctor.service.hub import Hub
-from proctor.store.sql.compressed_json import expand_bytes, from_json, unpack
+from proctor.service.waiting import repeat
+from proctor.store.sql.compressed_json import unpack
 from proctor.store.sql.pages import Row
 from proctor.store.traces.traces import (
     delete_exports,
@@ -53,72 +54,19 @@ class Place(msgspec.Struct, frozen=True, kw_only=True):
     response_id: str | None = None
 
 
-class _Attributes(msgspec.Struct, rename={"response": RESPONSE}):
-    response: Json = None
-
-
-class _Span(msgspec.Struct):
-    """The needed fields of a stored span."""
-
-    id: str
-    trace_id: str = ""
-    parent_id: str | None = None
-    name: str = ""
-    start_ns: int = 0
-    attributes: _Attributes = msgspec.field(default_factory=_Attributes)
-
-    @property
-    def is_bare(self) -> bool:
-        """Whether it is known only from a log record, without name and parent."""
-        return not self.name and not self.start_ns and self.parent_id is None
-
-
-class _Group(msgspec.Struct):
-    spans: list[_Span]
-
-
-_GROUPS = make_json_decoder(list[_Group])
-
-
 def find_place(pieces: Sequence[bytes]) -> Place:
     """Return the place of a trace from its stored pieces; empty if unreadable."""
-    spans: dict[str, _Span] = {}
+    found: dict[str, Span] = {}
     try:
-        for piece in pieces:
-            for span in _read_spans(expand_bytes(piece)):
+        for data in expand_pieces(pieces):
+            for span in list_spans(data):
                 # A log record may arrive after its span, and must not replace it.
-                if not span.is_bare or span.id not in spans:
-                    spans[span.id] = span
-    except (StoreError, msgspec.MsgspecError, RecursionError):
+                if not _is_bare(span) or span.id not in found:
+                    found[span.id] = span
+    except (EvidenceError, StoreError, RecursionError):
         # The place is optional. Evaluating the trace reports the error.
         return Place()
-    return _choose_place(list(spans.values()))
-
-
-def _read_spans(data: bytes) -> list[_Span]:
-    if data[:1] == b"[":
-        return [span for group in _GROUPS.decode(data) for span in group.spans]
-    document = from_json(data)
-    listed: Json = document.get("spans") if isinstance(document, dict) else None
-    return [_read_body_span(span) for span in listed if isinstance(span, dict)] if isinstance(listed, list) else []
-
-
-def _read_body_span(span: dict[str, Json]) -> _Span:
-    """Return a span of a body in one piece, by either spelling."""
-    attributes = span.get("attributes")
-    start = span.get("start_time_unix_nano", span.get("startTimeUnixNano"))
-    return _Span(
-        id=_read_text(span.get("span_id", span.get("spanId"))),
-        trace_id=_read_text(span.get("trace_id", span.get("traceId"))),
-        parent_id=_read_text(span.get("parent_span_id", span.get("parentSpanId"))) or None,
-        name=_read_text(span.get("name")),
-        start_ns=int(start) if isinstance(start, (int, str)) and str(start).isascii() and str(start).isdigit() else 0,
-        attributes=_Attributes(attributes.get(RESPONSE) if isinstance(attributes, dict) else None),
-    )
-
-
-def _choose_place(spans: list[_Span]) -> Place:
-    spans = [span for span in spans if not span.is_bare] or spans
+    spans = [span for span in found.values() if not _is_bare(span)] or list(found.values())
     if not spans:
         return Place()
     # Only if all have a start: one without would be the earliest, and be taken for the root.
@@ -127,12 +75,13 @@ def _choose_place(spans: list[_Span]) -> Place:
     known = {span.id for span in spans}
     root = next((span for span in spans if span.parent_id is None or span.parent_id not in known), spans[0])
     # The answer of a run is the last response.
-    responses = [span.attributes.response for span in spans if isinstance(span.attributes.response, str)]
+    responses = [response for span in spans if isinstance(response := span.attributes.get(RESPONSE), str)]
     return Place(trace_id=root.trace_id, span_id=root.id, response_id=responses[-1] if responses else None)
 
 
-def _read_text(value: Json) -> str:
-    return value if isinstance(value, str) else ""
+def _is_bare(span: Span) -> bool:
+    """Return whether a span is known only from a log record, without name and parent."""
+    return not span.name and not span.start_ns and span.parent_id is None
 
 
 TRACES_AT_ONCE = 100
@@ -156,14 +105,7 @@ async def export_results(hub: Hub, stop: asyncio.Event) -> None:
         await stop.wait()
         return
     async with Exporter.open(hub) as exporter:
-        while not stop.is_set():
-            try:
-                wait_s = await exporter.send_batch()
-            except StoreError as error:
-                _LOG.warning("results cannot be exported now", extra={"error": str(error)})
-                wait_s = LOOK_S
-            with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(stop.wait(), wait_s)
+        await repeat(exporter.send_batch, stop, retry_s=LOOK_S, problem="results cannot be exported now")
 
 
 class _Trace(msgspec.Struct, kw_only=True):
@@ -258,7 +200,7 @@ class Exporter:
         """Send a batch and return the rejected traces. Raises `_Later`."""
         try:
             for events in group_by_request(event for trace in batch for event in trace.events):
-                await self._post(await asyncio.to_thread(_encode_events, events))
+                await self._post(await asyncio.to_thread(gzip.compress, await asyncio.to_thread(to_protobuf, events), 1))
             return []
         except _Refused as error:
             if len(batch) > 1:
@@ -318,10 +260,6 @@ def _note_rejected(body: bytes) -> None:
     if partial.rejected_log_records:
         why = redact_text(partial.error_message[:500])
         _LOG.warning("the receiver rejected some results", extra={"events": partial.rejected_log_records, "error": why})
-
-
-def _encode_events(events: Sequence[EvaluationEvent]) -> bytes:
-    return gzip.compress(to_protobuf(events), 1)
 
 
 def _make_events(trace: Row, pieces: Sequence[bytes], results: Sequence[Row]) -> list[EvaluationEvent]:

@@ -28,8 +28,8 @@ from proctor.model.run import RunEntry
 from proctor.runner.ports import Event, Judge, Listener, RunLog
 from proctor.runner.run import RunOutcome, make_entry
 from proctor.service.access.secrets import read_secrets
-from proctor.service.decisions.messages import make_undecided_result
 from proctor.service.decisions.suite_verdicts import AskFor, RecordToDecide, SuiteDecisions
+from proctor.service.decisions.trace_verdicts import make_undecided_result
 from proctor.service.hub import Hub
 from proctor.service.refusals import Refusal
 from proctor.service.runs.backtest import STORED_TRACES, Backtest, LeftOut, fetch_next_traces

@@ -6,20 +6,18 @@ import asyncio
 import re
 from typing import Annotated, TypedDict
 
-import sqlalchemy as sa
-
 from proctor.actions.checking.draft_case import write_draft
 from proctor.evidence.values.text import as_text
-from proctor.model.evidence import Evidence
 from proctor.service.access.callers import Caller
-from proctor.service.access.permissions import find_visible, require_writer
+from proctor.service.access.permissions import require_writer
+from proctor.service.access.transactions import reading
 from proctor.service.hub import Hub
-from proctor.service.refusals import Refusal, not_found
+from proctor.service.refusals import Refusal
 from proctor.service.resource import about, operation
-from proctor.service.runs.requests import find_run
+from proctor.service.runs.names import find_attempt
 from proctor.service.traces.case_history import COLUMNS, fetch_pieces, read_stored_trace
 from proctor.store.runs.run_rows import read_entry
-from proctor.store.sql.tables import run_entries, traces
+from proctor.store.sql.tables import traces
 
 _SPECIAL = re.compile(r"[.*+?^${}()|\[\]\\/]")
 _LONGEST_PATTERN = 200
@@ -48,12 +46,17 @@ async def draft_case(
     if (trace_id is None) == (attempt_id is None):
         raise Refusal("VALIDATION_ERROR", "expected a trace or an attempt", fields={"trace_id": ["expected this or attempt_id"]})
     if attempt_id is not None:
-        project_id, agent_id, evidence = await _read_attempt(hub, caller, attempt_id)
+        async with reading(hub, caller) as tx:
+            attempt, run = await find_attempt(tx, attempt_id)
+        read_evidence = (await asyncio.to_thread(read_entry, attempt["body"])).evidence
+        if read_evidence is None:
+            raise Refusal("BAD_REQUEST", "no case can be drafted from this attempt: it has no evidence")
+        project_id, agent_id, evidence = run["project_id"], None, read_evidence
     else:
         id = trace_id or ""
-        async with hub.database.reading() as connection:
-            row = await find_visible(connection, traces, caller, "trace", id, columns=(*COLUMNS, "project_id"))
-            (stored,) = await fetch_pieces(connection, caller.organization_id, [row])
+        async with reading(hub, caller) as tx:
+            row = await tx.find_visible(traces, "trace", id, columns=(*COLUMNS, "project_id"))
+            (stored,) = await fetch_pieces(tx.connection, tx.owner, [row])
         read = await read_stored_trace(stored, None)
         if read.evidence is None:
             code, message = read.error or ("unreadable_evidence", "")
@@ -70,15 +73,3 @@ def match_input(prompt: str) -> dict[str, str] | None:
     if not begin.strip():
         return None
     return {"input": "^" + _SPECIAL.sub(r"\\\g<0>", begin) + ("$" if begin == prompt else "")}
-
-
-async def _read_attempt(hub: Hub, caller: Caller, id: str) -> tuple[str, str | None, Evidence]:
-    async with hub.database.reading() as connection:
-        row = (await connection.execute(sa.select(run_entries).where(run_entries.c.id == id))).mappings().first()
-        if row is None:
-            raise not_found("attempt", id)
-        run = await find_run(connection, caller, row["run_id"])
-    entry = await asyncio.to_thread(read_entry, row["body"])
-    if entry.evidence is None:
-        raise Refusal("BAD_REQUEST", "no case can be drafted from this attempt: it has no evidence")
-    return run["project_id"], None, entry.evidence

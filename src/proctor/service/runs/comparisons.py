@@ -19,12 +19,13 @@ from proctor.actions.workspace.run_tally import RunTally
 from proctor.model.evidence import Json
 from proctor.scoring.paired import LEAST_ALPHA
 from proctor.service.access.callers import Caller
+from proctor.service.access.transactions import reading
 from proctor.service.hub import Hub
 from proctor.service.refusals import Refusal
 from proctor.service.resource import about, operation
 from proctor.service.runs.building import ending_of, header_of
 from proctor.service.runs.figures import find_finished_key, read_tally, tally_run
-from proctor.service.runs.requests import find_run
+from proctor.service.runs.names import find_run
 from proctor.service.runs.results import suite_of_run, write_plain
 from proctor.store.runs.run_rows import read_entry, read_snapshots
 from proctor.store.sql.pages import Row
@@ -91,9 +92,9 @@ async def compare_runs(
 ) -> Comparison:
     """Compare a run with another: changed cases, and whether the change is significant."""
     _check_alpha(alpha)
-    async with hub.database.reading() as connection:
-        candidate = await find_run(connection, caller, id)
-        first = await find_run(connection, caller, base, near=candidate)
+    async with reading(hub, caller) as tx:
+        candidate = await find_run(tx, id)
+        first = await find_run(tx, base, near=candidate)
     (comparison,) = await _compare_all(hub, [first, candidate], alpha)
     return write_plain(comparison)
 
@@ -143,14 +144,14 @@ async def find_several(hub: Hub, caller: Caller, ids: Sequence[str]) -> list[Row
     if not 2 <= len(ids) <= MOST_RUNS:
         reasons = [f"expected 2 to {MOST_RUNS} runs, got {len(ids)}"]
         raise Refusal("VALIDATION_ERROR", "these runs cannot be compared", fields={"runs": reasons})
-    async with hub.database.reading() as connection:
-        rows = [await find_run(connection, caller, ids[0])]
+    async with reading(hub, caller) as tx:
+        rows = [await find_run(tx, ids[0])]
         for id in ids[1:]:
-            rows.append(await find_run(connection, caller, id, near=rows[0]))
-    if len({row["id"] for row in rows}) < len(rows):
-        raise Refusal("VALIDATION_ERROR", "these runs cannot be compared", fields={"runs": ["one of them is named twice"]})
-    if len({row["project_id"] for row in rows}) > 1:
-        raise Refusal("VALIDATION_ERROR", "these runs cannot be compared", fields={"runs": ["they are of different projects"]})
+            rows.append(await find_run(tx, id, near=rows[0]))
+    reason = "one of them is named twice" if len({row["id"] for row in rows}) < len(rows) else ""
+    reason = reason or ("they are of different projects" if len({row["project_id"] for row in rows}) > 1 else "")
+    if reason:
+        raise Refusal("VALIDATION_ERROR", "these runs cannot be compared", fields={"runs": [reason]})
     return rows
 
 
@@ -177,17 +178,14 @@ async def _compare_all(hub: Hub, rows: Sequence[Row], alpha: float) -> list[RunC
             else:
                 after = await _find_tally(hub, row)
             known = await asyncio.to_thread(_compare_with, first, before, row, after, alpha)
-            known = msgspec.structs.replace(known, server_changes=await _find_server_changes(hub, first, row))
+            async with hub.database.reading() as connection:
+                snapshots = await read_snapshots(connection, [first["id"], row["id"]], SERVERS)
+            changes = await asyncio.to_thread(describe_changes, snapshots.get(first["id"]), snapshots.get(row["id"]))
+            known = msgspec.structs.replace(known, server_changes=changes)
             if key[0] is not None:
                 hub.comparisons.put(key, known, len(known.comparison.changes) + 100)
         comparisons.append(known)
     return comparisons
-
-
-async def _find_server_changes(hub: Hub, first: Row, candidate: Row) -> tuple[str, ...]:
-    async with hub.database.reading() as connection:
-        snapshots = await read_snapshots(connection, [first["id"], candidate["id"]], SERVERS)
-    return await asyncio.to_thread(describe_changes, *(snapshots.get(row["id"]) for row in (first, candidate)))
 
 
 async def _find_tally(hub: Hub, run: Row) -> RunTally:
@@ -218,7 +216,10 @@ async def read_answers(hub: Hub, caller: Caller, ids: Sequence[str], case: str, 
     async with hub.database.reading() as connection:
         listed = [await _list_attempts(connection, row["id"], case, attempt) for row in rows]
         chosen = [choose_attempt(attempts, is_base=number == 0, attempt=attempt) for number, attempts in enumerate(listed)]
-        bodies = [await _read_body(connection, row["id"], attempt_row) for row, attempt_row in zip(rows, chosen, strict=True)]
+        bodies: list[bytes | None] = []
+        for attempt_row in chosen:
+            query = sa.select(run_entries.c.body).where(run_entries.c.id == ("" if attempt_row is None else attempt_row.id))
+            bodies.append((await connection.execute(query)).scalar_one_or_none())
     # In a thread, since an answer may be very long.
     return await asyncio.to_thread(_compare, rows, listed, chosen, bodies, case)
 
@@ -230,13 +231,6 @@ async def _list_attempts(connection: AsyncConnection, run_id: str, case: str, at
         query = query.where(run_entries.c.attempt >= attempt)
     attempt_rows = (await connection.execute(query.order_by(run_entries.c.attempt).limit(MOST_ATTEMPTS))).all()
     return tuple(AttemptOutcome(id=id, attempt=int(number), outcome=outcome) for id, number, outcome in attempt_rows)
-
-
-async def _read_body(connection: AsyncConnection, run_id: str, chosen: AttemptOutcome | None) -> bytes | None:
-    if chosen is None:
-        return None
-    query = sa.select(run_entries.c.body).where(run_entries.c.run_id == run_id, run_entries.c.id == chosen.id)
-    return (await connection.execute(query)).scalar_one_or_none()
 
 
 def _compare(

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Callable, Mapping
-from typing import Annotated, Any, Literal, TypedDict
+from collections.abc import Callable
+from typing import Annotated, Any, Literal, TypedDict, TypeVar, Unpack
 
 import msgspec
 
@@ -24,20 +24,20 @@ from proctor.doctor.report import describe_verdict
 from proctor.errors import InputError
 from proctor.formats.native.text import write_native
 from proctor.model.evidence import Json
-from proctor.model.typed import convert_to
 from proctor.service.access.callers import Caller
 from proctor.service.access.permissions import require_writer
-from proctor.service.hub import QUEUED, Hub
+from proctor.service.hub import Hub
 from proctor.service.refusals import Refusal, not_found
-from proctor.service.resource import Page, about, operation
-from proctor.service.runs.names import MOST_TAGS
-from proctor.service.runs.requests import check_spec, find_run, find_startable_project, list_runs, prepare_run, queue_run, read_run_suite
+from proctor.service.resource import Page, Paging, about, list_fields, operation, show_row
+from proctor.service.runs.names import MOST_TAGS, read_run
+from proctor.service.runs.requests import check_spec, find_startable_project, list_runs, prepare_run, queue_run, read_run_suite
 from proctor.service.runs.run import LONGEST_NOTE, NewRun, Run, RunSearch, show_run
 from proctor.service.suites.documents import refusal_of
 from proctor.store.files.run_references import LONGEST
 from proctor.store.runs.run_rows import read_snapshots
 from proctor.store.sql.pages import Row
 
+T = TypeVar("T")
 MOST_FUZZ = 100
 LONGEST_WAIT_S = 60.0
 _AT_ONCE = 64
@@ -162,12 +162,6 @@ class NewExamination(msgspec.Struct, frozen=True, kw_only=True):
 async def start_examination(hub: Hub, caller: Caller, spec: NewExamination) -> Run:
     """Queue the examination of an MCP server; requires an organization key. No tool is called unless `calls` declares it."""
     require_writer(caller, "examining servers")
-    try:
-        convert_to(msgspec.to_builtins(spec), NewExamination)
-    except msgspec.ValidationError as error:
-        problem, _, place = str(error).partition(" - at `$.")
-        field = re.split(r"[\[.`]", place)[0] or "server"
-        raise Refusal("VALIDATION_ERROR", "some fields are invalid", fields={field: [problem]}) from None
     project = await find_startable_project(hub, caller, spec.project_id)
     server = dict(spec.server) if isinstance(spec.server, dict) else _find_server(spec.server.strip(), project)
     if spec.authorize_with:
@@ -179,27 +173,24 @@ async def start_examination(hub: Hub, caller: Caller, spec: NewExamination) -> R
         check_spec(run)
         prepared = await prepare_run(hub, caller, project, run, await read_run_suite(hub, caller, project, run))
     except Refusal as refusal:
-        raise _rename_fields(refusal) from None
-    row = await queue_run(hub, caller, run, prepared)
-    hub.run_signals.wake(QUEUED)
-    return show_run(row)
+        # The target of the run is the server of this request.
+        raise refusal.rename_fields(lambda path: re.sub(r"^target(\.server)?\b", "server", path)) from None
+    return show_run(await queue_run(hub, caller, run, prepared))
 
 
 @operation("examinations", "GET /api/examinations")
-async def list_examinations(
-    hub: Hub, caller: Caller, *, project_id: str | None = None, limit: int | None = None, cursor: str | None = None
-) -> Page[Run]:
+async def list_examinations(hub: Hub, caller: Caller, *, project_id: str | None = None, **paging: Unpack[Paging]) -> Page[Run]:
     """List examinations, newest first: the runs that have the tag `doctor`."""
-    return await list_runs(hub, caller, RunSearch(project_id=project_id, tag=TAG), limit=limit, cursor=cursor)
+    return await list_runs(hub, caller, RunSearch(project_id=project_id, tag=TAG), **paging)
 
 
 @operation("examinations", "GET /api/examinations/{run_id}")
 async def get_examination(hub: Hub, caller: Caller, id: str) -> ShownExamination:
     """Read an examination by the id, the name or a `@tag` of its run. Attempts, reports and comparisons are those of the run."""
-    async with hub.database.reading() as connection:
-        row = await find_run(connection, caller, id, document=False)
+    row = await read_run(hub, caller, id, document=False)
     examination = await _read_examination(hub, row)
-    if examination is None and not is_examination(row):
+    inline = (row["settings"] or {}).get("inline_target")
+    if examination is None and not (isinstance(inline, dict) and inline.get("type") == EXAMINED):
         raise not_found("examination", row["id"])
     definitions: Any = None if examination is None else examination.snapshot
     return {"run": show_run(row), "findings": None if examination is None else show_findings(examination), "definitions": definitions}
@@ -207,9 +198,7 @@ async def get_examination(hub: Hub, caller: Caller, id: str) -> ShownExamination
 
 async def read_findings(hub: Hub, caller: Caller, id: str) -> Findings | None:
     """Return what an examination found; None for another run, or before its end."""
-    async with hub.database.reading() as connection:
-        row = await find_run(connection, caller, id, document=False)
-    examination = await _read_examination(hub, row)
+    examination = await _read_examination(hub, await read_run(hub, caller, id, document=False))
     return None if examination is None else show_findings(examination)
 
 
@@ -217,12 +206,6 @@ async def _read_examination(hub: Hub, row: Row) -> Examination | None:
     async with hub.database.reading() as connection:
         stored = await read_snapshots(connection, [row["id"]], EXAMINATION)
     return await asyncio.to_thread(read_examination, stored.get(row["id"]))
-
-
-def is_examination(row: Row) -> bool:
-    """Return whether a run examines a server."""
-    inline = (row["settings"] or {}).get("inline_target")
-    return isinstance(inline, dict) and inline.get("type") == EXAMINED
 
 
 def show_findings(examination: Examination) -> Findings:
@@ -233,22 +216,22 @@ def show_findings(examination: Examination) -> Findings:
     for finding in examination.findings:
         area = counts.setdefault(finding.area, dict.fromkeys(AreaCounts.__annotations__, 0) | {"area": finding.area})
         area[names.get(finding.verdict, finding.verdict)] += 1
-    return {
-        "target": examination.target,
-        "server": examination.server,
+    found: dict[str, Any] = {
         "verdict": "failed" if tone == "fail" else "incomplete" if tone == "error" else "passed",
         "summary": summary,
-        "scores": [{"profile": part.profile, "score": part.score, "incomplete": part.incomplete} for part in examination.examined],
-        "seconds": examination.seconds,
-        "messages": examination.messages,
-        "tool_calls": examination.tool_calls,
+        "scores": [_show_struct(ProfileScore, part) for part in examination.examined],
         "notes": list(examination.notes),
         "areas": list(counts.values()),
         "findings": _join_findings(examination),
-        "changes": [_show_change(change) for change in examination.changes if isinstance(change, dict)],
+        "changes": [
+            show_row(DefinitionChange, change, fails=bool(change.get("fails")))
+            for change in examination.changes
+            if isinstance(change, dict)
+        ],
         "stale": list(examination.stale),
-        "metadata": [{"url": each.url, "what": each.what, "status": each.status} for each in examination.metadata],
+        "metadata": [_show_struct(TriedAddress, each) for each in examination.metadata],
     }
+    return _show_struct(Findings, examination, **found)
 
 
 def _join_findings(examination: Examination) -> list[ShownFinding]:
@@ -265,25 +248,20 @@ def _join_findings(examination: Examination) -> list[ShownFinding]:
                 continue
             # A stored examination may have a check that a newer version dropped.
             check = checks.get(finding.check)
-            joined[key] = {
-                "check": finding.check,
-                "area": finding.area,
-                "level": finding.level,
-                "verdict": finding.verdict,
-                "claim": "" if check is None else check.claim,
-                "clause": "" if check is None else check.find_page(part.revision),
-                "reason": finding.reason,
-                "revisions": [part.revision],
-                "expected": expected,
-                "evidence": [
-                    {"number": each.number, "direction": each.direction, "text": each.text, "http": each.http} for each in finding.evidence
-                ],
-            }
+            joined[key] = _show_struct(
+                ShownFinding,
+                finding,
+                claim="" if check is None else check.claim,
+                clause="" if check is None else check.find_page(part.revision),
+                revisions=[part.revision],
+                expected=expected,
+                evidence=[_show_struct(ShownMessage, each) for each in finding.evidence],
+            )
     return sorted(joined.values(), key=lambda each: (_VERDICTS.index(each["verdict"]), each["expected"]))
 
 
-def _show_change(change: Mapping[str, Any]) -> DefinitionChange:
-    return {"kind": change["kind"], "item": change["item"], "what": change["what"], "fails": bool(change.get("fails"))}
+def _show_struct(kind: type[T], value: object, **computed: object) -> T:
+    return show_row(kind, {name: getattr(value, name, None) for name in list_fields(kind)}, **computed)
 
 
 def _find_server(text: str, project: Row) -> dict[str, Json]:
@@ -324,11 +302,3 @@ def _read(field: str, read: Callable[[], Any]) -> Any:
         return read()
     except InputError as error:
         raise refusal_of(error, field, what=f"`{field}`") from None
-
-
-def _rename_fields(refusal: Refusal) -> Refusal:
-    """Return the refusal with the field names of this request: the target of the run is the server."""
-    fields = {re.sub(r"^target(\.server)?\b", "server", path): texts for path, texts in refusal.fields.items()}
-    return Refusal(
-        refusal.code, refusal.message, fields=fields, retry_after_s=refusal.retry_after_s, hint=refusal.hint, problems=refusal.problems
-    )

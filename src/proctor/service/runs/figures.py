@@ -22,13 +22,14 @@ from proctor.model.mutation import MutationResult
 from proctor.model.run import RunEntry
 from proctor.model.typed import make_json_decoder
 from proctor.service.access.callers import Caller
+from proctor.service.access.transactions import Transaction, reading
 from proctor.service.decisions.messages import MutationWork, pack_plain, unpack_plain
 from proctor.service.decisions.pool import run_while_client_waits
 from proctor.service.hub import Hub
 from proctor.service.refusals import Refusal
 from proctor.service.resource import operation
 from proctor.service.runs.building import source_of
-from proctor.service.runs.requests import find_run
+from proctor.service.runs.names import find_run
 from proctor.service.runs.results import suite_of_run
 from proctor.store.runs.entry_digests import DIGEST, read_digest, tally_digests
 from proctor.store.runs.run_rows import UNFINISHED, iterate_entries
@@ -69,30 +70,22 @@ async def tally_run(connection: AsyncConnection, run_id: str) -> RunTally:
 
 async def store_figures(connection: AsyncConnection, run_id: str, tally: RunTally, facts: RunFacts) -> None:
     """Store the figures of an ended run."""
-    row = await asyncio.to_thread(_pack_row, run_id, facts, tally)
-    await connection.execute(insert_or_ignore(connection, run_figures, row, key=["run_id"]))
-
-
-def _pack_row(run_id: str, facts: RunFacts, tally: RunTally) -> dict[str, object]:
-    stored = _Tally(version=_VERSION, tally=shorten_tally(tally))
-    return {"run_id": run_id, "facts": compress_bytes(to_json(facts)), "tally": compress_bytes(to_json(stored))}
+    parts = {"facts": facts, "tally": _Tally(version=_VERSION, tally=shorten_tally(tally))}
+    packed = await asyncio.to_thread(lambda: {name: compress_bytes(to_json(part)) for name, part in parts.items()})
+    await connection.execute(insert_or_ignore(connection, run_figures, {"run_id": run_id, **packed}, key=["run_id"]))
 
 
 async def read_facts(connection: AsyncConnection, run_id: str) -> RunFacts | None:
     """Return the figures on the page of a run; None if not stored or unreadable."""
-    body = await _read_column(connection, run_figures.c.facts, run_id)
+    body = (await connection.execute(sa.select(run_figures.c.facts).where(run_figures.c.run_id == run_id))).scalar_one_or_none()
     return None if body is None else _decode_stored(_FACTS, body)
 
 
 async def read_tally(connection: AsyncConnection, run_id: str) -> RunTally | None:
     """Return the tally of a run; None if not stored or unreadable."""
-    body = await _read_column(connection, run_figures.c.tally, run_id)
+    body = (await connection.execute(sa.select(run_figures.c.tally).where(run_figures.c.run_id == run_id))).scalar_one_or_none()
     stored = None if body is None else await asyncio.to_thread(_decode_stored, _TALLY, body)
     return None if stored is None else restore_tally(stored.tally)
-
-
-async def _read_column(connection: AsyncConnection, column: sa.Column[bytes], run_id: str) -> bytes | None:
-    return (await connection.execute(sa.select(column).where(run_figures.c.run_id == run_id))).scalar_one_or_none()
 
 
 def _decode_stored(decoder: msgspec.json.Decoder[Stored], body: bytes) -> Stored | None:
@@ -108,7 +101,7 @@ def _decode_stored(decoder: msgspec.json.Decoder[Stored], body: bytes) -> Stored
 
 
 Fact = TypeVar("Fact")
-WorkOut = Callable[[AsyncConnection, Row], Awaitable[Fact]]
+WorkOut = Callable[[Transaction, Row], Awaitable[Fact]]
 
 
 def find_finished_key(*rows: Row) -> Hashable:
@@ -121,14 +114,14 @@ def find_finished_key(*rows: Row) -> Hashable:
 
 async def find_fact(hub: Hub, caller: Caller, id: str, name: Literal["failures", "latency", "totals"], work_out: WorkOut[Fact]) -> Fact:
     """Return a figure of a run: cached or stored if it has ended, else computed from its attempts."""
-    async with hub.database.reading() as connection:
-        run = await find_run(connection, caller, id, document=False)
+    async with reading(hub, caller) as tx:
+        run = await find_run(tx, id, document=False)
         finished = find_finished_key(run)
         known: Fact | None = None if finished is None else hub.run_facts.get((name, finished))
         if known is not None:
             return known
-        stored = None if finished is None else await read_facts(connection, run["id"])
-        figure: Fact = getattr(stored, name) if stored is not None else await work_out(connection, run)
+        stored = None if finished is None else await read_facts(tx.connection, run["id"])
+        figure: Fact = getattr(stored, name) if stored is not None else await work_out(tx, run)
     if finished is not None:
         hub.run_facts.put((name, finished), figure, 1)
     return figure
@@ -138,8 +131,8 @@ async def find_fact(hub: Hub, caller: Caller, id: str, name: Literal["failures",
 async def read_totals(hub: Hub, caller: Caller, id: str) -> RunTotals:
     """Add up a run: cases and how many passed, tokens, cost."""
 
-    async def work_out(connection: AsyncConnection, run: Row) -> RunTotals:
-        tally, whole = await tally_run(connection, run["id"]), await find_run(connection, caller, run["id"])
+    async def work_out(tx: Transaction, run: Row) -> RunTotals:
+        tally, whole = await tally_run(tx.connection, run["id"]), await find_run(tx, run["id"])
         return await asyncio.to_thread(lambda: tally.add_up(suite_of_run(whole)))
 
     return await find_fact(hub, caller, id, "totals", work_out)
@@ -161,9 +154,9 @@ async def list_totals(hub: Hub, ids: Sequence[str]) -> dict[str, RunTotals]:
 async def group_run_failures(hub: Hub, caller: Caller, id: str) -> Failures:
     """Group the failures of a run by reason, ignoring numbers and quoted values."""
 
-    async def work_out(connection: AsyncConnection, run: Row) -> Failures:
+    async def work_out(tx: Transaction, run: Row) -> Failures:
         # Now with the suite, which may be megabytes.
-        return await find_failures(connection, await find_run(connection, caller, run["id"]))
+        return await find_failures(tx.connection, await find_run(tx, run["id"]))
 
     return await find_fact(hub, caller, id, "failures", work_out)
 
@@ -196,15 +189,16 @@ _STRETCHES = 16
 async def measure_latency(hub: Hub, caller: Caller, id: str) -> Latency:
     """Measure the durations of the attempts of a run; a long run is sampled."""
 
-    async def work_out(connection: AsyncConnection, run: Row) -> Latency:
-        return await find_latency(connection, run["id"], sum((run["counts"] or {}).values()))
+    async def work_out(tx: Transaction, run: Row) -> Latency:
+        return await find_latency(tx.connection, run["id"], sum((run["counts"] or {}).values()))
 
     return await find_fact(hub, caller, id, "latency", work_out)
 
 
 async def find_latency(connection: AsyncConnection, run_id: str, total: int) -> Latency:
     """Return the durations, computed from the `total` attempts of a run."""
-    durations = await asyncio.to_thread(_read_durations, await _read_rows(connection, run_id, total))
+    rows = await _read_rows(connection, run_id, total)
+    durations = await asyncio.to_thread(lambda: [find_ms(read_digest(row)) for row in rows])
     return describe_latency(durations, total, is_sample=total > MOST_READ)
 
 
@@ -230,10 +224,6 @@ async def _read_rows(connection: AsyncConnection, run_id: str, total: int) -> li
     return rows
 
 
-def _read_durations(rows: Sequence[Row]) -> list[float | None]:
-    return [find_ms(read_digest(row)) for row in rows]
-
-
 MOST_ATTEMPTS = 2
 """Attempts of a case that get faults."""
 _MOST_RECORDS = 300
@@ -244,8 +234,8 @@ _MOST_BYTES = 30_000_000
 @operation("runs", "GET /api/runs/{run_id}/mutation")
 async def measure_run(hub: Hub, caller: Caller, id: str) -> MutationResult:
     """Plant faults in the passing attempts of an ended run, and count which of them its suite detects; calls no agent and no judge."""
-    async with hub.database.reading() as connection:
-        run = await find_run(connection, caller, id)
+    async with reading(hub, caller) as tx:
+        run = await find_run(tx, id)
         finished = find_finished_key(run)
         if finished is None:
             raise Refusal("CONFLICT", "the run has not ended", hint="measure the suite after the run")
@@ -254,8 +244,9 @@ async def measure_run(hub: Hub, caller: Caller, id: str) -> MutationResult:
             return known
         packed: list[bytes] = []
         counts: Counter[str] = Counter()
-        async for entry in iterate_entries(connection, run["id"]):
-            if _is_wanted(entry, counts):
+        async for entry in iterate_entries(tx.connection, run["id"]):
+            if entry.outcome == "pass" and entry.evidence is not None and counts[entry.case] < MOST_ATTEMPTS:
+                counts[entry.case] += 1
                 packed.append(await asyncio.to_thread(pack_plain, entry))
             if len(packed) >= _MOST_RECORDS or sum(map(len, packed)) > _MOST_BYTES:
                 break
@@ -268,10 +259,3 @@ async def measure_run(hub: Hub, caller: Caller, id: str) -> MutationResult:
     measured = unpack_plain(answer.evidence[0], MutationResult)
     hub.run_facts.put(("mutation", finished), measured, 1)
     return measured
-
-
-def _is_wanted(entry: RunEntry, counts: Counter[str]) -> bool:
-    if entry.outcome != "pass" or entry.evidence is None or counts[entry.case] >= MOST_ATTEMPTS:
-        return False
-    counts[entry.case] += 1
-    return True

@@ -13,15 +13,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import sqlalchemy as sa
-from sqlalchemy.ext.asyncio import AsyncConnection
 
 from proctor.errors import InputError
 from proctor.service.access.callers import Caller
-from proctor.service.access.permissions import query_visible
+from proctor.service.access.permissions import query_visible, require_run_reader
+from proctor.service.access.transactions import Transaction, reading
+from proctor.service.hub import Hub
 from proctor.service.refusals import Refusal, not_found
 from proctor.store.files.run_references import BASELINE, LATEST, PREVIOUS, check_name, check_tag
-from proctor.store.sql.pages import Row
-from proctor.store.sql.tables import runs
+from proctor.store.sql.pages import Row, fetch_first
+from proctor.store.sql.tables import run_entries, runs
 from proctor.store.sql.text_search import contains_text
 
 MOST_TAGS = 20
@@ -72,9 +73,17 @@ def mentions(text: str) -> sa.ColumnElement[bool]:
     return sa.or_(*(contains_text(place, text) for place in (runs.c.name, runs.c.suite_name, runs.c.note)))
 
 
-async def find_meant_run(connection: AsyncConnection, caller: Caller, word: str, *, near: Row | None = None) -> Row:
-    """Return the visible run of a reference; in the project of `near`, if given."""
-    query = query_visible(runs, caller, project_id=None if near is None else near["project_id"])
+async def find_run(tx: Transaction, word: str, *, near: Row | None = None, document: bool = True) -> Row:
+    """Return a visible run by its id or a reference; a reference is searched in the project of `near`, if given. Raises `Refusal`.
+
+    Without `document` its suite, which may be megabytes, is omitted.
+    """
+    require_run_reader(tx.caller)
+    columns = [column for column in runs.c if document or column is not runs.c.document]
+    row = await fetch_first(tx.connection, query_visible(runs, tx.caller, id=word).with_only_columns(*columns))
+    if row is not None:
+        return row
+    query = query_visible(runs, tx.caller, project_id=None if near is None else near["project_id"]).with_only_columns(*columns)
     skipped = 0
     if word == BASELINE:
         raise Refusal("NOT_FOUND", "the service has no baseline", hint="give a run a name or a tag, and compare with that")
@@ -88,7 +97,21 @@ async def find_meant_run(connection: AsyncConnection, caller: Caller, word: str,
     else:
         query = query.where(runs.c.name == word)
     newest = query.order_by(runs.c.created_at.desc(), runs.c.id.desc()).offset(skipped).limit(1)
-    row = None if word.startswith(_ID) else (await connection.execute(newest)).mappings().first()
+    row = None if word.startswith(_ID) else await fetch_first(tx.connection, newest)
     if row is None:
         raise not_found("run", word)
-    return dict(row)
+    return row
+
+
+async def read_run(hub: Hub, caller: Caller, word: str, *, document: bool = True) -> Row:
+    """Return a run as `find_run` does."""
+    async with reading(hub, caller) as tx:
+        return await find_run(tx, word, document=document)
+
+
+async def find_attempt(tx: Transaction, id: str) -> tuple[Row, Row]:
+    """Return a stored attempt and its run, which the caller may see. Raises `Refusal` if there is none."""
+    row = await fetch_first(tx.connection, sa.select(run_entries).where(run_entries.c.id == id))
+    if row is None:
+        raise not_found("attempt", id)
+    return row, await find_run(tx, row["run_id"])

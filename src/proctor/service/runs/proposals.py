@@ -13,7 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Literal, TypedDict, TypeVar
+from typing import Annotated, Literal, TypedDict, TypeVar, Unpack
 
 import msgspec
 import sqlalchemy as sa
@@ -32,20 +32,19 @@ from proctor.generation.trace_cases import LEAST_RUNS, TraceGrouping
 from proctor.generation.trace_paths import EffectNames
 from proctor.model.case import Suite
 from proctor.model.evidence import Json
-from proctor.service.access.audit import note
 from proctor.service.access.callers import Caller
-from proctor.service.access.permissions import check_place, find_visible, require_reader, require_writer, select_visible
-from proctor.service.field_checks import refuse_emptying, refuse_secrets_in_suite
-from proctor.service.hub import Hub, new_id
-from proctor.service.paging import fetch_page_or_refuse, read_page, require_row
+from proctor.service.access.permissions import require_reader, require_writer, select_visible
+from proctor.service.access.transactions import Transaction, read_visible, reading, writing
+from proctor.service.field_checks import read_moment, refuse_secrets_in_suite
+from proctor.service.hub import Hub
+from proctor.service.paging import fetch_page_or_refuse, read_page
 from proctor.service.refusals import Refusal, not_found
-from proctor.service.resource import Page, about, operation, show_row
+from proctor.service.resource import Page, Paging, about, operation, show_row
 from proctor.service.runs.case_draft import match_input
 from proctor.service.suites.documents import read_sent_suite
 from proctor.service.traces.case_history import COLUMNS, fetch_pieces, read_stored_trace
 from proctor.service.traces.cases import Document, NewCase, When, check_values, insert_case, read_when, write_case
-from proctor.service.traces.search import read_moment
-from proctor.store.accounts.tenants import change_row, delete_row, insert_row, query_owned
+from proctor.store.accounts.tenants import query_owned
 from proctor.store.sql.pages import Row, fetch_first
 from proctor.store.sql.tables import cases, projects, proposals, traces
 
@@ -150,18 +149,11 @@ class GeneratedProposals(TypedDict):
 
 @operation("proposals", "GET /api/proposals")
 async def list_proposals(
-    hub: Hub,
-    caller: Caller,
-    *,
-    project_id: str | None = None,
-    status: Annotated[str | None, Status] = None,
-    limit: int | None = None,
-    cursor: str | None = None,
+    hub: Hub, caller: Caller, *, project_id: str | None = None, status: Annotated[str | None, Status] = None, **paging: Unpack[Paging]
 ) -> Page[ProposalSummary]:
     """List proposals, newest first, without their documents."""
-    require_reader(caller)
     query = select_visible(proposals, caller, project_id=project_id, status=status)
-    return await read_page(hub, query, proposals, lambda row: show_row(ProposalSummary, row), limit=limit, cursor=cursor)
+    return await read_page(hub, query, proposals, lambda row: show_row(ProposalSummary, row), **paging)
 
 
 @operation("proposals", "POST /api/proposals", status=201)
@@ -169,41 +161,42 @@ async def create_proposal(hub: Hub, caller: Caller, spec: NewProposal) -> Propos
     """Propose a case, or a change of one; a project key may do so. Nothing is evaluated against it before a person accepts it."""
     require_reader(caller)
     check_values(spec.name, read_when(spec.when))
-    if not spec.because.strip() or len(spec.because) > _LONGEST_REASON:
+    if not spec.because.strip():
         _refuse_field("because", f"expected 1 to {_LONGEST_REASON} characters")
     suite, text = await _read_document(spec.document, spec.dialect, spec.name)
     digest = await asyncio.to_thread(make_digest, suite, spec.case_id or "")
     agent_id, version = spec.agent_id, None
-    async with hub.database.writing() as connection:
-        await _lock_project(connection, caller, spec.project_id)
+    async with writing(hub, caller) as tx:
+        await _lock_project(tx, spec.project_id)
         if spec.case_id is None:
             if caller.agent_ids is not None and agent_id not in caller.agent_ids:
                 raise Refusal("FORBIDDEN", "the key is limited to some agents: name one of them", fields={"agent_id": ["not of this key"]})
-            await check_place(connection, caller, spec.project_id, agent_id)
+            await tx.check_place(spec.project_id, agent_id)
         else:
-            case = await find_visible(connection, cases, caller, "case", spec.case_id)
+            case = await tx.find_visible(cases, "case", spec.case_id)
             if case["project_id"] != spec.project_id:
                 raise not_found("case", spec.case_id)
             if agent_id not in (None, case["agent_id"]):
                 _refuse_field("agent_id", "a change has the agent of its case")
             agent_id, version = case["agent_id"], case["version"]
-        await _refuse_known(connection, spec.project_id, digest)
-        if await _count_pending(connection, spec.project_id, proposed_by=caller.actor, source="key") >= MOST_OF_KEY:
+        known = await _find_known(tx.connection, spec.project_id, digest)
+        if known is not None:
+            why = f": {known['reason']}" if known["reason"] else ""
+            state = "is pending" if known["status"] == "pending" else f"was {known['status']}"
+            fields = {"document": [f"proposal {known['id']} {state}"]}
+            raise Refusal("CONFLICT", f"the same proposal {state} ({known['id']}){why}", fields=fields)
+        if await _count_pending(tx.connection, spec.project_id, proposed_by=caller.actor, source="key") >= MOST_OF_KEY:
             reason = f"{MOST_OF_KEY} proposals of this key are pending in this project"
             raise Refusal("CONFLICT", reason, hint="wait until a person has accepted or rejected some of them")
         values = {"agent_id": agent_id, "case_id": spec.case_id, "case_version": version, "because": spec.because, "source": "key"}
         values |= {"name": (spec.name or suite.cases[0].name or suite.cases[0].id)[:200], "when_matches": read_when(spec.when)}
-        row = await _insert(connection, hub, caller, spec.project_id, values, suite.dialect, text, digest)
-    return _show(row)
+        return _show(await _insert(tx, spec.project_id, values, suite.dialect, text, digest))
 
 
 @operation("proposals", "POST /api/proposals/generate")
 async def generate_proposals(hub: Hub, caller: Caller, spec: TracesToGroup) -> GeneratedProposals:
     """Propose cases from stored traces, without a model; requires an organization key. Cases that are known are not proposed again."""
     require_writer(caller, "generating proposals")
-    for field in ("limit", "least"):
-        if not 1 <= getattr(spec, field) <= MOST_TRACES:
-            _refuse_field(field, f"expected 1 to {MOST_TRACES}")
     groups = await group_stored_traces(hub, caller, spec)
     made: list[Row] = []
     known = used = 0
@@ -222,73 +215,64 @@ async def generate_proposals(hub: Hub, caller: Caller, spec: TracesToGroup) -> G
 @operation("proposals", "GET /api/proposals/{proposal_id}")
 async def get_proposal(hub: Hub, caller: Caller, id: str) -> Proposal:
     """Read a proposal."""
-    require_reader(caller)
-    async with hub.database.reading() as connection:
-        return _show(await find_visible(connection, proposals, caller, "proposal", id))
+    return _show(await read_visible(hub, caller, proposals, "proposal", id))
 
 
 @operation("proposals", "PATCH /api/proposals/{proposal_id}", person=True)
 async def update_proposal(hub: Hub, caller: Caller, id: str, changes: Annotated[Mapping[str, Json], ProposalChanges]) -> Proposal:
     """Edit a pending proposal before it is accepted; requires an organization key."""
     require_writer(caller, "editing proposals")
-    refuse_emptying(changes, "name", "document")
     check_values(changes.get("name"), read_when(changes.get("when")))
-    async with hub.database.reading() as connection:
-        old = await require_row(connection, proposals, caller.organization_id, "proposal", id)
+    old = await read_visible(hub, caller, proposals, "proposal", id)
     values: dict[str, Json] = {name: changes[name] for name in ("name", "agent_id") if name in changes}
     if "when" in changes:
         values["when_matches"] = read_when(changes["when"])
     if "document" in changes or "dialect" in changes:
         suite, text = await _read_document(changes.get("document", old["document"]), changes.get("dialect"), old["name"])
         values |= {"document": text, "dialect": suite.dialect}
-    async with hub.database.writing() as connection:
-        row = await _lock_pending(connection, caller, id, changes.get("expected_version"))
+    async with writing(hub, caller) as tx:
+        row = await _lock_pending(tx, id, changes.get("expected_version"))
         if values.get("agent_id") is not None:
-            await check_place(connection, caller, row["project_id"], values["agent_id"])
-        return await _settle(connection, hub, caller, row, "update", {**values, "version": row["version"] + 1})
+            await tx.check_place(row["project_id"], values["agent_id"])
+        return await _settle(tx, row, "update", {**values, "version": row["version"] + 1})
 
 
 @operation("proposals", "POST /api/proposals/{proposal_id}/accept", person=True)
 async def accept_proposal(hub: Hub, caller: Caller, id: str, spec: Acceptance) -> Proposal:
     """Make a proposal a case, or the next version of its case; requires an organization key other than the one that sent it."""
     require_writer(caller, "accepting proposals")
-    async with hub.database.reading() as connection:
-        old = await require_row(connection, proposals, caller.organization_id, "proposal", id)
+    old = await read_visible(hub, caller, proposals, "proposal", id)
     if old["status"] == "accepted":
         return _show(old)
     if old["source"] == "key" and caller.key_id is not None and old["proposed_by"] == caller.key_id:
         raise Refusal("FORBIDDEN", "a key cannot accept its own proposal", hint="accept it with another organization key")
     suite, text = await _read_document(old["document"], old["dialect"], old["name"])
-    async with hub.database.writing() as connection:
-        row = await _lock_pending(connection, caller, id, spec.expected_version or old["version"])
+    async with writing(hub, caller) as tx:
+        row = await _lock_pending(tx, id, spec.expected_version or old["version"])
         if row["case_id"] is None:
             new = NewCase(project_id=row["project_id"], agent_id=row["agent_id"], name=row["name"], document=text, when=row["when_matches"])
-            case = await insert_case(connection, hub, caller, new, suite, text)
+            case = await insert_case(tx, new, suite, text)
         else:
             values: dict[str, Json] = {"document": text, "dialect": suite.dialect}
-            case = await write_case(connection, hub, caller, row["case_id"], values, "update", row["case_version"])
-        return await _settle(connection, hub, caller, row, "accept", {"status": "accepted", "case_id": case["id"]})
+            case = await write_case(tx, row["case_id"], values, "update", row["case_version"])
+        return await _settle(tx, row, "accept", {"status": "accepted", "case_id": case["id"]})
 
 
 @operation("proposals", "POST /api/proposals/{proposal_id}/reject", person=True)
 async def reject_proposal(hub: Hub, caller: Caller, id: str, spec: Rejection) -> Proposal:
     """Reject a proposal; requires an organization key. The same content is not proposed again."""
     require_writer(caller, "rejecting proposals")
-    if len(spec.reason) > _LONGEST_REASON:
-        _refuse_field("reason", f"expected at most {_LONGEST_REASON} characters")
-    async with hub.database.writing() as connection:
-        row = await _lock_pending(connection, caller, id, None)
-        return await _settle(connection, hub, caller, row, "reject", {"status": "rejected", "reason": spec.reason})
+    async with writing(hub, caller) as tx:
+        row = await _lock_pending(tx, id, None)
+        return await _settle(tx, row, "reject", {"status": "rejected", "reason": spec.reason})
 
 
 @operation("proposals", "DELETE /api/proposals/{proposal_id}", person=True)
 async def delete_proposal(hub: Hub, caller: Caller, id: str) -> None:
     """Delete a proposal, and with it the memory of its rejection; requires an organization key. An accepted case stays."""
     require_writer(caller, "deleting proposals")
-    async with hub.database.writing() as connection:
-        if not await delete_row(connection, proposals, caller.organization_id, id):
-            raise not_found("proposal", id)
-        await note(connection, hub, caller, "delete", "proposal", id)
+    async with writing(hub, caller) as tx:
+        await tx.delete_row(proposals, "proposal", id)
 
 
 async def _read_document(document: Document, dialect: str | None, name: str | None) -> tuple[Suite, str]:
@@ -319,11 +303,11 @@ def _write_keys(part: Mapping[str, Json]) -> list[str]:
     return sorted(write_key(claim) for claim in part.get("expect", ()))
 
 
-async def _lock_project(connection: AsyncConnection, caller: Caller, project_id: str) -> None:
+async def _lock_project(tx: Transaction, project_id: str) -> None:
     """Lock the project, so that its proposals are counted one by one. Another project does not exist for a project key."""
-    if caller.project_id not in (None, project_id):
+    if tx.caller.project_id not in (None, project_id):
         raise not_found("project", project_id)
-    await require_row(connection, projects, caller.organization_id, "project", project_id, locked=True)
+    await tx.require_row(projects, "project", project_id, locked=True)
 
 
 async def _find_known(connection: AsyncConnection, project_id: str, digest: str) -> Row | None:
@@ -332,14 +316,6 @@ async def _find_known(connection: AsyncConnection, project_id: str, digest: str)
     query = sa.select(proposals).where(proposals.c.project_id == project_id, proposals.c.digest == digest)
     query = query.where(sa.or_(proposals.c.status != "accepted", there)).order_by(proposals.c.created_at.desc()).limit(1)
     return await fetch_first(connection, query)
-
-
-async def _refuse_known(connection: AsyncConnection, project_id: str, digest: str) -> None:
-    row = await _find_known(connection, project_id, digest)
-    if row is not None:
-        why = f": {row['reason']}" if row["reason"] else ""
-        state = "is pending" if row["status"] == "pending" else f"was {row['status']}"
-        raise Refusal("CONFLICT", f"the same proposal {state} ({row['id']}){why}", fields={"document": [f"proposal {row['id']} {state}"]})
 
 
 async def _count_pending(connection: AsyncConnection, project_id: str, **equal: str) -> int:
@@ -358,11 +334,11 @@ async def group_stored_traces(
     left, cursor = spec.limit, None
     newer = () if spec.since is None else (traces.c.created_at >= read_moment(spec.since, "since"),)
     while left > 0:
-        async with hub.database.reading() as connection:
-            await check_place(connection, caller, spec.project_id, spec.agent_id)
+        async with reading(hub, caller) as tx:
+            await tx.check_place(spec.project_id, spec.agent_id)
             query = select_visible(traces, caller, project_id=spec.project_id, agent_id=spec.agent_id, columns=COLUMNS, filters=newer)
-            page = await fetch_page_or_refuse(connection, query, traces, limit=min(left, _TRACES_AT_ONCE), cursor=cursor)
-            stored = await fetch_pieces(connection, caller.organization_id, page.rows)
+            page = await fetch_page_or_refuse(tx.connection, query, traces, limit=min(left, _TRACES_AT_ONCE), cursor=cursor)
+            stored = await fetch_pieces(tx.connection, tx.owner, page.rows)
         for each in stored:
             grouping = groups.setdefault(each.row["agent_id"], TraceGrouping(effects))
             read = await read_stored_trace(each, None)
@@ -386,8 +362,8 @@ async def _propose_generated(hub: Hub, caller: Caller, project_id: str, agent_id
     name = str(document["id"])
     async with hub.database.reading() as connection:
         query = query_owned(cases, caller.organization_id, project_id=project_id, agent_id=agent_id, name=name[:200])
-        case = (await connection.execute(query.order_by(cases.c.created_at.desc()).limit(1))).mappings().first()
-    text = await _run(partial(_write_document, document, None if case is None else dict(case)))
+        case = await fetch_first(connection, query.order_by(cases.c.created_at.desc()).limit(1))
+    text = await _run(partial(_write_document, document, case))
     if text is None:
         return None
     suite, text = await _read_document(text, "native", name)
@@ -400,13 +376,13 @@ async def _propose_generated(hub: Hub, caller: Caller, project_id: str, agent_id
         values["when_matches"] = match_input(as_text(first) or "")
     else:
         values |= {"case_id": case["id"], "case_version": case["version"], "when_matches": case["when_matches"]}
-    async with hub.database.writing() as connection:
-        await _lock_project(connection, caller, project_id)
-        if await _find_known(connection, project_id, digest) is not None:
+    async with writing(hub, caller) as tx:
+        await _lock_project(tx, project_id)
+        if await _find_known(tx.connection, project_id, digest) is not None:
             return None
-        if await _count_pending(connection, project_id) >= MOST_PENDING:
+        if await _count_pending(tx.connection, project_id) >= MOST_PENDING:
             raise Refusal("CONFLICT", f"{MOST_PENDING} proposals are pending in this project", hint="accept or reject some of them")
-        return await _insert(connection, hub, caller, project_id, values, suite.dialect, text, digest)
+        return await _insert(tx, project_id, values, suite.dialect, text, digest)
 
 
 def _write_document(document: dict[str, Json], case: Row | None) -> str | None:
@@ -424,19 +400,14 @@ def _write_document(document: dict[str, Json], case: Row | None) -> str | None:
         return None
 
 
-async def _insert(
-    connection: AsyncConnection, hub: Hub, caller: Caller, project_id: str, values: dict[str, Json], dialect: str, text: str, digest: str
-) -> Row:
-    now = hub.now()
-    own = {"id": new_id("prop"), "organization_id": caller.organization_id, "project_id": project_id, "proposed_by": caller.actor}
-    state = {"status": "pending", "version": 1, "digest": digest, "created_at": now, "updated_at": now}
-    row = await insert_row(connection, proposals, {**own, **state, **values, "dialect": dialect, "document": text})
-    await note(connection, hub, caller, "create", "proposal", row["id"], {"name": row["name"], "source": row["source"]})
-    return row
+async def _insert(tx: Transaction, project_id: str, values: dict[str, Json], dialect: str, text: str, digest: str) -> Row:
+    state = {"project_id": project_id, "proposed_by": tx.caller.actor, "status": "pending", "version": 1, "digest": digest}
+    details: dict[str, Json] = {"name": values["name"], "source": values["source"]}
+    return await tx.insert_row(proposals, "proposal", "prop", {**state, **values, "dialect": dialect, "document": text}, details)
 
 
-async def _lock_pending(connection: AsyncConnection, caller: Caller, id: str, version: int | None) -> Row:
-    row = await require_row(connection, proposals, caller.organization_id, "proposal", id, locked=True)
+async def _lock_pending(tx: Transaction, id: str, version: int | None) -> Row:
+    row = await tx.require_row(proposals, "proposal", id, locked=True)
     if row["status"] != "pending":
         raise Refusal("CONFLICT", f"the proposal was {row['status']}")
     if version not in (None, row["version"]):
@@ -445,12 +416,9 @@ async def _lock_pending(connection: AsyncConnection, caller: Caller, id: str, ve
     return row
 
 
-async def _settle(connection: AsyncConnection, hub: Hub, caller: Caller, row: Row, action: str, values: dict[str, Json]) -> Proposal:
-    changed = await change_row(connection, proposals, caller.organization_id, row["id"], {**values, "updated_at": hub.now()})
-    if changed is None:
-        raise not_found("proposal", row["id"])
-    await note(connection, hub, caller, action, "proposal", row["id"], {"name": changed["name"], "case_id": changed["case_id"]})
-    return _show(changed)
+async def _settle(tx: Transaction, row: Row, action: str, values: dict[str, Json]) -> Proposal:
+    details: dict[str, Json] = {name: values.get(name, row[name]) for name in ("name", "case_id")}
+    return _show(await tx.change_row(proposals, "proposal", row["id"], values, action, details))
 
 
 def _show(row: Row) -> Proposal:

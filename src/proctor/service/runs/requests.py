@@ -7,12 +7,12 @@ organization keys start and cancel runs; project keys read those of their projec
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Sequence
-from typing import cast
+from typing import Unpack, cast
 
 import msgspec
 import sqlalchemy as sa
-from sqlalchemy.ext.asyncio import AsyncConnection
 
 from proctor.actions.checking.check_stream import prepare_once
 from proctor.decide.selection import select
@@ -20,23 +20,21 @@ from proctor.errors import InputError
 from proctor.formats.native.drafting import make_unique
 from proctor.formats.native.text import write_native
 from proctor.formats.workspace_file import WORKSPACE_KEYS
-from proctor.model.case import MOST_REPEATS, Case, Suite
+from proctor.model.case import Case, Suite
 from proctor.model.evidence import Json
-from proctor.service.access.audit import note as noted
 from proctor.service.access.callers import Caller
-from proctor.service.access.permissions import check_place, query_visible, require_run_reader, require_writer, select_visible
-from proctor.service.field_checks import LARGEST_SETTINGS, check_fields, refuse_plain_secrets, refuse_secrets_in_suite
+from proctor.service.access.permissions import require_run_reader, require_writer, select_visible
+from proctor.service.access.transactions import Transaction, reading, writing
+from proctor.service.field_checks import LARGEST_SETTINGS, check_fields, read_moment, refuse_plain_secrets, refuse_secrets_in_suite
 from proctor.service.hub import QUEUED, Hub, new_id
-from proctor.service.paging import read_page, require_row
-from proctor.service.refusals import Refusal, not_found
-from proctor.service.resource import Page, list_fields, operation, show_row
+from proctor.service.paging import read_page
+from proctor.service.refusals import Refusal
+from proctor.service.resource import Page, Paging, list_fields, operation, show_row
 from proctor.service.runs.backtest import STORED_TRACES, Backtest, count_traces
 from proctor.service.runs.backtest_runner import build_backtest
 from proctor.service.runs.building import RunRequest, build_project_run, complete_request, library_for, read_run_request
-from proctor.service.runs.names import check_names, find_meant_run, has_tag, mentions, read_tags, write_tags
+from proctor.service.runs.names import check_names, has_tag, mentions, read_run, read_tags, write_tags
 from proctor.service.runs.run import (
-    LONGEST_SELECTION,
-    MOST_AT_ONCE,
     MOST_CASES,
     MOST_JUDGED_TRACES,
     MOST_TRACES,
@@ -52,9 +50,7 @@ from proctor.service.runs.run import (
     show_run,
 )
 from proctor.service.suites.documents import Problem, read_sent_suite, refusal_of, shown_problems
-from proctor.service.suites.outbound import LONGEST_ATTEMPT_S
-from proctor.service.traces.search import read_moment
-from proctor.store.accounts.tenants import find_row, insert_row
+from proctor.store.accounts.tenants import insert_row
 from proctor.store.runs.run_rows import add_events
 from proctor.store.sql.compressed_json import to_json
 from proctor.store.sql.pages import Row
@@ -95,9 +91,7 @@ async def start_run(hub: Hub, caller: Caller, spec: NewRun) -> Run:
     check_spec(spec)
     project = await find_startable_project(hub, caller, spec.project_id)
     run_suite = await read_run_suite(hub, caller, project, spec)
-    row = await queue_run(hub, caller, spec, await prepare_run(hub, caller, project, spec, run_suite))
-    hub.run_signals.wake(QUEUED)
-    return show_run(row)
+    return show_run(await queue_run(hub, caller, spec, await prepare_run(hub, caller, project, spec, run_suite)))
 
 
 async def read_run_suite(hub: Hub, caller: Caller, project: Row, spec: NewRun) -> RunSuite:
@@ -136,9 +130,7 @@ _EVERY_RUN = RunSearch()
 
 
 @operation("runs", "GET /api/runs")
-async def list_runs(
-    hub: Hub, caller: Caller, search: RunSearch = _EVERY_RUN, *, limit: int | None = None, cursor: str | None = None
-) -> Page[Run]:
+async def list_runs(hub: Hub, caller: Caller, search: RunSearch = _EVERY_RUN, **paging: Unpack[Paging]) -> Page[Run]:
     """List runs, newest first."""
     require_run_reader(caller)
     filters = [] if search.tag is None else [has_tag(clean_text(search.tag))]
@@ -147,7 +139,7 @@ async def list_runs(
     equal: dict[str, Json] = {"project_id": search.project_id, "status": search.status, "name": search.name, "suite_name": search.suite}
     equal["schedule_id"] = search.schedule_id
     query = select_visible(runs, caller, columns=RUN_COLUMNS, filters=filters, **equal)
-    return await read_page(hub, query, runs, show_run, limit=limit, cursor=cursor)
+    return await read_page(hub, query, runs, show_run, **paging)
 
 
 MOST_EARLIER = 500
@@ -170,14 +162,12 @@ async def find_previous_runs(hub: Hub, caller: Caller, project_id: str, newest_r
 @operation("runs", "GET /api/runs/{run_id}")
 async def get_run(hub: Hub, caller: Caller, id: str) -> Run:
     """Read a run: by its id, its name, `@tag`, `latest` or `previous`; the other routes accept the same."""
-    async with hub.database.reading() as connection:
-        return show_run(await find_run(connection, caller, id, document=False))
+    return show_run(await read_run(hub, caller, id, document=False))
 
 
 async def read_request(hub: Hub, caller: Caller, id: str) -> NewRun:
     """Return the request that would start a run again."""
-    async with hub.database.reading() as connection:
-        row = await find_run(connection, caller, id)
+    row = await read_run(hub, caller, id)
     request = read_run_request(row)
     return NewRun(
         project_id=row["project_id"],
@@ -199,43 +189,20 @@ async def read_request(hub: Hub, caller: Caller, id: str) -> NewRun:
 async def cancel_run(hub: Hub, caller: Caller, id: str) -> Run:
     """Cancel a run; requires an organization key. Finished attempts stay; an ended run is not changed."""
     require_writer(caller, "cancelling runs")
-    now, at = hub.clock(), hub.now()
-    # A queued run, or one with an expired lease, is ended here. A running one is only flagged.
-    mine = (runs.c.organization_id == caller.organization_id, runs.c.id == id)
-    idle = sa.or_(runs.c.status == "queued", sa.and_(runs.c.status == "running", runs.c.leased_until < now))
-    async with hub.database.writing() as connection:
-        over = {"status": "cancelled", "cancel_requested": True, "lease_owner": None, "leased_until": None, "completed_at": at}
-        ended = sa.update(runs).where(*mine, idle).values({**over, "updated_at": at}).returning(*runs.c)
-        row = (await connection.execute(ended)).mappings().first()
-        if row is not None:
-            await add_events(connection, id, [("cancelled", {"counts": row["counts"] or {}})], at)
-        else:
-            running = sa.update(runs).where(*mine, runs.c.status == "running", runs.c.cancel_requested.is_(False))
-            flagged = running.values(cancel_requested=True, updated_at=at).returning(*runs.c)
-            row = (await connection.execute(flagged)).mappings().first()
-            if row is not None:
-                await add_events(connection, id, [("cancelling", {})], at)
-        if row is not None:
-            await noted(connection, hub, caller, "cancel", "run", id)
-        current = row or await find_row(connection, runs, caller.organization_id, id)
-    if current is None:
-        raise not_found("run", id)
+    at = hub.now()
+    async with writing(hub, caller) as tx:
+        run = await tx.require_row(runs, "run", id, locked=True)
+        # A queued run, or one with an expired lease, is ended here. A running one is only flagged.
+        if run["status"] == "queued" or (run["status"] == "running" and (run["leased_until"] or math.inf) < hub.clock()):
+            over = {"status": "cancelled", "cancel_requested": True, "lease_owner": None, "leased_until": None, "completed_at": at}
+            run = await tx.change_row(runs, "run", id, over, "cancel", {})
+            await add_events(tx.connection, id, [("cancelled", {"counts": run["counts"] or {}})], at)
+        elif run["status"] == "running" and not run["cancel_requested"]:
+            run = await tx.change_row(runs, "run", id, {"cancel_requested": True}, "cancel", {})
+            await add_events(tx.connection, id, [("cancelling", {})], at)
     # After the commit, since woken workers read the database.
     hub.run_signals.wake(id)
-    return show_run(dict(current))
-
-
-async def find_run(connection: AsyncConnection, caller: Caller, id: str, *, near: Row | None = None, document: bool = True) -> Row:
-    """Return a visible run by its id or a reference (`names.py`). Raises `Refusal` if there is none.
-
-    Without `document` its suite, which may be megabytes, is omitted if possible.
-    """
-    require_run_reader(caller)
-    query = query_visible(runs, caller, id=id)
-    if not document:
-        query = query.with_only_columns(*(column for column in runs.c if column is not runs.c.document))
-    row = (await connection.execute(query)).mappings().first()
-    return dict(row) if row is not None else await find_meant_run(connection, caller, id, near=near)
+    return show_run(run)
 
 
 def check_spec(spec: NewRun) -> None:
@@ -245,13 +212,6 @@ def check_spec(spec: NewRun) -> None:
         fields["suite"] = ["expected either `suite`, a document, or `cases`, ids of cases of the project"]
     if spec.cases is not None and not 1 <= len(spec.cases) <= MOST_CASES:
         fields["cases"] = [f"choose at least one case, at most {MOST_CASES}"]
-    for name, value, most in (("repeat", spec.repeat, MOST_REPEATS), ("concurrency", spec.concurrency, MOST_AT_ONCE)):
-        if not 1 <= value <= most:
-            fields[name] = [f"expected 1 to {most}"]
-    if not 0 < spec.timeout_s <= LONGEST_ATTEMPT_S:
-        fields["timeout_s"] = [f"expected a number above 0, at most {LONGEST_ATTEMPT_S:g}"]
-    if spec.selection is not None and len(spec.selection) > LONGEST_SELECTION:
-        fields["selection"] = [f"expected at most {LONGEST_SELECTION} characters"]
     if fields:
         raise Refusal("VALIDATION_ERROR", "some fields are invalid", fields=fields)
     check_fields({"note": spec.note}, names=(), texts=("note",))
@@ -276,8 +236,8 @@ def _read_options(spec: NewRun) -> RunRequest:
 
 async def find_startable_project(hub: Hub, caller: Caller, project_id: str) -> Row:
     """Return the project of a new run. Raises `Refusal` if it is missing or paused."""
-    async with hub.database.reading() as connection:
-        project = await require_row(connection, projects, caller.organization_id, "project", project_id)
+    async with reading(hub, caller) as tx:
+        project = await tx.require_row(projects, "project", project_id)
     if project["paused"]:
         raise Refusal("CONFLICT", "the project is paused and starts no runs", hint=f"resume it: POST /api/projects/{project_id}/resume")
     return project
@@ -293,8 +253,8 @@ async def _join_cases(hub: Hub, caller: Caller, project: Row, ids: list[str], *,
     settings: dict[str, Json] = {}
     renamed: dict[str, dict[str, str]] = {}
     for id in dict.fromkeys(ids):
-        async with hub.database.reading() as connection:
-            row = await require_row(connection, cases, caller.organization_id, "case", id, project_id=project["id"])
+        async with reading(hub, caller) as tx:
+            row = await tx.require_row(cases, "case", id, project_id=project["id"])
         suite, text = await read_sent_suite(
             row["document"], dialect=row["dialect"], name=row["name"], field="cases", library=library_for(project)
         )
@@ -325,19 +285,19 @@ def _with_named_servers(settings: dict[str, Json]) -> dict[str, Json]:
 
 async def queue_run(hub: Hub, caller: Caller, spec: NewRun, run: PreparedRun) -> Row:
     """Insert a queued run and return its row. Raises `Refusal` if the queue is full."""
-    async with hub.database.writing() as connection:
-        return await insert_run(connection, hub, caller, spec, run)
+    async with writing(hub, caller) as tx:
+        row = await insert_run(tx, spec, run)
+    hub.run_signals.wake(QUEUED)
+    return row
 
 
-async def insert_run(
-    connection: AsyncConnection, hub: Hub, caller: Caller, spec: NewRun, run: PreparedRun | str, **scheduled: str | None
-) -> Row:
+async def insert_run(tx: Transaction, spec: NewRun, run: PreparedRun | str, **scheduled: str | None) -> Row:
     """Insert a queued run, or one that could not start, with the reason. Raises `Refusal` if the queue is full.
 
     `scheduled` are `schedule_id` and `due_at`.
     """
-    at = hub.now()
-    own = {"id": new_id("run"), "organization_id": caller.organization_id, "project_id": spec.project_id, "counts": {}, **scheduled}
+    at, connection = tx.hub.now(), tx.connection
+    own = {"id": new_id("run"), "organization_id": tx.owner, "project_id": spec.project_id, "counts": {}, **scheduled}
     own |= {"note": spec.note, "name": spec.name or None, "tags": write_tags(spec.tags), "created_at": at, "updated_at": at}
     if isinstance(run, str):
         target = spec.target if isinstance(spec.target, str) else None
@@ -346,13 +306,13 @@ async def insert_run(
         await add_events(connection, row["id"], [("failed", {"counts": {}, "outcome": None, "error": run})], at)
         return row
     # Counted without a lock: concurrent requests may exceed the limit by a few.
-    waiting = sa.select(sa.func.count()).where(runs.c.organization_id == caller.organization_id, runs.c.status == "queued")
+    waiting = sa.select(sa.func.count()).where(runs.c.organization_id == tx.owner, runs.c.status == "queued")
     if int((await connection.execute(waiting)).scalar_one()) >= MOST_QUEUED:
         raise Refusal("RATE_LIMITED", f"{MOST_QUEUED} runs are already queued", retry_after_s=30)
     suite = {"suite_name": run.suite.name[:200], "dialect": run.suite.dialect, "document": run.text, "target": run.target}
     row = await insert_row(connection, runs, {**own, **suite, "settings": msgspec.to_builtins(run.request), "status": "queued"})
     await add_events(connection, row["id"], [("queued", {"attempts": run.request.attempts})], at)
-    await noted(connection, hub, caller, "create", "run", row["id"], {"suite": row["suite_name"], "attempts": run.request.attempts})
+    await tx.note("create", "run", row["id"], {"suite": row["suite_name"], "attempts": run.request.attempts})
     return row
 
 
@@ -366,8 +326,8 @@ async def start_backtest(hub: Hub, caller: Caller, case_id: str, spec: NewBackte
     No agent is called. Each trace is an attempt of the run; `sample` of the case is ignored.
     """
     require_writer(caller, "starting backtests")
-    async with hub.database.reading() as connection:
-        case = await require_row(connection, cases, caller.organization_id, "case", case_id)
+    async with reading(hub, caller) as tx:
+        case = await tx.require_row(cases, "case", case_id)
     project = await find_startable_project(hub, caller, case["project_id"])
     suite, text = await read_sent_suite(
         case["document"], dialect=case["dialect"], name=case["name"], field="case", library=library_for(project)
@@ -387,9 +347,7 @@ async def start_backtest(hub: Hub, caller: Caller, case_id: str, spec: NewBackte
     run_spec = NewRun(project_id=project["id"], suite=text, note=spec.note, name=spec.name, tags=spec.tags)
     check_spec(run_spec)
     prepared = PreparedRun(suite=suite, text=text, chosen=suite, target=STORED_TRACES, request=request)
-    row = await queue_run(hub, caller, run_spec, prepared)
-    hub.run_signals.wake(QUEUED)
-    return show_run(row)
+    return show_run(await queue_run(hub, caller, run_spec, prepared))
 
 
 def _choose_limit(suite: Suite, limit: int | None) -> int:
@@ -417,9 +375,9 @@ async def _find_traces(hub: Hub, caller: Caller, case: Row, spec: NewBacktest, l
     since = None if spec.since is None else read_moment(spec.since, "since")
     when: dict[str, Json] | None = case["when_matches"]
     backtest = Backtest(case_id=case["id"], version=case["version"], agent_id=agent_id, when=when, since=since, until=until, traces=0)
-    async with hub.database.reading() as connection:
-        await check_place(connection, caller, case["project_id"], agent_id)
-        trace_count = await count_traces(connection, caller.organization_id, case["project_id"], backtest, limit)
+    async with reading(hub, caller) as tx:
+        await tx.check_place(case["project_id"], agent_id)
+        trace_count = await count_traces(tx.connection, tx.owner, case["project_id"], backtest, limit)
     if not trace_count:
         reason = "no stored traces of this agent or time" if agent_id or since or spec.until else "the project has no stored traces"
         raise Refusal("CONFLICT", reason, hint=f"retention of traces: GET /api/projects/{case['project_id']}/retention")

@@ -6,7 +6,7 @@ import asyncio
 import functools
 import time
 from collections.abc import AsyncIterator, Callable, Hashable, Iterable, Iterator, Mapping
-from typing import Annotated, TypedDict
+from typing import Annotated, Any, TypedDict
 
 import msgspec
 import sqlalchemy as sa
@@ -28,12 +28,13 @@ from proctor.report.data.sarif import render_sarif
 from proctor.report.html.report import render_html
 from proctor.report.words.ranges import add_ranges
 from proctor.service.access.callers import Caller
+from proctor.service.access.transactions import reading
 from proctor.service.hub import Hub
 from proctor.service.paging import fetch_page_or_refuse, show_page
 from proctor.service.refusals import Refusal, not_found
 from proctor.service.resource import about, operation
 from proctor.service.runs.building import ending_of, header_of, read_run_request, read_stored_suite
-from proctor.service.runs.requests import find_run
+from proctor.service.runs.names import find_run, read_run
 from proctor.service.runs.run import AttemptFilter, RunResultSummary, RunResultSummaryPage, show_attempt
 from proctor.service.runs.run import RunResult as RunResultDocument
 from proctor.store.runs.entry_digests import DIGEST, read_digest
@@ -54,16 +55,18 @@ _AT_ONCE = 100
 
 async def find_followed_run(hub: Hub, caller: Caller, id: str, after: int) -> str | None:
     """Return the id of a run with events after a number, now or later, else None. Raises `Refusal` if there is no such run."""
-    async with hub.database.reading() as connection:
-        run = await find_run(connection, caller, id, document=False)
+    async with reading(hub, caller) as tx:
+        connection = tx.connection
+        run = await find_run(tx, id, document=False)
         has_more = run["status"] in UNFINISHED or await list_events_after(connection, run["id"], after, limit=1)
     return run["id"] if has_more else None
 
 
 async def find_last_event(hub: Hub, caller: Caller, id: str) -> tuple[str, int]:
     """Return the id of a run and the number of its last event."""
-    async with hub.database.reading() as connection:
-        run = await find_run(connection, caller, id, document=False)
+    async with reading(hub, caller) as tx:
+        connection = tx.connection
+        run = await find_run(tx, id, document=False)
         # The id of the run: a reference such as `latest` soon means another run.
         return run["id"], await get_last_number(connection, run["id"])
 
@@ -151,8 +154,9 @@ async def list_run_results(
     outcome, case = filters.outcome, filters.case
     if position is not None and cursor is not None:
         raise Refusal("BAD_REQUEST", "`cursor` and `position` exclude each other", hint="omit one of them")
-    async with hub.database.reading() as connection:
-        run = await find_run(connection, caller, id, document=False)
+    async with reading(hub, caller) as tx:
+        connection = tx.connection
+        run = await find_run(tx, id, document=False)
         query = _make_query(run["id"], filters)
         counts: dict[str, int] = run["counts"] or {}
         # A case has few attempts; the run has counts.
@@ -177,8 +181,9 @@ class FailingPlace(TypedDict):
 
 async def find_failing_place(hub: Hub, caller: Caller, run_id: str, result_id: str) -> FailingPlace | None:
     """Return the place of an attempt among the failing ones of its run; None if it passed."""
-    async with hub.database.reading() as connection:
-        run = await find_run(connection, caller, run_id, document=False)
+    async with reading(hub, caller) as tx:
+        connection = tx.connection
+        run = await find_run(tx, run_id, document=False)
         failing = (run_entries.c.run_id == run["id"], run_entries.c.outcome.in_(("fail", "error")))
         order = (run_entries.c.created_at, run_entries.c.id)
         own = (await connection.execute(sa.select(*order).where(*failing, run_entries.c.id == result_id))).first()
@@ -204,8 +209,9 @@ async def _search_run_results(
         raise Refusal("VALIDATION_ERROR", "the text is too long", fields={"q": [f"expected at most {LONGEST_TEXT} characters"]})
     if position is not None:
         raise Refusal("BAD_REQUEST", "a text search has no positions", hint="omit `position`, and continue with `cursor`")
-    async with hub.database.reading() as connection:
-        run = await find_run(connection, caller, id, document=False)
+    async with reading(hub, caller) as tx:
+        connection = tx.connection
+        run = await find_run(tx, id, document=False)
         page = await fetch_page_or_refuse(connection, _make_query(run["id"], filters), run_entries, limit=limit, cursor=cursor)
     # In a thread: bodies of attempts stored by earlier versions may be large.
     matching = await asyncio.to_thread(_filter_matching, page.rows, text)
@@ -237,8 +243,9 @@ class ReadResult(msgspec.Struct, frozen=True, kw_only=True):
 async def read_run_result(hub: Hub, caller: Caller, id: str, result_id: str, *, to_show: bool = False) -> ReadResult:
     """Return one attempt with its case, verdicts and evidence; `to_show` shortens very long texts (`store/runs/entry_previews.py`)."""
     columns = (run_entries.c.shown, _BODY_UNLESS_SHOWN) if to_show else (sa.null().label("shown"), run_entries.c.body)
-    async with hub.database.reading() as connection:
-        run = await find_run(connection, caller, id)
+    async with reading(hub, caller) as tx:
+        connection = tx.connection
+        run = await find_run(tx, id)
         query = sa.select(run_entries.c.id, run_entries.c.run_id, run_entries.c.created_at, run_entries.c.digest, *columns)
         query = query.where(run_entries.c.run_id == run["id"], run_entries.c.id == result_id)
         row = (await connection.execute(query)).mappings().first()
@@ -259,8 +266,9 @@ async def show_run_result(
     hub: Hub, caller: Caller, id: str, result_id: str, *, view: Hashable, write: Callable[[ReadResult], Mapping[str, Json]]
 ) -> Mapping[str, Json]:
     """Return the view of one attempt that `write` makes, cached by `view` for large attempts, which do not change."""
-    async with hub.database.reading() as connection:
-        run = await find_run(connection, caller, id, document=False)
+    async with reading(hub, caller) as tx:
+        connection = tx.connection
+        run = await find_run(tx, id, document=False)
         size = sa.select(sa.func.length(run_entries.c.body)).where(run_entries.c.run_id == run["id"], run_entries.c.id == result_id)
         length = (await connection.execute(size)).scalar()
     if length is None:
@@ -292,8 +300,7 @@ async def run_report(hub: Hub, caller: Caller, id: str, format: str) -> bytes:
     """Return a report of a run in one of the formats of `REPORTS`."""
     if format not in REPORTS:
         raise Refusal("VALIDATION_ERROR", "the format is unknown", fields={"format": [f"expected one of {', '.join(REPORTS)}"]})
-    async with hub.database.reading() as connection:
-        run = await find_run(connection, caller, id)
+    run = await read_run(hub, caller, id)
     suite = await asyncio.to_thread(suite_of_run, run)
     short = sum((run["counts"] or {}).values()) <= MOST_SHOWN
     shown_evidence = _ShownEvidence(suite, exchanges=short and format in ("json", "jsonl"))
@@ -327,25 +334,20 @@ class _ShownEvidence:
         """Return the result with the collected parts."""
         if not self._collected:
             return result
-        nothing = (None, None)
-        return msgspec.structs.replace(
-            result, cases=tuple(self._add(case, *self._collected.get((case.id, case.attempt), nothing)) for case in result.cases)
-        )
-
-    @staticmethod
-    def _add(case: CaseResult, account: Known | None, collected: CaseResult | None) -> CaseResult:
-        if collected is None:
-            return msgspec.structs.replace(case, account=account)
-        return msgspec.structs.replace(case, account=account, exchange=collected.exchange, ranges=collected.ranges)
+        cases: list[CaseResult] = []
+        for case in result.cases:
+            account, collected = self._collected.get((case.id, case.attempt), (None, None))
+            parts = {} if collected is None else {"exchange": collected.exchange, "ranges": collected.ranges}
+            cases.append(msgspec.structs.replace(case, account=account, **parts))
+        return msgspec.structs.replace(result, cases=tuple(cases))
 
 
 async def read_entries(hub: Hub, id: str, *, evidence: bool = True, trim: Callable[[RunEntry], RunEntry] | None = None) -> list[RunEntry]:
     """Return the entries of a run, after `trim`."""
+    # `trim` runs in the thread that unpacks the entries, since it may be slow.
+    options: dict[str, Any] = {} if trim is None else {"trim": trim}
     async with hub.database.reading() as connection:
-        if trim is None:
-            return [entry async for entry in iterate_entries(connection, id, evidence=evidence)]
-        # `trim` runs in the thread that unpacks the entries, since it may be slow.
-        return [entry async for entry in iterate_entries(connection, id, evidence=evidence, trim=trim)]
+        return [entry async for entry in iterate_entries(connection, id, evidence=evidence, **options)]
 
 
 def _with_trace(entry: RunEntry) -> RunEntry:

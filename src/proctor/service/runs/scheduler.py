@@ -8,7 +8,6 @@ nothing was running, the last one gets a run; all of them are reported in `misse
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 from collections import deque
 from datetime import UTC, datetime, timedelta
@@ -17,6 +16,7 @@ from zoneinfo import ZoneInfo
 
 from proctor.errors import InputError, StoreError
 from proctor.service.access.callers import Caller
+from proctor.service.access.transactions import Transaction
 from proctor.service.hub import QUEUED, Hub, stamp
 from proctor.service.refusals import Refusal
 from proctor.service.runs.cron import Cron, find_zone, parse_cron
@@ -24,6 +24,7 @@ from proctor.service.runs.requests import PreparedRun, insert_run
 from proctor.service.runs.run import NewRun
 from proctor.service.runs.schedules import MOST_COUNTED, Missed, MissedReason, prepare, read_spec
 from proctor.service.runs.worker import describe_error
+from proctor.service.waiting import repeat
 from proctor.store.runs import run_rows as rows
 from proctor.store.sql.pages import Row
 
@@ -36,30 +37,12 @@ _LOG = logging.getLogger("proctor.serve")
 
 async def run_schedules(hub: Hub, stop: asyncio.Event) -> None:
     """Start due runs until `stop` is set: a worker of the service."""
-    before: float | None = None
-    while not stop.is_set():
-        try:
-            now = hub.clock()
-            if before is None or now < before:
-                await rewind_schedules(hub)
-            before = now
-            await start_due_runs(hub)
-        except StoreError as error:
-            _LOG.warning("scheduled runs cannot be started now", extra={"error": str(error)})
-        with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(stop.wait(), _LOOK_S)
 
+    async def step() -> float:
+        await start_due_runs(hub)
+        return _LOOK_S
 
-async def rewind_schedules(hub: Hub) -> None:
-    """Bring forward the next times that are too late, since the clock was set back; times that have a run are not run again."""
-    now = datetime.fromtimestamp(hub.clock(), UTC)
-    async with hub.database.reading() as connection:
-        active = await rows.list_active_schedules(connection)
-    for row in active:
-        next_at = stamp(parse_cron(row["cron"]).find_next(now, find_zone(row["timezone"])).timestamp())
-        if next_at < row["next_at"]:
-            async with hub.database.writing() as connection:
-                await rows.advance_schedule(connection, row, {"next_at": next_at})
+    await repeat(step, stop, retry_s=_LOOK_S, problem="scheduled runs cannot be started now")
 
 
 async def start_due_runs(hub: Hub) -> int:
@@ -134,7 +117,7 @@ class _Due:
             if run is None or going is not None or self._due_at in done:
                 return False
             scheduled = {"schedule_id": row["id"], "due_at": self._due_at}
-            made = await insert_run(connection, hub, self._caller, spec, run, **scheduled)
+            made = await insert_run(Transaction(connection, hub, self._caller), spec, run, **scheduled)
             await rows.set_last_run(connection, row["id"], made["id"])
         return True
 
@@ -143,7 +126,6 @@ class _Due:
         before: Missed | None = self._row["missed"]
         count = 0
         if before is not None and reason != "not_running" and (before["reason"], before["run_id"]) == (reason, run_id):
-            # Times up to `until` come again if the clock is set back.
             times = [at for at in times if at > before["until"]]
             count = before["count"]
         if not times:

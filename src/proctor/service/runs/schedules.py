@@ -5,28 +5,26 @@ from __future__ import annotations
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from itertools import islice
-from typing import Annotated, Literal, TypedDict, get_type_hints
+from typing import Annotated, Literal, TypedDict, Unpack
 
 import msgspec
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from proctor.errors import InputError
 from proctor.model.evidence import Json
-from proctor.model.typed import convert_to
-from proctor.service.access.audit import note
 from proctor.service.access.callers import Caller
-from proctor.service.access.permissions import check_place, find_visible, require_run_reader, require_writer, select_visible
+from proctor.service.access.permissions import require_run_reader, require_writer, select_visible
+from proctor.service.access.transactions import reading, writing
 from proctor.service.field_checks import check_fields, refuse_emptying
-from proctor.service.hub import QUEUED, Hub, new_id, stamp
-from proctor.service.paging import fetch_page_or_refuse, require_row, show_page
-from proctor.service.refusals import Refusal, not_found
-from proctor.service.resource import Page, about, operation, show_row
+from proctor.service.hub import QUEUED, Hub, stamp
+from proctor.service.paging import fetch_page_or_refuse, show_page
+from proctor.service.refusals import Refusal
+from proctor.service.resource import Page, Paging, about, check_fields_of, operation, show_row
 from proctor.service.runs.cron import LONGEST as LONGEST_CRON
 from proctor.service.runs.cron import find_zone, parse_cron
 from proctor.service.runs.names import check_names
 from proctor.service.runs.requests import PreparedRun, check_spec, find_startable_project, insert_run, prepare_run, read_run_suite
 from proctor.service.runs.run import RUN_COLUMNS, NewRun, Run, RunOptions, show_run
-from proctor.store.accounts.tenants import change_row, delete_row, insert_row
 from proctor.store.files.run_references import LONGEST
 from proctor.store.runs.run_rows import list_runs_by_id, set_last_run
 from proctor.store.sql.pages import Row
@@ -128,15 +126,13 @@ class DueTimes(TypedDict):
 
 
 @operation("schedules", "GET /api/schedules")
-async def list_schedules(
-    hub: Hub, caller: Caller, *, project_id: str | None = None, limit: int | None = None, cursor: str | None = None
-) -> Page[Schedule]:
+async def list_schedules(hub: Hub, caller: Caller, *, project_id: str | None = None, **paging: Unpack[Paging]) -> Page[Schedule]:
     """List schedules, newest first."""
     require_run_reader(caller)
     columns = [column.name for column in schedules.c if column.name != "suite"]
     query = select_visible(schedules, caller, columns=columns, project_id=project_id)
     async with hub.database.reading() as connection:
-        page = await fetch_page_or_refuse(connection, query, schedules, limit=limit, cursor=cursor)
+        page = await fetch_page_or_refuse(connection, query, schedules, **paging)
         last = await list_runs_by_id(connection, RUN_COLUMNS, [row["last_run_id"] for row in page.rows if row["last_run_id"]])
     return show_page(page, lambda row: _show(row, last))
 
@@ -147,16 +143,13 @@ async def create_schedule(hub: Hub, caller: Caller, spec: NewSchedule) -> Schedu
     require_writer(caller, "creating schedules")
     _check_name(spec.name)
     next_at = find_next(hub, spec.cron, spec.timezone)
-    async with hub.database.reading() as connection:
-        await check_place(connection, caller, spec.project_id)
+    async with reading(hub, caller) as tx:
+        await tx.check_place(spec.project_id)
     await _prepare(hub, caller, make_spec(spec.project_id, spec.name, spec.run))
-    now = hub.now()
-    values: dict[str, Json] = {name: getattr(spec, name) for name in ("project_id", "name", "cron", "timezone", "overlap", "active")}
-    own = {"id": new_id("sch"), "organization_id": caller.organization_id, "next_at": next_at if spec.active else None}
-    async with hub.database.writing() as connection:
-        await check_place(connection, caller, spec.project_id)
-        row = await insert_row(connection, schedules, {**own, **values, **_split_run(spec.run), "created_at": now, "updated_at": now})
-        await note(connection, hub, caller, "create", "schedule", row["id"], {"name": spec.name, "cron": spec.cron})
+    values = {**msgspec.structs.asdict(spec), **_split_run(spec.run), "next_at": next_at if spec.active else None}
+    async with writing(hub, caller) as tx:
+        await tx.check_place(spec.project_id)
+        row = await tx.insert_row(schedules, "schedule", "sch", values, {"name": spec.name, "cron": spec.cron})
     return _show(row, {})
 
 
@@ -164,8 +157,6 @@ async def create_schedule(hub: Hub, caller: Caller, spec: NewSchedule) -> Schedu
 async def preview_times(hub: Hub, caller: Caller, spec: TimesRequest) -> DueTimes:
     """Compute the next times of an expression; stores nothing."""
     require_writer(caller, "previewing schedules")
-    if not 1 <= spec.count <= MOST_TIMES:
-        raise Refusal("VALIDATION_ERROR", "some fields are invalid", fields={"count": [f"expected 1 to {MOST_TIMES}"]})
     find_next(hub, spec.cron, spec.timezone)
     zone = find_zone(spec.timezone)
     times = islice(parse_cron(spec.cron).iterate(datetime.fromtimestamp(hub.clock(), UTC), zone), spec.count)
@@ -178,8 +169,8 @@ async def preview_times(hub: Hub, caller: Caller, spec: TimesRequest) -> DueTime
 async def get_schedule(hub: Hub, caller: Caller, id: str) -> Schedule:
     """Read a schedule."""
     require_run_reader(caller)
-    async with hub.database.reading() as connection:
-        return await _show_one(connection, await find_visible(connection, schedules, caller, "schedule", id))
+    async with reading(hub, caller) as tx:
+        return await _show_one(tx.connection, await tx.find_visible(schedules, "schedule", id))
 
 
 @operation("schedules", "PATCH /api/schedules/{schedule_id}")
@@ -187,8 +178,8 @@ async def update_schedule(hub: Hub, caller: Caller, id: str, changes: Annotated[
     """Change a schedule; requires an organization key. A due run that has not started yet is dropped if the times change."""
     require_writer(caller, "changing schedules")
     refuse_emptying(changes, "name", "cron", "timezone", "run", "overlap", "active")
-    async with hub.database.reading() as connection:
-        before = await require_row(connection, schedules, caller.organization_id, "schedule", id)
+    async with reading(hub, caller) as tx:
+        before = await tx.require_row(schedules, "schedule", id)
     after = {**before, **changes}
     values: dict[str, Json] = {name: changes[name] for name in ("name", "cron", "timezone", "overlap", "active") if name in changes}
     _check_name(after["name"])
@@ -198,55 +189,40 @@ async def update_schedule(hub: Hub, caller: Caller, id: str, changes: Annotated[
         values |= _split_run(changes["run"])
     if any(before[name] != after[name] for name in ("cron", "timezone", "active")):
         values["next_at"] = next_at if after["active"] else None
-    async with hub.database.writing() as connection:
-        row = await change_row(connection, schedules, caller.organization_id, id, {**values, "missed": None, "updated_at": hub.now()})
-        if row is None:
-            raise not_found("schedule", id)
-        await note(connection, hub, caller, "update", "schedule", id, {"fields": sorted(set(changes))})
-        return await _show_one(connection, row)
+    async with writing(hub, caller) as tx:
+        row = await tx.change_row(schedules, "schedule", id, {**values, "missed": None}, details={"fields": sorted(changes)})
+        return await _show_one(tx.connection, row)
 
 
 @operation("schedules", "DELETE /api/schedules/{schedule_id}")
 async def delete_schedule(hub: Hub, caller: Caller, id: str) -> None:
     """Delete a schedule; requires an organization key. Its runs stay."""
     require_writer(caller, "deleting schedules")
-    async with hub.database.writing() as connection:
-        if not await delete_row(connection, schedules, caller.organization_id, id):
-            raise not_found("schedule", id)
-        await note(connection, hub, caller, "delete", "schedule", id)
+    async with writing(hub, caller) as tx:
+        await tx.delete_row(schedules, "schedule", id)
 
 
 @operation("schedules", "POST /api/schedules/{schedule_id}/run-now", status=202, name="run_schedule_now")
 async def run_now(hub: Hub, caller: Caller, id: str) -> Run:
     """Start the run of a schedule, also of a paused one; requires an organization key. Its due times stay."""
     require_writer(caller, "starting runs")
-    async with hub.database.reading() as connection:
-        row = await require_row(connection, schedules, caller.organization_id, "schedule", id)
-    spec = read_spec(row)
+    async with reading(hub, caller) as tx:
+        spec = read_spec(await tx.require_row(schedules, "schedule", id))
     prepared = await _prepare(hub, caller, spec)
-    async with hub.database.writing() as connection:
-        run = await insert_run(connection, hub, caller, spec, prepared, schedule_id=id)
-        await set_last_run(connection, id, run["id"])
+    async with writing(hub, caller) as tx:
+        run = await insert_run(tx, spec, prepared, schedule_id=id)
+        await set_last_run(tx.connection, id, run["id"])
     hub.run_signals.wake(QUEUED)
     return show_run(run)
 
 
-_TYPES = get_type_hints(RunOptions)
-
-
 def make_spec(project_id: str, name: str, run: Mapping[str, Json]) -> NewRun:
     """Return the run request of a schedule. Raises `Refusal`."""
-    fields: dict[str, list[str]] = {}
-    for field, value in run.items():
-        try:
-            # Types only: `check_spec` checks the limits.
-            convert_to(value, _TYPES[field])
-        except KeyError:
-            fields[f"run.{field}"] = [f"unknown; expected one of {', '.join(_TYPES)}"]
-        except msgspec.ValidationError as error:
-            fields[f"run.{field}"] = [str(error)]
-    if fields:
-        raise Refusal("VALIDATION_ERROR", "the run is invalid", fields=fields)
+    known = RunOptions.__struct_fields__
+    if unknown := [name for name in run if name not in known]:
+        reason = [f"unknown; expected one of {', '.join(known)}"]
+        raise Refusal("VALIDATION_ERROR", "the run is invalid", fields={f"run.{name}": reason for name in unknown})
+    check_fields_of(RunOptions, run, path="run.")
     spec = NewRun(project_id=project_id, **run)
     return spec if spec.name else msgspec.structs.replace(spec, name=name)
 
@@ -268,8 +244,7 @@ async def _prepare(hub: Hub, caller: Caller, spec: NewRun) -> PreparedRun:
     try:
         return await prepare(hub, caller, spec)
     except Refusal as refusal:
-        fields = {f"run.{name}": texts for name, texts in refusal.fields.items()}
-        raise Refusal(refusal.code, refusal.message, fields=fields, hint=refusal.hint, problems=refusal.problems) from None
+        raise refusal.rename_fields(lambda name: f"run.{name}") from None
 
 
 def _split_run(run: Mapping[str, Json]) -> dict[str, Json]:

@@ -15,7 +15,7 @@ import json
 import logging
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Literal
 
 import msgspec
@@ -36,8 +36,8 @@ from proctor.model.verdict import OUTCOMES
 from proctor.report.words.ranges import add_ranges
 from proctor.runner.ports import Event, Listener, RunPorts
 from proctor.runner.run import Runner, RunOutcome
-from proctor.service.decisions.messages import make_undecided_result
 from proctor.service.decisions.suite_verdicts import SuiteDecisions
+from proctor.service.decisions.trace_verdicts import make_undecided_result
 from proctor.service.hub import QUEUED, Hub, new_id, stamp
 from proctor.service.refusals import Refusal
 from proctor.service.runs.backtest_runner import BacktestRunner, build_backtest
@@ -53,6 +53,7 @@ from proctor.service.runs.building import (
 from proctor.service.runs.figures import RunFacts, find_failures, find_latency, store_figures, tally_run
 from proctor.service.runs.results import suite_of_run
 from proctor.service.suites.outbound import LONGEST_ATTEMPT_S
+from proctor.service.waiting import wait_for_first
 from proctor.store.accounts.tenants import find_row
 from proctor.store.runs.entry_previews import Ranges
 from proctor.store.runs.run_rows import (
@@ -291,7 +292,7 @@ async def _place(hub: Hub, stop: asyncio.Event, turns: RunTurns) -> None:
                 _LOG.exception("a run could not be continued")
                 busy = False
             if not busy and not stop.is_set():
-                await _first(watch.wait(IDLE_S), stop.wait())
+                await wait_for_first(watch.wait(IDLE_S), stop.wait())
 
 
 class _Drive:
@@ -420,7 +421,7 @@ class _Drive:
         """Wait until the run has ended, or return the reason to end it."""
         with self._hub.run_signals.watch(self._id) as watch:
             while not running.done():
-                await _first(asyncio.wait({running}), watch.wait(LOOK_EVERY_S), self._stop.wait())
+                await wait_for_first(asyncio.wait({running}), watch.wait(LOOK_EVERY_S), self._stop.wait())
                 # First: a run that has ended is finished, also if the service stops at the same moment.
                 if running.done():
                     return None
@@ -537,17 +538,6 @@ async def _end_task(running: _Task) -> None:
             running.cancel()
             await asyncio.wait({running}, timeout=LEAVE_S)
             raise
-
-
-async def _first(*waits: Awaitable[object]) -> None:
-    """Wait until one of these is done; cancel the others."""
-    tasks = [asyncio.ensure_future(wait) for wait in waits]
-    try:
-        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-    finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
 
 
 def describe_error(error: InputError | Refusal) -> str:

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import shlex
 import ssl
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from proctor.errors import InputError, SpecError
@@ -92,8 +92,9 @@ class Outbound:
         settings: Json = section.node.plain()
         kind = settings.get("type") if isinstance(settings, dict) else None
         if kind in ("callable", "recorded"):
-            for line in _local(kind, settings):
-                self._check_command(line, f"target {name!r}")
+            values: Json = settings.get("function" if kind == "callable" else "evidence")
+            for value in values if isinstance(values, list) and values else [values]:
+                self._check_command([kind, str(value)], f"target {name!r}")
             # Allowed by an administrator, so that it is trusted and may name files and functions.
             return Section.of(settings, path=section.node.path)
         if kind == "command":
@@ -200,13 +201,6 @@ def _split_words(entry: str) -> list[str]:
         return shlex.split(entry)
     except ValueError as error:
         raise InputError(f"the allowed command {entry!r} cannot be read: {error}") from None
-
-
-def _local(kind: str, settings: Mapping[str, Json]) -> Iterable[list[str]]:
-    if kind == "callable":
-        return [["callable", str(settings.get("function"))]]
-    files: Json = settings.get("evidence")
-    return [["recorded", str(file)] for file in (files if isinstance(files, list) and files else [files])]
 
 
 def _make_refusal(what: str, why: str, field: str = "target") -> Refusal:

@@ -8,7 +8,6 @@ Results on traces are counted by day (UTC).
 from __future__ import annotations
 
 import asyncio
-from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextvars import copy_context
 from datetime import date, timedelta
@@ -26,34 +25,35 @@ from proctor.scoring.intervals import wilson
 from proctor.scoring.score import reduce_attempts
 from proctor.scoring.statistics import count_outcomes
 from proctor.service.access.callers import Caller
-from proctor.service.access.permissions import find_visible, query_visible, require_reader, require_run_reader, select_visible
-from proctor.service.caches import Agent
+from proctor.service.access.permissions import query_visible, require_run_reader, select_visible
+from proctor.service.access.transactions import read_visible, reading
+from proctor.service.caches import Agent, SizedLruCache, make_agent
 from proctor.service.decisions.trace_evidence import read_agent_evidence
-from proctor.service.decisions.trace_verdicts import ActiveCase, is_selected
+from proctor.service.decisions.trace_verdicts import ActiveCase, describe_failure, is_selected
 from proctor.service.hub import Hub
 from proctor.service.paging import fetch_page_or_refuse
 from proctor.service.refusals import Refusal
 from proctor.service.resource import Counts, Page, about, operation, show_row
 from proctor.service.suites.documents import read_sent_suite
-from proctor.service.traces.search import make_agent
 from proctor.store.accounts.tenants import query_owned
-from proctor.store.sql.pages import Row, clamp_limit
+from proctor.store.sql.pages import Row, clamp_limit, fetch_all
 from proctor.store.sql.queries import clean_text
-from proctor.store.sql.tables import agents, cases, projects, results, run_entries, runs, trace_parts
+from proctor.store.sql.tables import agents, cases, projects, results, run_entries, runs
+from proctor.store.traces.traces import list_pieces
 
 MOST_KEYS = 500
 """Ids of one document that are searched in runs, limited by the database."""
 _MOST_CACHED = 500
 _LARGEST_CACHED = 20_000
 """Characters of a document that is cached."""
-_known: OrderedDict[tuple[str, str, str], list[str]] = OrderedDict()
+_known = SizedLruCache(_MOST_CACHED)
 """Case ids by name, dialect and document."""
 
 
 async def list_case_keys(case: Row) -> list[str]:
     """Return the ids of the cases in the document of a case; none if it can no longer be read."""
     place = (case["name"], case["dialect"], case["document"])
-    keys = _known.get(place)
+    keys: list[str] | None = _known.get(place)
     if keys is None:
         try:
             suite, _ = await read_sent_suite(case["document"], dialect=case["dialect"], name=case["name"])
@@ -62,11 +62,7 @@ async def list_case_keys(case: Row) -> list[str]:
             # It was valid when it was written; the rules have changed since, and evaluating the case reports that.
             keys = []
         if len(case["document"]) <= _LARGEST_CACHED:
-            _known[place] = keys
-        while len(_known) > _MOST_CACHED:
-            _known.popitem(last=False)
-    elif place in _known:
-        _known.move_to_end(place)
+            _known.put(place, keys, 1)
     return keys
 
 
@@ -122,8 +118,7 @@ async def list_run_history(
 ) -> Page[CaseInRun]:
     """List the runs of the project that had the case, newest first, each with its pass rate; found by the ids inside the document."""
     require_run_reader(caller)
-    async with hub.database.reading() as connection:
-        case = await find_visible(connection, cases, caller, "case", id)
+    case = await read_visible(hub, caller, cases, "case", id)
     keys = await _choose_keys(case, key)
     # A run of several documents prefixes the ids that two of them share.
     looked_for = [*keys, *(f"{case['name']}/{each}" for each in keys)]
@@ -147,8 +142,7 @@ async def list_suite_case_history(
 ) -> Page[CaseInRun]:
     """List the runs of a suite that had a case, newest first, each with its pass rate; also of suites that were sent with their runs."""
     require_run_reader(caller)
-    async with hub.database.reading() as connection:
-        project = await find_visible(connection, projects, caller, "project", project_id)
+    project = await read_visible(hub, caller, projects, "project", project_id)
     return await _list_runs(hub, caller, project["id"], [case], lambda _: {case}, [runs.c.suite_name == clean_text(suite)], limit, cursor)
 
 
@@ -180,12 +174,12 @@ async def list_trace_history(
     hub: Hub, caller: Caller, id: str, *, key: Key = None, limit: int | None = None, cursor: str | None = None
 ) -> Page[CaseOnDay]:
     """List the days on which traces were decided against the case, newest first, each with its pass rate."""
-    require_reader(caller)
     size, counted = clamp_limit(limit), 0
     before = None if cursor is None else _read_day(cursor)
     rows: list[CaseOnDay] = []
-    async with hub.database.reading() as connection:
-        case = await find_visible(connection, cases, caller, "case", id)
+    async with reading(hub, caller) as tx:
+        connection = tx.connection
+        case = await tx.find_visible(cases, "case", id)
         keys = None if key is None else await _choose_keys(case, key)
         while True:
             day = await _find_day(connection, caller, id, before, keys)
@@ -309,7 +303,6 @@ _LARGEST = 20_000
 
 async def summarize_cases(hub: Hub, caller: Caller, project_id: str, ids: Sequence[str]) -> dict[str, dict[str, Json]]:
     """Return the last outcome and the latest pass rates, oldest first, of some cases of a project, by id."""
-    require_reader(caller)
     async with hub.database.reading() as connection:
         rows_of_cases = await connection.execute(query_visible(cases, caller, project_id=project_id).where(cases.c.id.in_(ids)))
         rows: dict[str, Row] = {row["id"]: dict(row) for row in rows_of_cases.mappings()}
@@ -319,7 +312,10 @@ async def summarize_cases(hub: Hub, caller: Caller, project_id: str, ids: Sequen
         names = {name for run in latest for id, some in keys.items() for name in find_keys_in_run(run["settings"], id, some)}
         searched_names = sorted(names)[:_MOST_KEYS]
         counted = await count_attempts(connection, [run["id"] for run in latest], searched_names)
-        latest_results = {id: await _list_latest_results(connection, caller, id) for id in rows}
+        latest_results: dict[str, list[tuple[str, str]]] = {}
+        for id in rows:
+            query = _results_of(caller, id, None, (), "created_at", "outcome").order_by(results.c.created_at.desc(), results.c.id.desc())
+            latest_results[id] = [(row["created_at"], row["outcome"]) for row in await fetch_all(connection, query.limit(LATEST))]
     return {id: _summarize(id, keys.get(id, ()), latest, counted, latest_results[id]) for id in rows}
 
 
@@ -331,12 +327,6 @@ async def _list_latest_runs(connection: AsyncConnection, caller: Caller, project
     rows = (await fetch_page_or_refuse(connection, query, runs, limit=LATEST)).rows
     # A backtest does not show the present state of a case.
     return [row for row in rows if (row["settings"] or {}).get("backtest") is None]
-
-
-async def _list_latest_results(connection: AsyncConnection, caller: Caller, id: str) -> list[tuple[str, str]]:
-    query = select_visible(results, caller, case_id=id, columns=("created_at", "outcome")).whole
-    latest = await connection.execute(query.order_by(results.c.created_at.desc(), results.c.id.desc()).limit(LATEST))
-    return [(str(row["created_at"]), str(row["outcome"])) for row in latest.mappings()]
 
 
 def _summarize(
@@ -373,7 +363,7 @@ def _summarize(
 
 LARGEST_TRACE = 1_000_000
 """Compressed bytes of the largest trace that is read this way."""
-COLUMNS = ("id", "agent_id", "external_id", "status", "size", "body", "metadata", "input_text", "created_at")
+COLUMNS = ("id", "agent_id", "external_id", "revision", "status", "size", "body", "metadata", "input_text", "created_at")
 """The columns of a trace that are read."""
 
 
@@ -409,13 +399,9 @@ class ReadTrace(msgspec.Struct, frozen=True, kw_only=True):
 
 async def fetch_pieces(connection: AsyncConnection, organization_id: str, rows: Sequence[Row]) -> list[StoredTrace]:
     """Return rows of traces with their pieces and agents; without pieces if too large."""
-    small = [row["id"] for row in rows if row["size"] <= LARGEST_TRACE]
-    parts = sa.select(trace_parts.c.trace_id, trace_parts.c.body).where(trace_parts.c.trace_id.in_(small))
-    pieces: dict[str, list[bytes]] = {row["id"]: [row["body"]] for row in rows if row["body"] is not None}
-    for trace_id, body in await connection.execute(parts.order_by(trace_parts.c.trace_id, trace_parts.c.number)):
-        pieces.setdefault(trace_id, []).append(body)
+    pieces = await list_pieces(connection, [row for row in rows if row["size"] <= LARGEST_TRACE])
     owners = query_owned(agents, organization_id).where(agents.c.id.in_({row["agent_id"] for row in rows}))
-    by_id = {row["id"]: make_agent(dict(row)) for row in (await connection.execute(owners)).mappings()}
+    by_id = {row["id"]: make_agent(row) for row in await fetch_all(connection, owners)}
     return [StoredTrace(row=row, pieces=pieces.get(row["id"], ()), agent=by_id.get(row["agent_id"])) for row in rows]
 
 
@@ -430,10 +416,8 @@ def _read_trace(stored: StoredTrace, when: dict[str, Json] | None) -> ReadTrace:
         return ReadTrace(row=row, error=("too_large", f"{row['size']} bytes are more than the limit of {LARGEST_TRACE}"))
     try:
         evidence = read_agent_evidence(stored.pieces, stored.agent)
-    except EvidenceError as error:
-        return ReadTrace(row=row, error=(error.code, error.message))
-    except StoreError as error:
-        return ReadTrace(row=row, error=("unreadable_evidence", str(error)))
+    except (EvidenceError, StoreError) as error:
+        return ReadTrace(row=row, error=describe_failure(error, "the trace"))
     metadata: Mapping[str, Json] = {**evidence.metadata, **(row["metadata"] or {})}
     case = ActiveCase(id="", version=1, project_id="", agent_id=None, name="", when=when, sample=1.0)
     return ReadTrace(row=row, evidence=evidence, is_for=is_selected(case, row["id"], evidence, metadata))

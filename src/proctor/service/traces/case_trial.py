@@ -7,6 +7,7 @@ errors.
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Sequence
 from contextvars import copy_context
 from functools import partial
@@ -19,7 +20,8 @@ from proctor.model.case import Suite
 from proctor.model.evidence import Json
 from proctor.model.result import CaseResult
 from proctor.service.access.callers import Caller
-from proctor.service.access.permissions import check_place, find_visible, require_writer, select_visible
+from proctor.service.access.permissions import require_writer, select_visible
+from proctor.service.access.transactions import reading
 from proctor.service.decisions.messages import SuiteSource
 from proctor.service.decisions.suite_verdicts import RecordToDecide, SuiteDecisions
 from proctor.service.field_checks import refuse_secrets_in_suite
@@ -147,11 +149,12 @@ def list_refused_problems(refusal: Refusal, field: str) -> list[Problem]:
     if problems:
         return problems
     nested = {name: texts for name, texts in refusal.fields.items() if name.startswith((f"{field}.", f"{field}["))}
-    return [_make_problem(f"{refusal.message}: {text}", f"${name.removeprefix(field)}") for name, texts in nested.items() for text in texts]
-
-
-def _make_problem(message: str, path: str) -> Problem:
-    return show_row(Problem, dict.fromkeys(list_fields(Problem)), message=message, path=path, level="error", nearest=[])
+    nothing: dict[str, Json] = {**dict.fromkeys(list_fields(Problem)), "level": "error", "nearest": []}
+    return [
+        show_row(Problem, nothing, message=f"{refusal.message}: {text}", path=f"${name.removeprefix(field)}")
+        for name, texts in nested.items()
+        for text in texts
+    ]
 
 
 def describe_validation(suite: Suite | None, problems: list[Problem]) -> Validation:
@@ -169,8 +172,6 @@ def describe_validation(suite: Suite | None, problems: list[Problem]) -> Validat
 async def try_document(hub: Hub, caller: Caller, trial: TrialRequest) -> TrialResult:
     """Decide a document on the newest stored traces without storing anything or calling a judge; requires an organization key."""
     require_writer(caller, "trying documents")
-    if not 1 <= trial.limit <= MOST_TRACES:
-        raise Refusal("VALIDATION_ERROR", "some fields are invalid", fields={"limit": [f"expected 1 to {MOST_TRACES}"]})
     suite, text = await read_sent_suite(trial.document, dialect=trial.dialect)
     found = await _read_traces(hub, caller, trial)
     prepared = await asyncio.to_thread(copy_context().run, partial(PreparedSuite, suite))
@@ -186,22 +187,19 @@ async def try_document(hub: Hub, caller: Caller, trial: TrialRequest) -> TrialRe
     decided = iter(await decisions.decide(records))
     by_number = {number: next(decided) for number, _ in decidable}
     shown = [_show_trace(read, suite, by_number.get(number)) for number, read in enumerate(found)]
-    counts: dict[str, int] = {}
-    for results in by_number.values():
-        for result in results:
-            counts[result.outcome] = counts.get(result.outcome, 0) + 1
+    counts = dict(Counter(result.outcome for results in by_number.values() for result in results))
     return {"dialect": suite.dialect, "traces": shown, "counts": counts}
 
 
 async def _read_traces(hub: Hub, caller: Caller, trial: TrialRequest) -> list[ReadTrace]:
-    async with hub.database.reading() as connection:
-        await check_place(connection, caller, trial.project_id, trial.agent_id)
+    async with reading(hub, caller) as tx:
+        await tx.check_place(trial.project_id, trial.agent_id)
         query = select_visible(traces, caller, project_id=trial.project_id, agent_id=trial.agent_id, columns=COLUMNS)
-        rows = list((await fetch_page_or_refuse(connection, query, traces, limit=trial.limit)).rows)
+        rows = list((await fetch_page_or_refuse(tx.connection, query, traces, limit=trial.limit)).rows)
         if trial.trace_id is not None:
-            first = await find_visible(connection, traces, caller, "trace", trial.trace_id, columns=COLUMNS)
+            first = await tx.find_visible(traces, "trace", trial.trace_id, columns=COLUMNS)
             rows = [first, *(row for row in rows if row["id"] != first["id"])][: trial.limit]
-        stored = await fetch_pieces(connection, caller.organization_id, rows)
+        stored = await fetch_pieces(tx.connection, tx.owner, rows)
     # One at a time, since reading a trace may need much memory.
     return [await read_stored_trace(each, read_when(trial.when)) for each in stored]
 

@@ -8,27 +8,25 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
-from typing import Annotated, TypedDict
+from typing import Annotated, TypedDict, Unpack
 
 import msgspec
-from sqlalchemy.ext.asyncio import AsyncConnection
 
 from proctor.errors import InputError
 from proctor.model.case import Suite
 from proctor.model.evidence import Json
 from proctor.patterns.engine import compile_pattern
-from proctor.service.access.audit import note
 from proctor.service.access.callers import Caller
-from proctor.service.access.permissions import check_place, find_visible, require_reader, require_writer, select_visible
-from proctor.service.field_checks import check_fields, refuse_emptying, refuse_secrets_in_suite
-from proctor.service.hub import Hub, new_id
-from proctor.service.paging import read_page, require_row
+from proctor.service.access.permissions import require_writer, select_visible
+from proctor.service.access.transactions import Transaction, read_visible, reading, writing
+from proctor.service.field_checks import check_fields, refuse_secrets_in_suite
+from proctor.service.hub import Hub
+from proctor.service.paging import read_page
 from proctor.service.refusals import Refusal, not_found
-from proctor.service.resource import Page, about, operation, show_row
+from proctor.service.resource import Page, Paging, about, operation, show_row
 from proctor.service.suites.documents import Problem, read_sent_suite, shown_problems
-from proctor.store.accounts.tenants import change_row, insert_row
 from proctor.store.runs.retention import delete_cases
-from proctor.store.sql.pages import Row, clamp_limit
+from proctor.store.sql.pages import Row, clamp_limit, fetch_all, fetch_first
 from proctor.store.sql.tables import case_versions, cases
 from proctor.store.sql.text_search import contains_text
 
@@ -116,40 +114,29 @@ class CaseVersion(CaseVersionSummary):
 async def create_case(hub: Hub, caller: Caller, spec: NewCase) -> WrittenCase:
     """Create a case; requires an organization key. An invalid document is rejected with all of its problems."""
     require_writer(caller, "creating cases")
-    when = read_when(spec.when)
-    check_values(spec.name, when, spec.sample)
+    check_values(spec.name, read_when(spec.when))
     suite, text = await read_sent_suite(spec.document, dialect=spec.dialect, name=spec.name)
     await asyncio.to_thread(refuse_secrets_in_suite, suite, "document")
-    async with hub.database.writing() as connection:
-        row = await insert_case(connection, hub, caller, spec, suite, text)
+    async with writing(hub, caller) as tx:
+        row = await insert_case(tx, spec, suite, text)
     return show_row(WrittenCase, row, when=row["when_matches"], warnings=shown_problems(suite.warnings))
 
 
-async def insert_case(connection: AsyncConnection, hub: Hub, caller: Caller, spec: NewCase, suite: Suite, text: str) -> Row:
-    """Insert a case whose document was read, within the transaction of a caller that has checked the other fields."""
-    now = hub.now()
-    await check_place(connection, caller, spec.project_id, spec.agent_id)
-    row = await insert_row(
-        connection,
-        cases,
-        {
-            "id": new_id("case"),
-            "organization_id": caller.organization_id,
-            "project_id": spec.project_id,
-            "agent_id": spec.agent_id,
-            "name": (spec.name or _choose_name(suite))[:200],
-            "dialect": suite.dialect,
-            "document": text,
-            "version": 1,
-            "active": spec.active,
-            "when_matches": read_when(spec.when),
-            "sample": spec.sample,
-            "created_at": now,
-            "updated_at": now,
-        },
-    )
-    await _store_version(connection, row, now)
-    await note(connection, hub, caller, "create", "case", row["id"], {"name": row["name"], "dialect": suite.dialect})
+async def insert_case(tx: Transaction, spec: NewCase, suite: Suite, text: str) -> Row:
+    """Insert a case whose document was read. The other fields were checked."""
+    await tx.check_place(spec.project_id, spec.agent_id)
+    # By default the name of the only case of a document, or of the document.
+    name = spec.name or ((suite.cases[0].name or suite.cases[0].id) if len(suite.cases) == 1 else suite.name)
+    values = {
+        **{field: getattr(spec, field) for field in ("project_id", "agent_id", "active", "sample")},
+        "name": name[:200],
+        "dialect": suite.dialect,
+        "document": text,
+        "version": 1,
+        "when_matches": read_when(spec.when),
+    }
+    row = await tx.insert_row(cases, "case", "case", values, {"name": name[:200], "dialect": suite.dialect})
+    await _store_version(tx, row)
     return row
 
 
@@ -162,24 +149,20 @@ async def list_cases(
     agent_id: str | None = None,
     active: bool | None = None,
     query: Annotated[str | None, about("part of the name")] = None,
-    limit: int | None = None,
-    cursor: str | None = None,
+    **paging: Unpack[Paging],
 ) -> Page[CaseSummary]:
     """List cases, newest first, without their documents."""
-    require_reader(caller)
     if query is not None and len(query) > LONGEST_QUERY:
         raise Refusal("VALIDATION_ERROR", "the query is too long", fields={"query": [f"expected at most {LONGEST_QUERY} characters"]})
     name_filter = () if not query else (contains_text(cases.c.name, query),)
     shown = select_visible(cases, caller, project_id=project_id, agent_id=agent_id, active=active, filters=name_filter)
-    return await read_page(hub, shown, cases, lambda row: show_row(CaseSummary, row, when=row["when_matches"]), limit=limit, cursor=cursor)
+    return await read_page(hub, shown, cases, lambda row: show_row(CaseSummary, row, when=row["when_matches"]), **paging)
 
 
 @operation("cases", "GET /api/cases/{case_id}")
 async def get_case(hub: Hub, caller: Caller, id: str) -> Case:
     """Read a case."""
-    require_reader(caller)
-    async with hub.database.reading() as connection:
-        row = await find_visible(connection, cases, caller, "case", id)
+    row = await read_visible(hub, caller, cases, "case", id)
     return show_row(Case, row, when=row["when_matches"])
 
 
@@ -203,11 +186,10 @@ async def resume_case(hub: Hub, caller: Caller, id: str) -> WrittenCase:
 
 async def _change_case(hub: Hub, caller: Caller, id: str, changes: Mapping[str, Json], action: str) -> WrittenCase:
     require_writer(caller, "changing cases")
-    refuse_emptying(changes, "name", "document", "active", "sample")
     when = read_when(changes.get("when"))
-    check_values(changes.get("name"), when, changes.get("sample", 1.0))
-    async with hub.database.reading() as connection:
-        old = await require_row(connection, cases, caller.organization_id, "case", id)
+    check_values(changes.get("name"), when)
+    async with reading(hub, caller) as tx:
+        old = await tx.require_row(cases, "case", id)
     expected: int | None = changes.get("expected_version")
     _check_version(old, expected)
     values: dict[str, Json] = {name: changes[name] for name in ("name", "agent_id", "active", "sample") if name in changes}
@@ -221,31 +203,26 @@ async def _change_case(hub: Hub, caller: Caller, id: str, changes: Mapping[str, 
         await asyncio.to_thread(refuse_secrets_in_suite, suite, "document")
         values |= {"document": text, "dialect": suite.dialect}
         warnings = shown_problems(suite.warnings)
-    async with hub.database.writing() as connection:
-        row = await write_case(connection, hub, caller, id, values, action, expected)
+    async with writing(hub, caller) as tx:
+        row = await write_case(tx, id, values, action, expected)
     return show_row(WrittenCase, row, when=row["when_matches"], warnings=warnings)
 
 
-async def write_case(
-    connection: AsyncConnection, hub: Hub, caller: Caller, id: str, values: dict[str, Json], action: str, expected: int | None
-) -> Row:
-    """Change the columns of a case within a transaction; another document becomes a new version."""
-    now = hub.now()
-    old = await require_row(connection, cases, caller.organization_id, "case", id, locked=True)
+async def write_case(tx: Transaction, id: str, values: dict[str, Json], action: str, expected: int | None) -> Row:
+    """Change the columns of a case; another document becomes a new version."""
+    old = await tx.require_row(cases, "case", id, locked=True)
     # Checked again: another request may have changed the case while the document was parsed.
     _check_version(old, expected)
     if values.get("agent_id") is not None:
-        await check_place(connection, caller, old["project_id"], values["agent_id"])
+        await tx.check_place(old["project_id"], values["agent_id"])
     another = any(values.get(name, old[name]) != old[name] for name in ("document", "dialect"))
     if another:
         # Workers cache documents by id and version, so that a changed document needs a new version.
         values["version"] = old["version"] + 1
-    row = await change_row(connection, cases, caller.organization_id, id, {**values, "updated_at": now})
-    if row is None:
-        raise not_found("case", id)
+    details: dict[str, Json] = {"fields": sorted(values), "version": values.get("version", old["version"])}
+    row = await tx.change_row(cases, "case", id, values, action, details)
     if another:
-        await _store_version(connection, row, now)
-    await note(connection, hub, caller, action, "case", id, {"fields": sorted(values), "version": row["version"]})
+        await _store_version(tx, row)
     return row
 
 
@@ -253,10 +230,10 @@ async def write_case(
 async def delete_case(hub: Hub, caller: Caller, id: str) -> None:
     """Delete a case and its versions; requires an organization key. Results stay."""
     require_writer(caller, "deleting cases")
-    async with hub.database.writing() as connection:
-        if not await delete_cases(connection, caller.organization_id, cases.c.id == id):
+    async with writing(hub, caller) as tx:
+        if not await delete_cases(tx.connection, tx.owner, cases.c.id == id):
             raise not_found("case", id)
-        await note(connection, hub, caller, "delete", "case", id)
+        await tx.note("delete", "case", id)
 
 
 @operation("cases", "GET /api/cases/{case_id}/versions")
@@ -264,16 +241,15 @@ async def list_versions(
     hub: Hub, caller: Caller, id: str, *, limit: int | None = None, cursor: str | None = None
 ) -> Page[CaseVersionSummary]:
     """List the versions of a case, newest first."""
-    require_reader(caller)
-    async with hub.database.reading() as connection:
-        await find_visible(connection, cases, caller, "case", id)
+    async with reading(hub, caller) as tx:
+        await tx.find_visible(cases, "case", id)
         query = case_versions.select().where(case_versions.c.case_id == id).order_by(case_versions.c.version.desc())
         if cursor is not None:
             if not cursor.isdecimal() or len(cursor) > 15:
                 raise Refusal("BAD_REQUEST", "invalid cursor", hint="start again without a cursor")
             query = query.where(case_versions.c.version < int(cursor))
         size = clamp_limit(limit)
-        rows = [dict(row) for row in (await connection.execute(query.limit(size + 1))).mappings()]
+        rows = await fetch_all(tx.connection, query.limit(size + 1))
     shown = [show_row(CaseVersionSummary, row) for row in rows[:size]]
     # Versions are numbered, so that the last version is the cursor.
     following = str(rows[size - 1]["version"]) if len(rows) > size else None
@@ -283,19 +259,18 @@ async def list_versions(
 @operation("cases", "GET /api/cases/{case_id}/versions/{version}")
 async def get_version(hub: Hub, caller: Caller, id: str, version: Annotated[int, about(ge=1, le=2**53)]) -> CaseVersion:
     """Read a version of a case."""
-    require_reader(caller)
-    async with hub.database.reading() as connection:
-        await find_visible(connection, cases, caller, "case", id)
+    async with reading(hub, caller) as tx:
+        await tx.find_visible(cases, "case", id)
         query = case_versions.select().where(case_versions.c.case_id == id, case_versions.c.version == version)
-        row = (await connection.execute(query)).mappings().first()
+        row = await fetch_first(tx.connection, query)
     if row is None:
         raise not_found("version", str(version))
-    return show_row(CaseVersion, dict(row))
+    return show_row(CaseVersion, row)
 
 
-async def _store_version(connection: AsyncConnection, row: Row, now: str) -> None:
-    version = {"case_id": row["id"], **{name: row[name] for name in ("version", "dialect", "document")}, "created_at": now}
-    await connection.execute(case_versions.insert().values(version))
+async def _store_version(tx: Transaction, row: Row) -> None:
+    version = {name: row[name] for name in ("version", "dialect", "document")}
+    await tx.connection.execute(case_versions.insert().values(case_id=row["id"], created_at=row["updated_at"], **version))
 
 
 def _check_version(row: Row, expected: int | None) -> None:
@@ -306,18 +281,9 @@ def _check_version(row: Row, expected: int | None) -> None:
         )
 
 
-def _choose_name(suite: Suite) -> str:
-    """Return the name of the only case of a document, or of the document."""
-    if len(suite.cases) == 1:
-        return suite.cases[0].name or suite.cases[0].id
-    return suite.name
-
-
-def check_values(name: str | None, when: Mapping[str, Json] | None, sample: float = 1.0) -> None:
-    """Reject an invalid name, trace filter or share."""
+def check_values(name: str | None, when: Mapping[str, Json] | None) -> None:
+    """Reject an invalid name or trace filter."""
     check_fields({"name": name})
-    if not 0 <= sample <= 1:
-        raise Refusal("VALIDATION_ERROR", "some fields are invalid", fields={"sample": ["expected a share from 0 to 1"]})
     pattern = (when or {}).get("input")
     if pattern is not None:
         try:

@@ -30,12 +30,23 @@ from proctor.service.decisions.messages import TraceWork, pack_plain, unpack_pla
 from proctor.service.decisions.pool import Decisions, Requester
 from proctor.service.decisions.trace_evidence import get_declared, get_response_path
 from proctor.service.decisions.trace_process import BatchDecider, CannotStart, ThreadDecider, make_decider
-from proctor.service.decisions.trace_verdicts import ActiveCase, Batch, CaseKey, CaseText, Decision, Finding, Task, make_failed
+from proctor.service.decisions.trace_verdicts import (
+    ActiveCase,
+    Batch,
+    CaseKey,
+    CaseText,
+    Decision,
+    Finding,
+    Task,
+    make_failed,
+    make_undecided_finding,
+)
 from proctor.service.hub import Hub, new_id
 from proctor.service.traces.evaluation_leases import EvaluationLeases, LeasedBatch
 from proctor.service.traces.trace_judges import TraceJudges
+from proctor.service.waiting import wait_for_first
 from proctor.store.accounts.judged_claims import delete_claims_of, note_due_claims
-from proctor.store.sql.compressed_json import pack, to_json
+from proctor.store.sql.compressed_json import to_json
 from proctor.store.sql.database import is_gone
 from proctor.store.sql.pages import Row
 from proctor.store.sql.queries import clean_text
@@ -81,7 +92,7 @@ async def judge_trace(
             )
             (answer,) = await decisions.answers(who, [work], {})
             if answer.error is not None:
-                findings.append(_make_undecided(position, *answer.error))
+                findings.append(make_undecided_finding(position, *answer.error))
                 break
             questions_of = {
                 step.id: unpack_plain(step.questions, tuple[Question, ...]) for step in answer.steps if step.questions is not None
@@ -92,12 +103,6 @@ async def judge_trace(
             for case, questions in questions_of.items():
                 opinions.setdefault(case, []).append(await ask(case, questions))
     return findings
-
-
-def _make_undecided(position: int, code: str, reason: str) -> Finding:
-    """Return the finding of a document that could not be decided."""
-    body = {"id": None, "outcome": "error", "code": code, "reason": reason, "assertions": []}
-    return Finding(case=position, key="", outcome="error", score=None, verdict=None, code=code, body=pack(body))
 
 
 # --- traces that wait for the judge: agents in turn, a few traces at a time
@@ -325,25 +330,13 @@ async def evaluate_traces(hub: Hub, stop: asyncio.Event) -> None:
                 # The worker continues: the database may be back at the next check.
                 leased = 0
             if not leased:
-                await _wait_for_either(stop, due, await evaluator.get_idle_s())
+                await wait_for_first(stop.wait(), due.wait(), timeout_s=await evaluator.get_idle_s())
             elif not evaluator.has_more:
                 with contextlib.suppress(TimeoutError):
                     # Not for `due` as well: a steady stream sets it all the time, and each trace would be a batch.
                     await asyncio.wait_for(stop.wait(), GATHER_S)
         # Inside the block, whose end cancels work in progress.
         await evaluator.wait_until_written(STOP_S)
-
-
-async def _wait_for_either(one: asyncio.Event, other: asyncio.Event, seconds: float) -> None:
-    """Wait until one of two events is set, or for `seconds`."""
-    waiting = [asyncio.ensure_future(event.wait()) for event in (one, other)]
-    try:
-        await asyncio.wait(waiting, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
-    finally:
-        for task in waiting:
-            task.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await asyncio.gather(*waiting, return_exceptions=True)
 
 
 async def evaluate_all(hub: Hub, *, judge: Judge | None = None) -> int:

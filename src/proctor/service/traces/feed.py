@@ -12,18 +12,18 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import AsyncIterator, Callable, Sequence
-from typing import Any
+from collections.abc import AsyncIterator, Callable
 
 import msgspec
 import sqlalchemy as sa
 
 from proctor.model.evidence import Json
 from proctor.service.access.callers import Caller
-from proctor.service.access.permissions import query_visible, require_reader
+from proctor.service.access.permissions import query_visible
 from proctor.service.access.projects import get_project
 from proctor.service.hub import Hub, stamp
 from proctor.service.refusals import Refusal
+from proctor.store.sql.pages import fetch_all
 from proctor.store.sql.tables import results, traces
 
 LOOK_EVERY_S = 1.0
@@ -60,7 +60,6 @@ async def find_followed_traces(
     hub: Hub, caller: Caller, project_id: str, *, agent_id: str | None = None, after: str | None = None
 ) -> FollowedFeed:
     """Return the feed of a reader, after an event or from now on. Raises `Refusal`."""
-    require_reader(caller)
     await get_project(hub, caller, project_id)
     place = Place(find_now(hub)) if not after else read_place(after)
     return FollowedFeed(caller=caller, project_id=project_id, agent_id=agent_id, place=place)
@@ -107,26 +106,14 @@ async def _list_events(hub: Hub, followed: FollowedFeed, place: Place) -> list[d
     events: list[dict[str, Json]] = []
     async with hub.database.reading() as connection:
         for kind, table, columns in (("received", traces, _RECEIVED), ("decided", results, _DECIDED)):
-            rows = (await connection.execute(_make_query(followed, table, columns, place, settled))).mappings()
-            events += [_show_event(kind, dict(row)) for row in rows]
-    events.sort(key=lambda event: _get_order(event["id"]))
+            ours = query_visible(table, followed.caller, project_id=followed.project_id, agent_id=followed.agent_id)
+            is_later = sa.tuple_(table.c.created_at, table.c.id) > sa.tuple_(sa.literal(place.at), sa.literal(place.id))
+            query = ours.with_only_columns(*(table.c[name] for name in columns)).where(is_later, table.c.created_at <= settled)
+            for found in await fetch_all(connection, query.order_by(table.c.created_at, table.c.id).limit(_AT_ONCE)):
+                row = dict(found)
+                at, id = row.pop("created_at"), row.pop("id")
+                trace_id = row.pop("trace_id", id)
+                events.append({"id": Place(at, id).write(), "kind": kind, "at": at, "trace_id": trace_id, **row})
+    events.sort(key=lambda event: str(event["id"]).split(","))
     # Each kind is limited separately, so that only the first of all are certain to be in order.
     return events[:_AT_ONCE]
-
-
-def _make_query(followed: FollowedFeed, table: sa.Table, columns: Sequence[str], place: Place, settled: str) -> sa.Select[Any]:
-    ours = query_visible(table, followed.caller, project_id=followed.project_id, agent_id=followed.agent_id)
-    is_later = sa.tuple_(table.c.created_at, table.c.id) > sa.tuple_(sa.literal(place.at), sa.literal(place.id))
-    query = ours.with_only_columns(*(table.c[name] for name in columns)).where(is_later, table.c.created_at <= settled)
-    return query.order_by(table.c.created_at, table.c.id).limit(_AT_ONCE)
-
-
-def _show_event(kind: str, row: dict[str, Any]) -> dict[str, Json]:
-    at, id = row.pop("created_at"), row.pop("id")
-    trace_id = row.pop("trace_id", id)
-    return {"id": Place(at, id).write(), "kind": kind, "at": at, "trace_id": trace_id, **row}
-
-
-def _get_order(id: Json) -> tuple[str, str]:
-    at, _, row_id = str(id).partition(",")
-    return at, row_id

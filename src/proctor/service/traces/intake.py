@@ -14,7 +14,6 @@ from typing import Any, Literal
 
 import msgspec
 import sqlalchemy as sa
-from sqlalchemy.ext.asyncio import AsyncConnection
 
 from proctor.cassettes.redaction import may_hold_a_secret, names_a_secret, redact, redact_text
 from proctor.errors import EvidenceError
@@ -23,18 +22,16 @@ from proctor.evidence.otlp.spans import Span, SpanGroup, read_span
 from proctor.model.evidence import Json
 from proctor.model.json_values import is_number
 from proctor.model.show import kind_of
-from proctor.service.access.agents import add_agent
-from proctor.service.access.callers import DEFAULT_ORGANIZATION, Caller
-from proctor.service.access.known_agents import forget_agents, list_known_agents, load_agents, reload_agents
-from proctor.service.access.projects import add_project
+from proctor.service.access.callers import Caller
+from proctor.service.access.known_agents import load_agents, reload_agents
+from proctor.service.access.transactions import Transaction, writing
 from proctor.service.caches import Agent
 from proctor.service.field_checks import LONGEST_NAME
 from proctor.service.hub import Hub, new_id
-from proctor.service.paging import require_row
 from proctor.service.refusals import Place, Refusal
-from proctor.store.accounts.tenants import ensure_organization, query_owned
+from proctor.store.accounts.tenants import query_owned
 from proctor.store.sql.compressed_json import pack
-from proctor.store.sql.pages import Row
+from proctor.store.sql.pages import Row, fetch_all
 from proctor.store.sql.queries import clean_json, clean_text
 from proctor.store.sql.tables import agents, organizations, projects
 from proctor.store.traces.traces import Arrival
@@ -142,10 +139,14 @@ async def _make_agent(hub: Hub, caller: Caller, name: str) -> None:
     if not name.strip() or len(name) > LONGEST_NAME or clean_text(name) != name:
         raise Refusal("VALIDATION_ERROR", f"service.name cannot be the name of an agent: expected 1 to {LONGEST_NAME} characters")
     # One request may name thousands of services: the cache is checked before the database.
-    if sum(MADE_BY.items() <= agent.settings.items() for agent in await list_known_agents(hub, caller.organization_id)) >= MOST_MADE:
+    known = await load_agents(hub, caller.organization_id)
+    if sum(MADE_BY.items() <= agent.settings.items() for agent in known.values()) >= MOST_MADE:
         raise _refuse_too_many(name)
-    async with hub.database.writing() as connection:
-        await _lock_organization(connection, hub, caller)
+    async with writing(hub, caller) as tx:
+        connection = tx.connection
+        await tx.ensure_organization()
+        # Locked, so that only one of two servers creates an agent. SQLite has one writer.
+        await connection.execute(sa.select(organizations.c.id).where(organizations.c.id == tx.owner).with_for_update())
         conditions = {"service_name": name} if caller.project_id is None else {"service_name": name, "project_id": caller.project_id}
         if (await connection.execute(query_owned(agents, caller.organization_id, **conditions).limit(1))).first() is None:
             # Counted again under the lock: the cache may be stale.
@@ -154,39 +155,27 @@ async def _make_agent(hub: Hub, caller: Caller, name: str) -> None:
             )
             if (await connection.execute(sa.select(sa.func.count()).select_from(created.subquery()))).scalar_one() >= MOST_MADE:
                 raise _refuse_too_many(name)
-            project = await _find_project(connection, hub, caller)
-            values: dict[str, Json] = {"name": name, "kind": "otlp", "service_name": name, "external_ref": None, "settings": MADE_BY}
-            await add_agent(connection, hub, caller, project["id"], values)
-    forget_agents(hub, caller.organization_id)
+            project = await _find_project(tx)
+            values: dict[str, Json] = {"project_id": project["id"], "name": name, "kind": "otlp", "service_name": name, "settings": MADE_BY}
+            await tx.insert_row(agents, "agent", "agent", {**values, "external_ref": None}, {"name": name})
+    hub.agent_cache.forget(caller.organization_id)
 
 
-async def _lock_organization(connection: AsyncConnection, hub: Hub, caller: Caller) -> None:
-    """Lock the organization, so that only one of two servers creates an agent."""
-    if caller.organization_id == DEFAULT_ORGANIZATION:
-        await ensure_organization(connection, DEFAULT_ORGANIZATION, "default", hub.now())
-    # PostgreSQL locks the row. SQLite has one writer.
-    await connection.execute(sa.select(organizations.c.id).where(organizations.c.id == caller.organization_id).with_for_update())
-
-
-async def _find_project(connection: AsyncConnection, hub: Hub, caller: Caller) -> Row:
-    """Return the project for a new agent."""
-    if caller.project_id is not None:
-        project = await require_row(connection, projects, caller.organization_id, "project", caller.project_id)
-        return _refuse_paused(project)
-    query = query_owned(projects, caller.organization_id).order_by(projects.c.created_at, projects.c.id)
-    several = (await connection.execute(query.limit(2))).mappings().all()
-    if len(several) == 1:
-        return _refuse_paused(dict(several[0]))
-    default_project = (await connection.execute(query.where(projects.c.name == DEFAULT_PROJECT).limit(1))).mappings().first()
-    if default_project is not None:
-        return _refuse_paused(dict(default_project))
-    return await add_project(connection, hub, caller, {"name": DEFAULT_PROJECT, "description": None, "settings": {}})
-
-
-def _refuse_paused(project: Row) -> Row:
-    if project["paused"]:
+async def _find_project(tx: Transaction) -> Row:
+    """Return the project for a new agent: that of the key, the only one, or the default one, which is created if needed."""
+    if tx.caller.project_id is not None:
+        several = [await tx.require_row(projects, "project", tx.caller.project_id)]
+    else:
+        query = query_owned(projects, tx.owner).order_by(projects.c.created_at, projects.c.id)
+        several = await fetch_all(tx.connection, query.limit(2))
+        if len(several) != 1:
+            several = await fetch_all(tx.connection, query.where(projects.c.name == DEFAULT_PROJECT).limit(1))
+    if not several:
+        values = {"name": DEFAULT_PROJECT, "description": None, "settings": {}}
+        return await tx.insert_row(projects, "project", "proj", values, {"name": DEFAULT_PROJECT})
+    if several[0]["paused"]:
         raise Refusal("FORBIDDEN", "the project is paused and accepts no traces")
-    return project
+    return several[0]
 
 
 def _refuse_too_many(name: str) -> Refusal:

@@ -6,17 +6,14 @@ from typing import Annotated, TypedDict
 
 import msgspec
 import sqlalchemy as sa
-from sqlalchemy.ext.asyncio import AsyncConnection
 
 from proctor.model.evidence import Json
-from proctor.service.access.audit import note
 from proctor.service.access.callers import Caller
 from proctor.service.access.permissions import require_writer
+from proctor.service.access.transactions import Transaction, writing
+from proctor.service.field_checks import read_moment
 from proctor.service.hub import Hub
-from proctor.service.paging import require_row
-from proctor.service.refusals import Refusal
 from proctor.service.resource import about, operation
-from proctor.service.traces.search import read_moment
 from proctor.store.sql.tables import agents, cases, projects, traces
 
 MOST_TRACES = 1_000
@@ -44,13 +41,10 @@ class Reevaluated(TypedDict):
 async def request_reevaluation(hub: Hub, caller: Caller, spec: Reevaluation) -> Reevaluated:
     """Evaluate traces again, against the current cases. Results of the same case version are replaced."""
     require_writer(caller, "evaluating traces again")
-    if spec.trace_ids is not None and not 1 <= len(spec.trace_ids) <= MOST_TRACES:
-        fields = {"trace_ids": [f"expected 1 to {MOST_TRACES} ids, got {len(spec.trace_ids)}"]}
-        raise Refusal("VALIDATION_ERROR", "too many or no traces", fields=fields)
-    async with hub.database.writing() as connection:
+    async with writing(hub, caller) as tx:
         # Open traces are evaluated anyway, once they are complete.
         query = sa.update(traces).where(traces.c.organization_id == caller.organization_id, traces.c.status != "open")
-        query = query.where(*await _match_places(connection, caller, spec))
+        query = query.where(*await _match_places(tx, spec))
         if spec.trace_ids is not None:
             query = query.where(traces.c.id.in_(spec.trace_ids))
         if spec.since is not None:
@@ -58,22 +52,22 @@ async def request_reevaluation(hub: Hub, caller: Caller, spec: Reevaluation) -> 
         if spec.until is not None:
             query = query.where(traces.c.created_at < read_moment(spec.until, "until"))
         # Leases stay. A worker that is evaluating one of these sees the changed `due_at` at the end, and leaves it due.
-        done = await connection.execute(query.values(due_at=hub.clock(), attempts=0))
+        done = await tx.connection.execute(query.values(due_at=hub.clock(), attempts=0))
         details: dict[str, Json] = {"traces": done.rowcount, "case_id": spec.case_id, "agent_id": spec.agent_id}
-        await note(connection, hub, caller, "reevaluate", "traces", spec.case_id or spec.agent_id or "all", details)
+        await tx.note("reevaluate", "traces", spec.case_id or spec.agent_id or "all", details)
     return {"traces": done.rowcount}
 
 
-async def _match_places(connection: AsyncConnection, caller: Caller, spec: Reevaluation) -> list[sa.ColumnElement[bool]]:
+async def _match_places(tx: Transaction, spec: Reevaluation) -> list[sa.ColumnElement[bool]]:
     places: list[sa.ColumnElement[bool]] = []
     if spec.project_id is not None:
-        await require_row(connection, projects, caller.organization_id, "project", spec.project_id)
+        await tx.require_row(projects, "project", spec.project_id)
         places.append(traces.c.project_id == spec.project_id)
     if spec.agent_id is not None:
-        await require_row(connection, agents, caller.organization_id, "agent", spec.agent_id)
+        await tx.require_row(agents, "agent", spec.agent_id)
         places.append(traces.c.agent_id == spec.agent_id)
     if spec.case_id is not None:
-        case = await require_row(connection, cases, caller.organization_id, "case", spec.case_id)
+        case = await tx.require_row(cases, "case", spec.case_id)
         places.append(traces.c.project_id == case["project_id"])
         if case["agent_id"] is not None:
             places.append(traces.c.agent_id == case["agent_id"])

@@ -8,8 +8,7 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import Sequence
-from datetime import UTC, datetime
-from typing import Annotated, Any, Literal, NotRequired, TypedDict
+from typing import Annotated, Any, Literal, NotRequired, TypedDict, Unpack
 
 import msgspec
 import sqlalchemy as sa
@@ -18,75 +17,51 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from proctor.errors import EvidenceError, InputError, StoreError
 from proctor.formats.suites import read_suite
 from proctor.model.evidence import Json
-from proctor.model.mapping import DeclaredEvidence
 from proctor.model.verdict import Outcome, Verdict
 from proctor.report.words.ranges import find_ranges
 from proctor.service.access.callers import Caller
-from proctor.service.access.permissions import find_visible, query_visible, require_reader, select_visible
-from proctor.service.caches import Agent
-from proctor.service.decisions.trace_evidence import expand_pieces, get_declared, read_agent_evidence, read_evidence
+from proctor.service.access.permissions import query_visible, select_visible
+from proctor.service.access.transactions import read_visible, reading
+from proctor.service.caches import Agent, make_agent
+from proctor.service.decisions.trace_evidence import expand_pieces, read_agent_evidence
 from proctor.service.decisions.trace_verdicts import TraceDigest, read_digest
-from proctor.service.hub import Hub, stamp
+from proctor.service.field_checks import read_moment
+from proctor.service.hub import Hub
 from proctor.service.paging import read_page
 from proctor.service.refusals import Refusal
-from proctor.service.resource import Page, about, list_fields, operation, show_row
+from proctor.service.resource import Page, Paging, about, list_fields, operation, show_row
 from proctor.store.accounts.tenants import find_row
 from proctor.store.sql.compressed_json import from_json, to_json, unpack
-from proctor.store.sql.pages import Row
+from proctor.store.sql.pages import Row, fetch_all, fetch_first
 from proctor.store.sql.queries import ListQuery, clean_text
-from proctor.store.sql.tables import agents, case_versions, cases, results, trace_parts, traces
+from proctor.store.sql.tables import agents, case_versions, cases, results, traces
 from proctor.store.sql.text_search import contains_text
+from proctor.store.traces.traces import list_pieces
 
 # --- the text ranges of a stored result, computed when the result is read
-
-
-class _Needed(msgspec.Struct, frozen=True, kw_only=True):
-    """The data that a trace and its case are read from."""
-
-    pieces: list[bytes]
-    response_path: str | None
-    declared: DeclaredEvidence | None
-    text: str
-    dialect: str
 
 
 async def add_result_ranges(hub: Hub, row: Row, document: Json) -> Json:
     """Return a stored result with `ranges` in its assertions."""
     assertions: Json = document.get("assertions") if isinstance(document, dict) else None
-    if isinstance(assertions, list) and assertions:
-        needed = await _find_needed(hub, row)
-        if needed is not None:
-            await asyncio.to_thread(_add_ranges, needed, row["case_key"], assertions)
+    if not isinstance(assertions, list) or not assertions:
+        return document
+    async with hub.database.reading() as connection:
+        trace = await fetch_first(connection, traces.select().where(traces.c.id == row["trace_id"]))
+        version = case_versions.select().where(case_versions.c.case_id == row["case_id"], case_versions.c.version == row["case_version"])
+        text = await fetch_first(connection, version)
+        # If the trace has changed since, places in it would not be those that decided.
+        if trace is None or text is None or trace["revision"] != row["trace_revision"]:
+            return document
+        pieces, agent = await read_pieces(connection, trace)
+    await asyncio.to_thread(_add_ranges, row["case_key"], text, pieces, agent, assertions)
     return document
 
 
-async def _find_needed(hub: Hub, row: Row) -> _Needed | None:
-    async with hub.database.reading() as connection:
-        trace = (await connection.execute(traces.select().where(traces.c.id == row["trace_id"]))).mappings().first()
-        version = case_versions.select().where(case_versions.c.case_id == row["case_id"], case_versions.c.version == row["case_version"])
-        case = (await connection.execute(version)).mappings().first()
-        # The trace has changed since: places in it would not be those that decided.
-        if trace is None or case is None or trace["revision"] != row["trace_revision"]:
-            return None
-        query = sa.select(trace_parts.c.body).where(trace_parts.c.trace_id == row["trace_id"]).order_by(trace_parts.c.number)
-        parts: list[bytes] = list((await connection.execute(query)).scalars())
-        agent = (await connection.execute(agents.select().where(agents.c.id == trace["agent_id"]))).mappings().first()
-    settings: dict[str, Json] = {} if agent is None else agent["settings"] or {}
-    path = settings.get("response_path")
-    pieces = ([] if trace["body"] is None else [trace["body"]]) + parts
-    return _Needed(
-        pieces=pieces,
-        response_path=path if isinstance(path, str) and path else None,
-        declared=get_declared(settings),
-        text=case["document"],
-        dialect=case["dialect"],
-    )
-
-
-def _add_ranges(needed: _Needed, key: str, assertions: list[dict[str, Json]]) -> None:
+def _add_ranges(key: str, text: Row, pieces: list[bytes], agent: Agent | None, assertions: list[dict[str, Json]]) -> None:
     try:
-        evidence = read_evidence(needed.pieces, needed.response_path, needed.declared)
-        suite = read_suite(needed.text, dialect=needed.dialect)
+        evidence = read_agent_evidence(pieces, agent)
+        suite = read_suite(text["document"], dialect=text["dialect"])
     except (EvidenceError, StoreError, InputError):
         # The result is stored; only the places cannot be found any more.
         return
@@ -200,12 +175,9 @@ _EVERY_RESULT = ResultSearch()
 
 
 @operation("traces", "GET /api/traces")
-async def list_traces(
-    hub: Hub, caller: Caller, search: TraceSearch = _EVERY_TRACE, *, limit: int | None = None, cursor: str | None = None
-) -> Page[TraceSummary]:
+async def list_traces(hub: Hub, caller: Caller, search: TraceSearch = _EVERY_TRACE, **paging: Unpack[Paging]) -> Page[TraceSummary]:
     """List and search traces, newest first."""
-    require_reader(caller)
-    return await read_page(hub, make_trace_query(caller, search, _TRACE), traces, _show_trace, limit=limit, cursor=cursor)
+    return await read_page(hub, make_trace_query(caller, search, _TRACE), traces, _show_trace, **paging)
 
 
 def make_trace_query(caller: Caller, search: TraceSearch, columns: tuple[str, ...]) -> ListQuery:
@@ -235,9 +207,8 @@ def make_trace_query(caller: Caller, search: TraceSearch, columns: tuple[str, ..
 
 async def find_trace(hub: Hub, caller: Caller, id: str) -> TraceSummary:
     """Return one trace as in a list, without its body."""
-    require_reader(caller)
-    async with hub.database.reading() as connection:
-        return _show_trace(await find_visible(connection, traces, caller, "trace", id, columns=_TRACE))
+    async with reading(hub, caller) as tx:
+        return _show_trace(await tx.find_visible(traces, "trace", id, columns=_TRACE))
 
 
 class FacetValue(msgspec.Struct, frozen=True, kw_only=True):
@@ -264,9 +235,10 @@ class Facets(msgspec.Struct, frozen=True, kw_only=True):
 @operation("traces", "GET /api/traces/facets")
 async def count_facets(hub: Hub, caller: Caller, search: TraceSearch) -> Facets:
     """Count the newest traces of a search by agent, outcome, status and case."""
-    require_reader(caller)
     async with hub.database.reading() as connection:
-        looked_at, since = await _measure_stretch(connection, caller, search)
+        stretch, _ = _cut_stretch(caller, search)
+        measured = sa.select(sa.func.count(), sa.func.min(stretch.c.created_at)).select_from(stretch)
+        looked_at, since = (await connection.execute(measured)).one()
         # Each facet ignores its own filter, to show the alternatives.
         by_agent = await _count_agents(connection, caller, msgspec.structs.replace(search, agent_id=None))
         by_outcome = await _count_column(connection, caller, msgspec.structs.replace(search, outcome=None), traces.c.outcome)
@@ -287,36 +259,34 @@ async def count_facets(hub: Hub, caller: Caller, search: TraceSearch) -> Facets:
 @operation("traces", "GET /api/traces/{trace_id}", stored=True)
 async def get_trace(hub: Hub, caller: Caller, id: str) -> Trace:
     """Read a trace with its body, its evidence and its results."""
-    require_reader(caller)
-    async with hub.database.reading() as connection:
-        row = await find_visible(connection, traces, caller, "trace", id)
-        rows = await connection.execute(sa.select(trace_parts.c.body).where(trace_parts.c.trace_id == id).order_by(trace_parts.c.number))
-        parts: list[bytes] = list(rows.scalars())
+    async with reading(hub, caller) as tx:
+        row = await tx.find_visible(traces, "trace", id)
         decided = query_visible(results, caller, trace_id=id).with_only_columns(*(results.c[name] for name in _RESULT))
         decided = decided.order_by(results.c.created_at.desc(), results.c.id.desc()).limit(_MOST_RESULTS)
-        of_trace = [_show_result(dict(result_row)) for result_row in (await connection.execute(decided)).mappings()]
-        agent = await find_row(connection, agents, caller.organization_id, row["agent_id"])
-    pieces = ([] if row["body"] is None else [row["body"]]) + parts
+        of_trace = [_show_result(result) for result in await fetch_all(tx.connection, decided)]
+        pieces, agent = await read_pieces(tx.connection, row)
     received, evidence = await asyncio.to_thread(_read_received, pieces, agent)
     return {**_show_trace(row), "received": received, "evidence": evidence, "results": of_trace}
 
 
+async def read_pieces(connection: AsyncConnection, trace: Row) -> tuple[list[bytes], Agent | None]:
+    """Return the stored pieces of a trace, and its agent."""
+    pieces = (await list_pieces(connection, [trace]))[trace["id"]]
+    agent = await find_row(connection, agents, trace["organization_id"], trace["agent_id"])
+    return pieces, None if agent is None else make_agent(agent)
+
+
 @operation("results", "GET /api/results")
-async def list_results(
-    hub: Hub, caller: Caller, spec: ResultSearch = _EVERY_RESULT, *, limit: int | None = None, cursor: str | None = None
-) -> Page[ResultSummary]:
+async def list_results(hub: Hub, caller: Caller, spec: ResultSearch = _EVERY_RESULT, **paging: Unpack[Paging]) -> Page[ResultSummary]:
     """List results, newest first."""
-    require_reader(caller)
     search = _make_query(results, caller, spec, _RESULT, (), case_id=spec.case_id, trace_id=spec.trace_id, code=spec.code)
-    return await read_page(hub, search, results, _show_result, limit=limit, cursor=cursor)
+    return await read_page(hub, search, results, _show_result, **paging)
 
 
 @operation("results", "GET /api/results/{result_id}", stored=True)
 async def get_result(hub: Hub, caller: Caller, id: str) -> Result:
     """Read a result with every assertion, its verdict and the evidence for it."""
-    require_reader(caller)
-    async with hub.database.reading() as connection:
-        row = await find_visible(connection, results, caller, "result", id)
+    row = await read_visible(hub, caller, results, "result", id)
     return {**_show_result(row), "result": await add_result_ranges(hub, row, await asyncio.to_thread(unpack, row["body"]))}
 
 
@@ -337,17 +307,7 @@ def _make_query(
     return select_visible(table, caller, columns=columns, along=along, filters=filters, **equal)
 
 
-def read_moment(text: str, field: str) -> str:
-    """Return a time in the stored format; UTC unless it has a zone."""
-    try:
-        at = datetime.fromisoformat(text)
-        return stamp((at if at.tzinfo else at.replace(tzinfo=UTC)).timestamp())
-    except (ValueError, OverflowError):
-        reasons = [f"expected a time such as 2031-01-31T12:00:00Z, got {text[:80]!r}"]
-        raise Refusal("VALIDATION_ERROR", "the time cannot be read", fields={field: reasons}) from None
-
-
-def _read_received(pieces: list[bytes], agent: Row | None) -> tuple[Json, Json]:
+def _read_received(pieces: list[bytes], agent: Agent | None) -> tuple[Json, Json]:
     """Return the received documents and the evidence; None if too large or unreadable."""
     try:
         documents: list[Json] = [from_json(data) for data in expand_pieces(pieces)]
@@ -355,26 +315,16 @@ def _read_received(pieces: list[bytes], agent: Row | None) -> tuple[Json, Json]:
         return None, None
     received = documents[0] if len(documents) == 1 else (documents or None)
     try:
-        evidence = read_agent_evidence(pieces, None if agent is None else make_agent(agent))
+        evidence = read_agent_evidence(pieces, agent)
     except (EvidenceError, StoreError):
         return received, None
     return received, msgspec.to_builtins(evidence)
 
 
-def make_agent(row: Row) -> Agent:
-    """Return an agent from its row."""
-    return Agent(**{name: row[name] for name in Agent.__struct_fields__ if name != "settings"}, settings=row["settings"] or {})
-
-
 def _show_trace(row: Row) -> TraceSummary:
-    return show_row(TraceSummary, row, digest=read_digest(row["digest"]), not_judged=_explain_not_judged(row))
-
-
-def _explain_not_judged(row: Row) -> str | None:
-    """Return why an evaluated trace has no verdict, or None."""
-    if row["status"] != "evaluated" or row["outcome"] is not None:
-        return None
-    return row["no_run"] or NO_CASE
+    has_no_verdict = row["status"] == "evaluated" and row["outcome"] is None
+    not_judged = (row["no_run"] or NO_CASE) if has_no_verdict else None
+    return show_row(TraceSummary, row, digest=read_digest(row["digest"]), not_judged=not_judged)
 
 
 def _show_result(row: Row) -> ResultSummary:
@@ -395,12 +345,6 @@ def _cut_stretch(caller: Caller, search: TraceSearch) -> tuple[sa.Subquery, tupl
     query = make_trace_query(caller, search, ("id", "created_at"))
     path = query.path.order_by(None).order_by(traces.c.created_at.desc(), traces.c.id.desc()).limit(STRETCH)
     return path.subquery("stretch"), query.filters
-
-
-async def _measure_stretch(connection: AsyncConnection, caller: Caller, search: TraceSearch) -> tuple[int, str | None]:
-    stretch, _ = _cut_stretch(caller, search)
-    count, since = (await connection.execute(sa.select(sa.func.count(), sa.func.min(stretch.c.created_at)).select_from(stretch))).one()
-    return count, since
 
 
 def _join_stretch(caller: Caller, search: TraceSearch, *columns: sa.ColumnElement[Any]) -> sa.Select[*tuple[Any, ...]]:

@@ -13,21 +13,20 @@ from collections.abc import Collection, Sequence
 import msgspec
 
 from proctor.errors import EvidenceError, StoreError
-from proctor.evidence.otlp.spans import Span, merge_spans, read_span
+from proctor.evidence.otlp.spans import Span, merge_spans
 from proctor.evidence.traces.rows import SpanRow, TreeSpan, list_span_rows, merge_tree_spans, take_for_tree
 from proctor.evidence.traces.vocabulary import CONVERSATION
 from proctor.model.evidence import Evidence, Json
 from proctor.model.typed import make_json_decoder
 from proctor.service.access.callers import Caller
-from proctor.service.access.permissions import find_visible, require_reader
-from proctor.service.decisions.trace_evidence import expand_pieces, read_agent_evidence
+from proctor.service.access.transactions import reading
+from proctor.service.caches import Agent
+from proctor.service.decisions.trace_evidence import expand_pieces, read_agent_evidence, read_body_spans
 from proctor.service.hub import Hub
-from proctor.service.traces.search import make_agent
-from proctor.store.accounts.tenants import find_row
+from proctor.service.traces.search import read_pieces
 from proctor.store.sql.compressed_json import from_json, to_json
 from proctor.store.sql.pages import Row
-from proctor.store.sql.tables import agents, traces
-from proctor.store.traces.traces import list_pieces
+from proctor.store.sql.tables import traces
 
 MOST_EXPLAINED = 5_000
 """Spans of the largest trace whose evidence is shown next to its tree; larger ones take seconds to read."""
@@ -105,10 +104,9 @@ _SPAN = make_json_decoder(Span)
 
 async def read_span_tree(hub: Hub, caller: Caller, id: str) -> SpanTree:
     """Return the tree of a trace. Raises `Refusal` if there is none."""
-    require_reader(caller)
-    async with hub.database.reading() as connection:
+    async with reading(hub, caller) as tx:
         # Scrolling requests the same tree repeatedly: the body is read only to build it.
-        head = await find_visible(connection, traces, caller, "trace", id, columns=("revision", "updated_at"))
+        head = await tx.find_visible(traces, "trace", id, columns=("revision", "updated_at"))
     key = (id, head["revision"], head["updated_at"])
     known: SpanTree | None = hub.span_trees.get(key)
     if known is not None:
@@ -117,9 +115,7 @@ async def read_span_tree(hub: Hub, caller: Caller, id: str) -> SpanTree:
     async with hub.span_trees.turn:
         known = hub.span_trees.get(key)
         if known is None:
-            async with hub.database.reading() as connection:
-                row = await find_visible(connection, traces, caller, "trace", id)
-            pieces, agent = await _read_pieces(hub, caller, row)
+            row, pieces, agent = await _read_trace(hub, caller, id)
             known = await asyncio.to_thread(_build_tree, pieces, agent)
             # The trace may have changed since the first query.
             hub.span_trees.put((id, row["revision"], row["updated_at"]), known, len(known.rows) + 100)
@@ -128,10 +124,7 @@ async def read_span_tree(hub: Hub, caller: Caller, id: str) -> SpanTree:
 
 async def read_one_span(hub: Hub, caller: Caller, id: str, tree: SpanTree, span_id: str) -> Span | None:
     """Return one span with all of its attributes; None if there is none."""
-    require_reader(caller)
-    async with hub.database.reading() as connection:
-        row = await find_visible(connection, traces, caller, "trace", id)
-    pieces, _ = await _read_pieces(hub, caller, row)
+    _, pieces, _ = await _read_trace(hub, caller, id)
     place = tree.places.get(span_id)
     only = -1 if place is None or place >= len(tree.pieces) else tree.pieces[place]
     # Only the piece of the span is unpacked, or all pieces if the trace was replaced.
@@ -141,9 +134,7 @@ async def read_one_span(hub: Hub, caller: Caller, id: str, tree: SpanTree, span_
 
 async def find_spans(hub: Hub, caller: Caller, id: str, tree: SpanTree, words: str) -> tuple[list[FoundSpan], int]:
     """Return the first spans with a text in their id, name, attributes or events, in tree order, and the number of matches."""
-    async with hub.database.reading() as connection:
-        row = await find_visible(connection, traces, caller, "trace", id)
-    pieces, _ = await _read_pieces(hub, caller, row)
+    _, pieces, _ = await _read_trace(hub, caller, id)
     hits = await asyncio.to_thread(_search, pieces, words)
     places = sorted({tree.places[hit] for hit in hits if hit in tree.places})
     return [FoundSpan(place, tree.rows[place]) for place in places[:_MOST_FOUND]], len(places)
@@ -195,13 +186,13 @@ def match_calls(tree: SpanTree) -> dict[str, str]:
     return {f"$.tool_calls[{number}]": row.id for number, row in enumerate(tools)}
 
 
-async def _read_pieces(hub: Hub, caller: Caller, row: Row) -> tuple[list[bytes], Row | None]:
-    async with hub.database.reading() as connection:
-        pieces = (await list_pieces(connection, [row]))[row["id"]]
-        return pieces, await find_row(connection, agents, caller.organization_id, row["agent_id"])
+async def _read_trace(hub: Hub, caller: Caller, id: str) -> tuple[Row, list[bytes], Agent | None]:
+    async with reading(hub, caller) as tx:
+        row = await tx.find_visible(traces, "trace", id)
+        return row, *await read_pieces(tx.connection, row)
 
 
-def _build_tree(pieces: list[bytes], agent: Row | None) -> SpanTree:
+def _build_tree(pieces: list[bytes], agent: Agent | None) -> SpanTree:
     try:
         spans, homes = _read_spans(pieces)
     except (EvidenceError, StoreError, msgspec.MsgspecError, RecursionError) as error:
@@ -209,11 +200,12 @@ def _build_tree(pieces: list[bytes], agent: Row | None) -> SpanTree:
     rows = list_span_rows(spans)
     times = [row for row in rows if row.start_ns]
     depths = Counter(row.depth for row in rows)
+    sessions = (span.attributes.get(name) for span in spans[:_SESSION_SPANS] for name in CONVERSATION)
     evidence: Evidence | None = None
     problem: str | None = None
     if len(rows) <= MOST_EXPLAINED:
         try:
-            evidence = read_agent_evidence(pieces, None if agent is None else make_agent(agent))
+            evidence = read_agent_evidence(pieces, agent)
         except (EvidenceError, StoreError) as error:
             problem = str(error)
     return SpanTree(
@@ -224,16 +216,11 @@ def _build_tree(pieces: list[bytes], agent: Row | None) -> SpanTree:
         deepest=max(depths, default=0),
         by_depth=tuple(depths[depth] for depth in range(max(depths, default=-1) + 1)),
         failing=array("i", (place for place, row in enumerate(rows) if row.failed)),
-        session=_find_session(spans),
+        session=next((value[:200] for value in sessions if isinstance(value, str) and value), None),
         pieces=array("i", (homes[row.id] for row in rows)),
         evidence=evidence,
         problem=problem,
     )
-
-
-def _find_session(spans: Sequence[TreeSpan]) -> str | None:
-    values = (span.attributes.get(name) for span in spans[:_SESSION_SPANS] for name in CONVERSATION)
-    return next((value[:200] for value in values if isinstance(value, str) and value), None)
 
 
 def _read_spans(pieces: list[bytes]) -> tuple[list[TreeSpan], dict[str, int]]:
@@ -241,7 +228,10 @@ def _read_spans(pieces: list[bytes]) -> tuple[list[TreeSpan], dict[str, int]]:
     batches: list[list[TreeSpan]] = []
     homes: dict[str, int] = {}
     for number, data in enumerate(expand_pieces(pieces)):
-        groups = [group.spans for group in _TREE_GROUPS.decode(data)] if data[:1] == b"[" else [_take_body_spans(data)]
+        if data[:1] == b"[":
+            groups = [group.spans for group in _TREE_GROUPS.decode(data)]
+        else:
+            groups = [[take_for_tree(span) for span in read_body_spans(from_json(data))]]
         batches += groups
         for group in groups:
             for span in group:
@@ -250,23 +240,13 @@ def _read_spans(pieces: list[bytes]) -> tuple[list[TreeSpan], dict[str, int]]:
     return merge_tree_spans(batches), homes
 
 
-def _take_body_spans(data: bytes) -> list[TreeSpan]:
-    return [take_for_tree(span) for span in _read_body_spans(from_json(data))]
-
-
-def _read_body_spans(document: Json) -> list[Span]:
-    """Return the spans of a body in one piece."""
-    spans: Json = document.get("spans") if isinstance(document, dict) else None
-    return [read_span(raw_span, f"$.spans[{number}]") for number, raw_span in enumerate(spans)] if isinstance(spans, list) else []
-
-
 def _find_one(pieces: list[bytes], span_id: str) -> Span | None:
     quoted_id = to_json(span_id)
     batches: list[list[Span]] = []
     try:
         for data in expand_pieces(pieces):
             if data[:1] != b"[":
-                batches.append(_read_body_spans(from_json(data)))
+                batches.append(read_body_spans(from_json(data)))
                 continue
             # Only groups that contain the id are decoded.
             for group in _UNREAD.decode(data) if quoted_id in data else ():
@@ -284,7 +264,7 @@ def _search(pieces: list[bytes], words: str) -> set[str]:
     hits: set[str] = set()
     for data in expand_pieces(pieces):
         if data[:1] != b"[":
-            spans = _read_body_spans(from_json(data))
+            spans = read_body_spans(from_json(data))
             hits |= {span.id for span in spans if _is_mentioned(escaped, to_json([span.id, span.name, span.attributes, span.events]))}
             continue
         for group in _RAW.decode(data):

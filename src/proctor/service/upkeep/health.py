@@ -53,10 +53,7 @@ def _measure_storage(hub: Hub) -> dict[str, Json]:
     if file is not None:
         files = [file, file.with_name(f"{file.name}-wal")]
         size = sum(file_path.stat().st_size for file_path in files if file_path.exists())
-    try:
-        free: int | None = shutil.disk_usage(hub.settings.home).free
-    except OSError:
-        free = None
+    free = _measure_free_bytes(hub.settings.home)
     return {"database": "postgresql" if file is None else "sqlite", "database_bytes": size, "free_bytes": free}
 
 
@@ -223,11 +220,7 @@ def _check_disk(hub: Hub) -> list[Reason]:
 def _drop_details(error: StoreError) -> str:
     """Return the error without names and addresses, since anyone may read the health."""
     text = str(error)
-    for word, cause in (
-        ("full", "disk full"),
-        ("locked", "locked by another program"),
-        ("did not answer", "no answer"),
-    ):
+    for word, cause in (("full", "disk full"), ("locked", "locked by another program"), ("did not answer", "no answer")):
         if word in text:
             return f"the database is unavailable: {cause}"
     return "the database is unavailable"

@@ -7,6 +7,7 @@ and benchmarks stay. Judge replies are files and are limited by age only.
 from __future__ import annotations
 
 import asyncio
+import itertools
 import math
 from collections.abc import Callable
 from typing import Annotated, TypedDict
@@ -14,14 +15,13 @@ from typing import Annotated, TypedDict
 import msgspec
 
 from proctor.errors import StoreError
-from proctor.service.access.audit import note
 from proctor.service.access.callers import Caller
-from proctor.service.access.permissions import find_visible, require_reader, require_writer
+from proctor.service.access.permissions import require_writer
+from proctor.service.access.transactions import read_visible, reading, writing
 from proctor.service.hub import Hub, stamp
-from proctor.service.judge_memory import delete_older
-from proctor.service.refusals import Refusal, not_found
+from proctor.service.judge_memory import delete_older as delete_older_replies
+from proctor.service.refusals import Refusal
 from proctor.service.resource import about, operation, show_row
-from proctor.store.accounts.tenants import change_row
 from proctor.store.runs.retention import (
     Deletable,
     ProjectBounds,
@@ -77,9 +77,7 @@ class RetentionPreview(TypedDict):
 @operation("projects", "GET /api/projects/{project_id}/retention")
 async def get_retention(hub: Hub, caller: Caller, project_id: str) -> ProjectRetention:
     """Read the retention of a project."""
-    require_reader(caller)
-    async with hub.database.reading() as connection:
-        return _show(hub, await find_visible(connection, projects, caller, "project", project_id))
+    return _show(hub, await read_visible(hub, caller, projects, "project", project_id))
 
 
 @operation("projects", "PUT /api/projects/{project_id}/retention")
@@ -88,13 +86,10 @@ async def set_retention(hub: Hub, caller: Caller, project_id: str, spec: NewRete
     require_writer(caller, "setting retention")
     _check(hub, spec)
     values = msgspec.structs.asdict(spec)
-    async with hub.database.writing() as connection:
-        project = await find_visible(connection, projects, caller, "project", project_id)
-        row = await change_row(connection, projects, caller.organization_id, project_id, {**values, "updated_at": hub.now()})
-        if row is None:
-            raise not_found("project", project_id)
-        was = {name: project[name] for name in values}
-        await note(connection, hub, caller, "set_retention", "project", project_id, {**values, "before": was})
+    async with writing(hub, caller) as tx:
+        project = await tx.require_row(projects, "project", project_id)
+        details = {**values, "before": {name: project[name] for name in values}}
+        row = await tx.change_row(projects, "project", project_id, values, "set_retention", details)
     return _show(hub, row)
 
 
@@ -104,11 +99,11 @@ async def preview_retention(hub: Hub, caller: Caller, project_id: str, spec: New
     require_writer(caller, "setting retention")
     _check(hub, spec)
     counts = {"traces": 0, "runs": 0}
-    async with hub.database.reading() as connection:
-        await find_visible(connection, projects, caller, "project", project_id)
+    async with reading(hub, caller) as tx:
+        await tx.check_place(project_id)
         for kind, days, count in (("traces", spec.trace_days, count_older_traces), ("runs", spec.run_days, count_older_runs)):
             if days is not None:
-                counts[kind] = await count(connection, project_id, stamp(hub.clock() - days * 86_400), most=MOST_COUNTED)
+                counts[kind] = await count(tx.connection, project_id, stamp(hub.clock() - days * 86_400), most=MOST_COUNTED)
     return show_row(RetentionPreview, {**msgspec.structs.asdict(spec), **counts}, counted_to=MOST_COUNTED)
 
 
@@ -163,7 +158,7 @@ async def sweep_once(hub: Hub, *, batch: int = _BATCH) -> SweepCounts:
             swept.add_batch(deleted)
         async with hub.database.writing() as connection:
             swept.others = await delete_remains(connection, before)
-        swept.replies = await asyncio.to_thread(delete_older, hub.settings.home, oldest)
+        swept.replies = await asyncio.to_thread(delete_older_replies, hub.settings.home, oldest)
     async with hub.database.reading() as connection:
         bounds = await list_project_bounds(connection)
     for bound in bounds:
@@ -191,40 +186,31 @@ async def keep_sweeping(hub: Hub, *, every_s: float = 3_600, report: Callable[[S
 
 async def _sweep_project(hub: Hub, bound: ProjectBounds, swept: SweepCounts, batch: int) -> None:
     """Delete data beyond the retention of a project."""
-    days = {"trace": bound.trace_days, "run": bound.run_days}
-    for kind, age in days.items():
-        while age is not None and (deleted := await _delete_older_of(hub, bound.id, kind, stamp(hub.clock() - age * 86_400), batch)):
+
+    async def delete_older(kind: str, before: str) -> list[Deletable]:
+        async with hub.database.writing() as connection:
+            if kind == "trace":
+                deletable = await list_older_traces(connection, bound.id, before, now=hub.clock(), limit=batch)
+            else:
+                deletable = await list_older_runs(connection, bound.id, before, limit=batch)
+            await delete_listed(connection, deletable)
+        return deletable
+
+    for kind, age in (("trace", bound.trace_days), ("run", bound.run_days)):
+        while age is not None and (deleted := await delete_older(kind, stamp(hub.clock() - age * 86_400))):
             swept.add_batch(deleted)
     if bound.trace_days is not None and bound.run_days is not None:
         # Traces and runs share replies: the longer retention counts.
         before = hub.clock() - max(bound.trace_days, bound.run_days) * 86_400
-        swept.replies += await asyncio.to_thread(delete_older, hub.settings.home, before, bound.id)
-
-
-async def _delete_older_of(hub: Hub, project_id: str, kind: str, before: str, batch: int) -> list[Deletable]:
-    async with hub.database.writing() as connection:
-        if kind == "trace":
-            deletable = await list_older_traces(connection, project_id, before, now=hub.clock(), limit=batch)
-        else:
-            deletable = await list_older_runs(connection, project_id, before, limit=batch)
-        await delete_listed(connection, deletable)
-    return deletable
+        swept.replies += await asyncio.to_thread(delete_older_replies, hub.settings.home, before, bound.id)
 
 
 async def _delete_oldest(hub: Hub, batch: int, *, before: str | None = None, at_least: int | None = None) -> list[Deletable]:
     async with hub.database.writing() as connection:
         deletable = await list_oldest(connection, limit=batch, now=hub.clock(), idle=stamp(hub.clock() - IDLE_S), before=before)
         if at_least is not None:
-            deletable = _take_enough(deletable, at_least)
+            # The first rows with at least this size.
+            sizes = itertools.accumulate(row.size for row in deletable)
+            deletable = deletable[: sum(size < at_least for size in sizes) + 1]
         await delete_listed(connection, deletable)
-    return deletable
-
-
-def _take_enough(deletable: list[Deletable], at_least: int) -> list[Deletable]:
-    """Return the first rows with at least this size."""
-    total = 0
-    for number, row in enumerate(deletable, 1):
-        total += row.size
-        if total >= at_least:
-            return deletable[:number]
     return deletable

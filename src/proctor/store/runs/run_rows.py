@@ -439,12 +439,6 @@ async def list_due_schedules(connection: AsyncConnection, now: str, limit: int) 
     return await fetch_all(connection, query.order_by(schedules.c.next_at).limit(limit))
 
 
-async def list_active_schedules(connection: AsyncConnection) -> list[Row]:
-    """Return all active schedules, with what their next time depends on."""
-    columns = (schedules.c[name] for name in ("id", "cron", "timezone", "next_at", "updated_at"))
-    return await fetch_all(connection, sa.select(*columns).where(schedules.c.active, schedules.c.next_at.is_not(None)))
-
-
 async def advance_schedule(connection: AsyncConnection, row: Row, values: Mapping[str, object]) -> bool:
     """Change a schedule; return False if another server advanced it, or it was changed."""
     same = (schedules.c[name] == row[name] for name in ("id", "next_at", "updated_at"))

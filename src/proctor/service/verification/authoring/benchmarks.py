@@ -11,16 +11,13 @@ import re
 from collections.abc import Mapping
 from typing import Unpack
 
-from sqlalchemy.ext.asyncio import AsyncConnection
-
 from proctor.model.evidence import Json
 from proctor.service.access.callers import Caller
 from proctor.service.hub import Hub
 from proctor.service.refusals import Refusal, not_found
-from proctor.service.verification.authoring.criteria import list_entities_of, make_criterion_document, make_entity_document
+from proctor.service.verification.authoring.criteria import ENTITIES, make_criterion_document, make_entity_document
 from proctor.service.verification.authoring.environments import USED_BY
 from proctor.service.verification.authoring.tasks import TASK, check_systems_of_tasks
-from proctor.service.verification.shared import resources
 from proctor.service.verification.shared.declaration import Operation, Resource, ToolWords
 from proctor.service.verification.shared.fields import (
     DESCRIPTION,
@@ -36,17 +33,24 @@ from proctor.service.verification.shared.fields import (
     read_only_id,
     whole,
 )
-from proctor.service.verification.shared.resources import Paging, Rules, authorize, declare_standard, require_record
+from proctor.service.verification.shared.resources import (
+    Paging,
+    Records,
+    Rules,
+    Transaction,
+    declare_standard,
+    list_plain,
+    writing,
+)
 from proctor.store.sql.compressed_json import pack
 from proctor.store.sql.pages import Row
-from proctor.store.sql.verification_records import children, find_by_slug, link, public_record, unlink
+from proctor.store.sql.verification_records import public_record
 
 PUBLIC = "public_slug"
 """The link from a Public benchmark to its slug."""
 
 _SLUG = re.compile(r"[a-z0-9]([a-z0-9_-]{0,98}[a-z0-9])?")
 _NOT_IN_SLUG = re.compile(r"[^a-z0-9]+")
-
 
 _VISIBILITY = Field(
     one_of("Public", "Private"),
@@ -55,11 +59,6 @@ _VISIBILITY = Field(
     null=False,
     tool={"enum": ["Public", "Private"]},
 )
-
-
-def _name_newest(row: Row) -> str | None:
-    version = row["body"].get("version")
-    return f"{row['slug']}@{version}" if version else None
 
 
 BENCHMARK = Resource(
@@ -90,7 +89,12 @@ BENCHMARK = Resource(
         "published": read_only(
             "boolean", "whether there is a published version", compute=lambda row: row["body"].get("version") is not None
         ),
-        "reference": read_only("string", "slug@version of the newest published version", null=True, compute=_name_newest),
+        "reference": read_only(
+            "string",
+            "slug@version of the newest published version",
+            null=True,
+            compute=lambda row: f"{row['slug']}@{row['body']['version']}" if row["body"].get("version") else None,
+        ),
         "visibility": _VISIBILITY,
     },
 )
@@ -112,34 +116,31 @@ _PUBLICATION = Shape(
 )
 
 
-async def _check_benchmark(
-    connection: AsyncConnection, hub: Hub, caller: Caller, body: dict[str, Json], row: Row | None
-) -> dict[str, Json]:
+async def _check_benchmark(tx: Transaction, body: dict[str, Json], row: Row | None) -> dict[str, Json]:
     if row is None:
-        slug = body.pop("slug") or await _find_free_slug(connection, caller, body["name"])
+        slug = body.pop("slug") or await _find_free_slug(tx, body["name"])
     else:
         slug = body.pop("slug", row["slug"])
         if slug != row["slug"] and row["body"].get("version"):
             raise Refusal("CONFLICT", f"the benchmark is published as {row['slug']}, so that its slug cannot change")
     if body.get("environment_id") is not None:
         # Locked, so that it is not deleted concurrently.
-        await require_record(connection, caller, "environment", body["environment_id"], lock=True)
+        await tx.require("environment", body["environment_id"], lock=True)
     return {"slug": slug}
 
 
-async def _link_benchmark(connection: AsyncConnection, hub: Hub, row: Row) -> None:
-    await unlink(connection, row["id"], USED_BY)
+async def _link_benchmark(tx: Transaction, row: Row) -> None:
+    await tx.unlink(row["id"], USED_BY)
     if row["body"].get("environment_id") is not None:
-        await link(connection, row["id"], USED_BY, row["body"]["environment_id"], hub.now())
-    await _link_slug(connection, hub, row)
+        await tx.link(row["id"], USED_BY, row["body"]["environment_id"])
+    await _link_slug(tx, row)
 
 
-async def _list_parts(connection: AsyncConnection, caller: Caller, id: str) -> list[str]:
+async def _list_parts(tx: Transaction, id: str) -> list[str]:
     """Return the ids of the tasks, criteria and versions of a benchmark."""
-    organization_id = caller.organization_id
-    tasks = [row["id"] for row in await children(connection, organization_id, "task", id)]
-    criteria = await children(connection, organization_id, "criterion", tasks)
-    versions = await children(connection, organization_id, "benchmark_version", id)
+    tasks = [row["id"] for row in await tx.children("task", id)]
+    criteria = await tx.children("criterion", tasks)
+    versions = await tx.children("benchmark_version", id)
     return [*tasks, *(row["id"] for row in (*criteria, *versions))]
 
 
@@ -160,45 +161,41 @@ _, create_benchmark, get_benchmark, _, _ = declare_standard(
 )
 async def publish_benchmark(hub: Hub, caller: Caller, id: str, request_body: Mapping[str, Json] | None = None) -> dict[str, Json]:
     """Publish the benchmark as its next version, `slug@version`, optionally with another visibility."""
-    authorize(caller)
-    changes = {
-        name: value for name, value in read_fields(_PUBLICATION.fields, request_body or {}, "publication").items() if value is not None
-    }
-    async with hub.database.writing() as connection:
-        row = await require_record(connection, caller, "benchmark", id, lock=True)
-        snapshot = await take_snapshot(connection, caller, row)
+    sent = read_fields(_PUBLICATION.fields, request_body or {}, "publication")
+    changes = {name: value for name, value in sent.items() if value is not None}
+    async with writing(hub, caller) as tx:
+        row = await tx.require("benchmark", id, lock=True)
+        snapshot = await take_snapshot(tx, row)
         if not snapshot["tasks"]:
             raise Refusal("CONFLICT", "a benchmark without tasks cannot be published")
-        await check_systems_of_tasks(connection, caller, snapshot)
+        await check_systems_of_tasks(tx, snapshot)
         number = (row["body"].get("version") or 0) + 1
-        row = await resources.rewrite_record(connection, hub, caller, BENCHMARK, row, {**changes, "version": number}, action="publish")
+        row = await tx.change(BENCHMARK, row, {**changes, "version": number}, action="publish")
         snapshot["version"] = number
         body: dict[str, Json] = {"benchmark_id": id, "version": number, "name": row["body"]["name"]}
-        await resources.store_record(connection, hub, caller, VERSION, body, slug=f"{row['slug']}@{number}", blob=pack(snapshot))
-        await _link_slug(connection, hub, row)
+        await tx.add(VERSION, body, slug=f"{row['slug']}@{number}", blob=pack(snapshot))
+        await _link_slug(tx, row)
         return BENCHMARK.show(row)
 
 
 @Operation(BENCHMARK, "GET /benchmarks/{benchmark_id}/versions", gives=VERSION.summary, pages=True, tool="listVersions")
-async def list_versions(hub: Hub, caller: Caller, id: str, **paging: Unpack[Paging]) -> dict[str, Json]:
+async def list_versions(hub: Hub, caller: Caller, id: str, **paging: Unpack[Paging]) -> Records:
     """List the published versions of a benchmark, newest first."""
-    return await resources.list_plain(hub, caller, VERSION, parent_id=id, **paging)
+    return await list_plain(hub, caller, VERSION, parent_id=id, **paging)
 
 
-async def take_snapshot(connection: AsyncConnection, caller: Caller, row: Row) -> dict[str, Json]:
+async def take_snapshot(tx: Transaction, row: Row) -> dict[str, Json]:
     """Return everything a run of the benchmark needs, as it is now."""
-    tasks = await children(connection, caller.organization_id, "task", row["id"])
+    tasks = await tx.children("task", row["id"])
     ids = [task["id"] for task in tasks]
-    entities = await list_entities_of(connection, caller, ids)
+    entities = await tx.linked(ENTITIES, ids, "entity")
     criteria: dict[str, list[Json]] = {id: [] for id in ids}
-    for criterion in await children(connection, caller.organization_id, "criterion", ids):
+    for criterion in await tx.children("criterion", ids):
         criteria[criterion["parent_id"]].append(make_criterion_document(criterion["id"], criterion["body"]))
     benchmark = BENCHMARK.show(row)
-    head = {
-        name: benchmark[name] for name in ("id", "name", "description", "environment_id", "timeout", "concurrency", "slug", "threshold")
-    }
+    head = ("id", "name", "description", "environment_id", "timeout", "concurrency", "slug", "threshold")
     return {
-        **head,
+        **{name: benchmark[name] for name in head},
         "version": None,
         "tasks": [
             {
@@ -211,37 +208,37 @@ async def take_snapshot(connection: AsyncConnection, caller: Caller, row: Row) -
     }
 
 
-async def find_published_version(connection: AsyncConnection, caller: Caller, reference: str) -> Row:
+async def find_published_version(tx: Transaction, reference: str) -> Row:
     """Return the version of `slug@version`: the caller's own, else a public one. Without `@version`, the newest."""
     slug, at, number = reference.partition("@")
     # `isdigit` alone also accepts digits that `int` rejects, such as a superscript two.
     if not _SLUG.fullmatch(slug) or (at and not (number.isascii() and number.isdigit() and len(number) < 10)):
         raise Refusal("VALIDATION_ERROR", "invalid benchmark reference", fields={"benchmark": ["expected slug@version"]})
-    own_benchmark = await find_by_slug(connection, caller.organization_id, "benchmark", slug)
-    for row in (own_benchmark, await public_record(connection, "benchmark", PUBLIC, slug)):
+    own_benchmark = await tx.find_by_slug("benchmark", slug)
+    for row in (own_benchmark, await public_record(tx.connection, "benchmark", PUBLIC, slug)):
         if row is not None and row["body"].get("version"):
             full_name = f"{slug}@{int(number) if at else row['body']['version']}"
-            version = await find_by_slug(connection, row["organization_id"], "benchmark_version", full_name)
+            version = await tx.act_for(row["organization_id"]).find_by_slug("benchmark_version", full_name)
             if version is not None:
                 return version
     raise not_found("benchmark", reference)
 
 
-async def _link_slug(connection: AsyncConnection, hub: Hub, row: Row) -> None:
+async def _link_slug(tx: Transaction, row: Row) -> None:
     """Link the slug publicly if the benchmark is published and Public."""
     if not row["body"].get("version") or row["body"]["visibility"] != "Public":
-        await unlink(connection, row["id"], PUBLIC)
+        await tx.unlink(row["id"], PUBLIC)
         return
-    other = await public_record(connection, "benchmark", PUBLIC, row["slug"])
+    other = await public_record(tx.connection, "benchmark", PUBLIC, row["slug"])
     if other is not None and other["id"] != row["id"]:
         raise Refusal("CONFLICT", f"another public benchmark already has the slug {row['slug']!r}")
-    await link(connection, row["id"], PUBLIC, row["slug"], hub.now())
+    await tx.link(row["id"], PUBLIC, row["slug"])
 
 
-async def _find_free_slug(connection: AsyncConnection, caller: Caller, name: str) -> str:
+async def _find_free_slug(tx: Transaction, name: str) -> str:
     base = _NOT_IN_SLUG.sub("-", name.lower()).strip("-")[:60].strip("-") or "benchmark"
     slug, number = base, 1
-    while await find_by_slug(connection, caller.organization_id, "benchmark", slug) is not None:
+    while await tx.find_by_slug("benchmark", slug) is not None:
         number += 1
         slug = f"{base}-{number}"
     return slug

@@ -5,24 +5,23 @@ An eval of the earlier generation is a criterion whose assertion is a text (`leg
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-
-from sqlalchemy.ext.asyncio import AsyncConnection
+from collections.abc import Mapping, Sequence
 
 from proctor.formats.text.json_text import read_json
 from proctor.formats.text.located import MAX_WEIGHT, Reading
 from proctor.formats.verial import suite as verial
 from proctor.model.evidence import Json
 from proctor.model.show import kind_of
-from proctor.service.access.callers import Caller
-from proctor.service.hub import Hub
 from proctor.service.refusals import Refusal
 from proctor.service.verification.shared.declaration import Resource, ToolWords
 from proctor.service.verification.shared.fields import FLAG, LONGEST_TEXT, OBJECT, Field, Kind, id_of, invalid, number, one_of, text
-from proctor.service.verification.shared.resources import Rules, declare_standard
+from proctor.service.verification.shared.resources import (
+    Rules,
+    Transaction,
+    declare_standard,
+)
 from proctor.store.sql.compressed_json import from_json, to_json
 from proctor.store.sql.pages import Row
-from proctor.store.sql.verification_records import children, linked, linking
 
 ENTITIES = "task_entity"
 """The link from a task to a bound entity."""
@@ -64,20 +63,11 @@ def find_criterion_problems(criterion: Mapping[str, Json], entities: Sequence[Ma
     return problems
 
 
-async def list_entities_of(connection: AsyncConnection, caller: Caller, tasks: Iterable[str]) -> dict[str, list[Row]]:
-    """Return the entities bound to tasks, by task, in the order they were bound."""
-    return await linked(connection, caller.organization_id, ENTITIES, tasks, "entity")
-
-
-async def find_tasks_with(connection: AsyncConnection, caller: Caller, entities: Iterable[str]) -> list[str]:
-    """Return the ids of tasks that one of these entities is bound to."""
-    return [row["id"] for row in await linking(connection, caller.organization_id, ENTITIES, entities, "task")]
-
-
-async def check_tasks(connection: AsyncConnection, caller: Caller, tasks: Sequence[str], refused: str) -> None:
+async def check_tasks(tx: Transaction, tasks: Sequence[Row], refused: str) -> None:
     """Reject a change of entities that makes a criterion of these tasks invalid."""
-    entities = await list_entities_of(connection, caller, tasks)
-    for row in await children(connection, caller.organization_id, "criterion", tasks):
+    ids = [task["id"] for task in tasks]
+    entities = await tx.linked(ENTITIES, ids, "entity")
+    for row in await tx.children("criterion", ids):
         bound = [make_entity_document(entity) for entity in entities[row["parent_id"]]]
         problems = find_criterion_problems(make_criterion_document(row["id"], row["body"]), bound)
         if problems:
@@ -150,13 +140,11 @@ CRITERION = Resource(
 IN_TASK = CRITERION.whole.pick("InTask", "A criterion of a task.", "id", "task_id", "label", "assertion", "weight", "created_at")
 
 
-async def check_criterion(
-    connection: AsyncConnection, hub: Hub, caller: Caller, body: Mapping[str, Json], row: Row | None
-) -> dict[str, Json]:
+async def check_criterion(tx: Transaction, body: Mapping[str, Json], row: Row | None) -> dict[str, Json]:
     """Reject a criterion whose assertion is invalid for the entities of its task."""
     task_id = body["task_id"] if row is None else row["parent_id"]
     body = {**(row["body"] if row else {}), **body}
-    bound = await list_entities_of(connection, caller, [task_id])
+    bound = await tx.linked(ENTITIES, [task_id], "entity")
     entities = [make_entity_document(entity) for entity in bound[task_id]]
     entity_id = body.get("input_entity_id")
     if entity_id is not None and all(entity["id"] != entity_id for entity in entities):

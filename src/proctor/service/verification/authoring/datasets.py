@@ -7,17 +7,14 @@ reads. Linking a dataset to a sandbox makes a branch: a copy with its origin in 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Unpack
-
-from sqlalchemy.ext.asyncio import AsyncConnection
 
 from proctor.model.evidence import Json
 from proctor.service.access.callers import Caller
 from proctor.service.hub import Hub
-from proctor.service.refusals import Refusal, not_found
-from proctor.service.verification.authoring.criteria import check_tasks, find_tasks_with
-from proctor.service.verification.shared import resources
+from proctor.service.refusals import not_found
+from proctor.service.verification.authoring.criteria import ENTITIES, check_tasks
 from proctor.service.verification.shared.declaration import Operation, Resource, ToolWords
 from proctor.service.verification.shared.fields import (
     CONFIG,
@@ -32,14 +29,21 @@ from proctor.service.verification.shared.fields import (
     read_only_id,
     text,
 )
-from proctor.service.verification.shared.resources import Paging, authorize, require_record
+from proctor.service.verification.shared.resources import (
+    Paging,
+    Records,
+    Rules,
+    Transaction,
+    declare_standard,
+    list_plain,
+    reading,
+    writing,
+)
 from proctor.simulators.seeds import ALIASES, LIVE_TYPES, find_kind
 from proctor.store.sql.compressed_json import pack, unpack
 from proctor.store.sql.pages import Row
-from proctor.store.sql.verification_records import children, count_children, read_blob
 
 MOST_ENTITIES = 10_000
-_NO_DATA = object()
 
 DATASET = Resource(
     kind="dataset",
@@ -77,78 +81,47 @@ ENTITY = Resource(
 )
 
 
-@Operation(DATASET, "GET /datasets", gives=DATASET.summary, pages=True, tool="list")
-async def list_datasets(hub: Hub, caller: Caller, **paging: Unpack[Paging]) -> dict[str, Json]:
-    """List datasets, newest first, without their data."""
-    return await resources.list_plain(hub, caller, DATASET, **paging)
+async def _pack_data(hub: Hub, fields: dict[str, Json]) -> dict[str, Any]:
+    if "data" not in fields:
+        return {}
+    data = fields.pop("data")
+    return {"blob": None if data is None else await asyncio.to_thread(pack, data)}
 
 
-@Operation(DATASET, "POST /datasets", takes=DATASET.new, gives=DATASET.whole, large=True, creates=True, tool="create")
-async def create_dataset(hub: Hub, caller: Caller, request_body: Mapping[str, Json]) -> dict[str, Json]:
-    """Create a dataset."""
-    authorize(caller)
-    body, blob = await asyncio.to_thread(_read_packed, request_body, partial=False)
-    data = body.pop("data")
-    async with hub.database.writing() as connection:
-        row = await resources.store_record(connection, hub, caller, DATASET, body, blob=blob)
-    return show_dataset(row, data)
+async def _show_datasets(tx: Transaction, rows: Sequence[Row], full: bool) -> list[dict[str, Json]]:
+    shown = [DATASET.show(row) for row in rows]
+    if full:
+        blob = await tx.read_blob(rows[0]["id"])
+        shown[0]["data"] = None if blob is None else await asyncio.to_thread(unpack, blob)
+    return shown
 
 
-@Operation(DATASET, "GET /datasets/{dataset_id}", gives=DATASET.whole, large=True, tool="get")
-async def get_dataset(hub: Hub, caller: Caller, id: str) -> dict[str, Json]:
-    """Read a dataset with its data."""
-    authorize(caller)
-    async with hub.database.reading() as connection:
-        row = await require_record(connection, caller, "dataset", id)
-        return show_dataset(row, await _read_data(connection, caller, id))
+async def _drop_entities(tx: Transaction, id: str) -> Sequence[str]:
+    entities = [row["id"] for row in await tx.children("entity", id)]
+    # Before deleting, which deletes the links.
+    tasks = await tx.linking(ENTITIES, entities, "task")
+    await tx.delete(entities)
+    # Checked afterwards; a refusal rolls back the transaction.
+    await check_tasks(tx, tasks, "the dataset cannot be deleted")
+    return ()
 
 
-@Operation(DATASET, "PATCH /datasets/{dataset_id}", takes=DATASET.changes, gives=DATASET.whole, large=True, tool="update")
-async def update_dataset(hub: Hub, caller: Caller, id: str, request_body: Mapping[str, Json]) -> dict[str, Json]:
-    """Change a dataset; existing branches do not change."""
-    authorize(caller)
-    changes, blob = await asyncio.to_thread(_read_packed, request_body, partial=True)
-    columns: dict[str, Any] = {}
-    if "data" in changes:
-        del changes["data"]
-        columns["blob"] = blob
-    async with hub.database.writing() as connection:
-        row = await require_record(connection, caller, "dataset", id, lock=True)
-        row = await resources.rewrite_record(connection, hub, caller, DATASET, row, changes, **columns)
-        return show_dataset(row, await _read_data(connection, caller, id))
-
-
-@Operation(DATASET, "DELETE /datasets/{dataset_id}", tool="delete")
-async def delete_dataset(hub: Hub, caller: Caller, id: str) -> None:
-    """Delete a dataset and its entities; rejected while a criterion needs one of them."""
-    authorize(caller)
-    async with hub.database.writing() as connection:
-        await require_record(connection, caller, "dataset", id, lock=True)
-        entities = [row["id"] for row in await children(connection, caller.organization_id, "entity", id)]
-        # Before deleting, which deletes the links.
-        tasks = await find_tasks_with(connection, caller, entities)
-        await resources.remove_records(connection, hub, caller, DATASET, [id, *entities])
-        # Checked afterwards; a refusal rolls back the transaction.
-        await check_tasks(connection, caller, tasks, "the dataset cannot be deleted")
-
-
-def _read_packed(request_body: Mapping[str, Json], *, partial: bool) -> tuple[dict[str, Json], bytes | None]:
-    """Return the fields of a request, and its packed data, which takes long if large."""
-    body = DATASET.read(request_body, partial=partial)
-    data = body.get("data")
-    return body, None if data is None else pack(data)
-
-
-async def branch_dataset(connection: AsyncConnection, hub: Hub, caller: Caller, row: Row) -> Row:
-    """Store a copy of a dataset for a sandbox."""
-    blob = await read_blob(connection, caller.organization_id, row["id"])
-    return await resources.store_record(connection, hub, caller, DATASET, {**row["body"], "parent_id": row["id"]}, blob=blob)
+list_datasets, create_dataset, _, _, delete_dataset = declare_standard(
+    DATASET,
+    "/datasets",
+    Rules(prepare=_pack_data, show=_show_datasets, shows_written=True, large=True, drop=_drop_entities),
+    list="List datasets, newest first, without their data.",
+    create="Create a dataset.",
+    get="Read a dataset with its data.",
+    update="Change a dataset; existing branches do not change.",
+    delete="Delete a dataset and its entities; rejected while a criterion needs one of them.",
+)
 
 
 @Operation(DATASET, "GET /datasets/{dataset_id}/entities", gives=ENTITY.summary, pages=True, tool="listEntities")
-async def list_entities(hub: Hub, caller: Caller, dataset_id: str, **paging: Unpack[Paging]) -> dict[str, Json]:
+async def list_entities(hub: Hub, caller: Caller, dataset_id: str, **paging: Unpack[Paging]) -> Records:
     """List the entities of a dataset, newest first."""
-    return await resources.list_plain(hub, caller, ENTITY, parent_id=dataset_id, **paging)
+    return await list_plain(hub, caller, ENTITY, parent_id=dataset_id, **paging)
 
 
 @Operation(
@@ -161,58 +134,43 @@ async def list_entities(hub: Hub, caller: Caller, dataset_id: str, **paging: Unp
 )
 async def create_entity(hub: Hub, caller: Caller, dataset_id: str, request_body: Mapping[str, Json]) -> dict[str, Json]:
     """Create an entity of a dataset."""
-    authorize(caller)
     body = ENTITY.read({**request_body, "dataset_id": dataset_id})
-    async with hub.database.writing() as connection:
-        await require_record(connection, caller, "dataset", dataset_id, lock=True)
-        if await count_children(connection, caller.organization_id, "entity", dataset_id) >= MOST_ENTITIES:
-            raise Refusal("CONFLICT", f"a dataset has at most {MOST_ENTITIES} entities")
-        return ENTITY.show(await resources.store_record(connection, hub, caller, ENTITY, body))
+    async with writing(hub, caller) as tx:
+        await tx.require("dataset", dataset_id, lock=True)
+        await tx.refuse_more_children("entity", dataset_id, MOST_ENTITIES, f"a dataset has at most {MOST_ENTITIES} entities")
+        return ENTITY.show(await tx.add(ENTITY, body))
 
 
 @Operation(DATASET, "GET /datasets/{dataset_id}/entities/{entity_id}", gives=ENTITY.whole)
 async def get_entity(hub: Hub, caller: Caller, dataset_id: str, id: str) -> dict[str, Json]:
     """Read an entity."""
-    authorize(caller)
-    async with hub.database.reading() as connection:
-        return ENTITY.show(await _find_entity(connection, caller, dataset_id, id))
+    async with reading(hub, caller) as tx:
+        return ENTITY.show(await _find_entity(tx, dataset_id, id))
 
 
 @Operation(DATASET, "PATCH /datasets/{dataset_id}/entities/{entity_id}", takes=ENTITY.changes, gives=ENTITY.whole, tool="updateEntity")
 async def update_entity(hub: Hub, caller: Caller, dataset_id: str, id: str, request_body: Mapping[str, Json]) -> dict[str, Json]:
     """Change an entity; rejected if a criterion would lose a field."""
-    authorize(caller)
     changes = ENTITY.read(request_body, partial=True)
-    async with hub.database.writing() as connection:
-        row = await _find_entity(connection, caller, dataset_id, id, lock=True)
-        row = await resources.rewrite_record(connection, hub, caller, ENTITY, row, changes)
-        await check_tasks(connection, caller, await find_tasks_with(connection, caller, [id]), "the entity cannot be changed")
+    async with writing(hub, caller) as tx:
+        row = await _find_entity(tx, dataset_id, id, lock=True)
+        row = await tx.change(ENTITY, row, changes)
+        await check_tasks(tx, await tx.linking(ENTITIES, [id], "task"), "the entity cannot be changed")
         return ENTITY.show(row)
 
 
 @Operation(DATASET, "DELETE /datasets/{dataset_id}/entities/{entity_id}", tool="deleteEntity")
 async def delete_entity(hub: Hub, caller: Caller, dataset_id: str, id: str) -> None:
     """Delete an entity; rejected while a criterion needs it."""
-    authorize(caller)
-    async with hub.database.writing() as connection:
-        await _find_entity(connection, caller, dataset_id, id, lock=True)
-        tasks = await find_tasks_with(connection, caller, [id])
-        await resources.remove_records(connection, hub, caller, ENTITY, [id])
-        await check_tasks(connection, caller, tasks, "the entity cannot be deleted")
+    async with writing(hub, caller) as tx:
+        await _find_entity(tx, dataset_id, id, lock=True)
+        tasks = await tx.linking(ENTITIES, [id], "task")
+        await tx.remove(ENTITY, [id])
+        await check_tasks(tx, tasks, "the entity cannot be deleted")
 
 
-async def _find_entity(connection: AsyncConnection, caller: Caller, dataset_id: str, id: str, *, lock: bool = False) -> Row:
-    row = await require_record(connection, caller, "entity", id, lock=lock)
+async def _find_entity(tx: Transaction, dataset_id: str, id: str, *, lock: bool = False) -> Row:
+    row = await tx.require("entity", id, lock=lock)
     if row["parent_id"] != dataset_id:
         raise not_found("entity", id)
     return row
-
-
-async def _read_data(connection: AsyncConnection, caller: Caller, id: str) -> Json:
-    blob = await read_blob(connection, caller.organization_id, id)
-    return None if blob is None else await asyncio.to_thread(unpack, blob)
-
-
-def show_dataset(row: Row, data: Json = _NO_DATA) -> dict[str, Json]:
-    """Return a dataset, with its data if given."""
-    return DATASET.show(row) if data is _NO_DATA else {**DATASET.show(row), "data": data}

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-
-from sqlalchemy.ext.asyncio import AsyncConnection
+from typing import Literal
 
 from proctor.model.evidence import Json
-from proctor.service.access.audit import note
 from proctor.service.access.callers import Caller
 from proctor.service.hub import Hub
 from proctor.service.refusals import Refusal, not_found
@@ -15,10 +13,14 @@ from proctor.service.verification.authoring.datasets import DATASET
 from proctor.service.verification.authoring.seeding import check_config
 from proctor.service.verification.shared.declaration import Operation, Resource, ToolWords
 from proctor.service.verification.shared.fields import CONFIG, DESCRIPTION, NAME, Field, nested_field, one_of
-from proctor.service.verification.shared.resources import Rules, authorize, declare_standard, require_record
+from proctor.service.verification.shared.resources import (
+    Rules,
+    Transaction,
+    declare_standard,
+    writing,
+)
 from proctor.simulators.seeds import ALIASES, TYPES, find_kind
 from proctor.store.sql.pages import Row
-from proctor.store.sql.verification_records import link, linked, linking, unlink
 
 SIMULATOR = Resource(
     kind="simulator",
@@ -40,10 +42,8 @@ SIMULATOR = Resource(
 )
 
 
-async def _check_simulator(
-    connection: AsyncConnection, hub: Hub, caller: Caller, body: Mapping[str, Json], row: Row | None
-) -> dict[str, Json]:
-    await check_config(hub, {**(row["body"] if row else {}), **body})
+async def _check_simulator(tx: Transaction, body: Mapping[str, Json], row: Row | None) -> dict[str, Json]:
+    await check_config(tx.hub, {**(row["body"] if row else {}), **body})
     return {}
 
 
@@ -85,14 +85,16 @@ ENVIRONMENT = Resource(
 USED_BY = "benchmark_environment"
 
 
-async def _show_environments(connection: AsyncConnection, caller: Caller, rows: Sequence[Row], full: bool = False) -> list[dict[str, Json]]:
-    ids = [row["id"] for row in rows]
-    parts = {"simulators": await list_simulators_of(connection, caller, ids), "datasets": await list_datasets_of(connection, caller, ids)}
-    return [{**ENVIRONMENT.show(row), **{name: _show_parts(members[row["id"]]) for name, members in parts.items()}} for row in rows]
+async def _show_environments(tx: Transaction, rows: Sequence[Row], full: bool = False) -> list[dict[str, Json]]:
+    shown = {row["id"]: ENVIRONMENT.show(row) for row in rows}
+    for what in ("simulator", "dataset"):
+        for id, parts in (await list_parts(tx, what, list(shown))).items():
+            shown[id][f"{what}s"] = [{"id": part["id"], "type": part["body"]["type"], "name": part["body"]["name"]} for part in parts]
+    return list(shown.values())
 
 
-async def _refuse_used(connection: AsyncConnection, caller: Caller, id: str) -> Sequence[str]:
-    users = await linking(connection, caller.organization_id, USED_BY, [id], "benchmark")
+async def _refuse_used(tx: Transaction, id: str) -> Sequence[str]:
+    users = await tx.linking(USED_BY, [id], "benchmark")
     if users:
         raise Refusal("CONFLICT", f"the environment is used by the benchmark {users[0]['id']!r}")
     return ()
@@ -134,41 +136,30 @@ async def remove_environment_dataset(hub: Hub, caller: Caller, id: str, dataset_
     return await _remove_part(hub, caller, id, "dataset", dataset_id)
 
 
-async def _add_part(hub: Hub, caller: Caller, id: str, what: str, part_id: str) -> dict[str, Json]:
-    authorize(caller)
-    async with hub.database.writing() as connection:
-        row = await require_record(connection, caller, "environment", id, lock=True)
-        part = await require_record(connection, caller, what, part_id)
+async def _add_part(hub: Hub, caller: Caller, id: str, what: Literal["simulator", "dataset"], part_id: str) -> dict[str, Json]:
+    async with writing(hub, caller) as tx:
+        row = await tx.require("environment", id, lock=True)
+        part = await tx.require(what, part_id)
         type = part["body"]["type"]
-        simulators = (await list_simulators_of(connection, caller, [id]))[id] if what == "simulator" else ()
+        simulators = (await list_parts(tx, what, [id]))[id] if what == "simulator" else ()
         for other in simulators:
             # Runs address systems by type, and the checked state has one place per type.
             if other["body"]["type"] == type and other["id"] != part_id and find_kind(type) is not None:
                 raise Refusal("CONFLICT", f"the environment already has a simulator of type {type}: {other['id']!r}")
-        if await link(connection, id, f"environment_{what}", part_id, hub.now()):
-            await note(connection, hub, caller, f"add_{what}", "environment", id, {f"{what}_id": part_id})
-        return (await _show_environments(connection, caller, [row]))[0]
+        if await tx.link(id, f"environment_{what}", part_id):
+            await tx.note(f"add_{what}", "environment", id, {f"{what}_id": part_id})
+        return (await _show_environments(tx, [row]))[0]
 
 
-async def _remove_part(hub: Hub, caller: Caller, id: str, what: str, part_id: str) -> dict[str, Json]:
-    authorize(caller)
-    async with hub.database.writing() as connection:
-        row = await require_record(connection, caller, "environment", id, lock=True)
-        if not await unlink(connection, id, f"environment_{what}", part_id):
+async def _remove_part(hub: Hub, caller: Caller, id: str, what: Literal["simulator", "dataset"], part_id: str) -> dict[str, Json]:
+    async with writing(hub, caller) as tx:
+        row = await tx.require("environment", id, lock=True)
+        if not await tx.unlink(id, f"environment_{what}", part_id):
             raise not_found(f"{what} of this environment", part_id)
-        await note(connection, hub, caller, f"remove_{what}", "environment", id, {f"{what}_id": part_id})
-        return (await _show_environments(connection, caller, [row]))[0]
+        await tx.note(f"remove_{what}", "environment", id, {f"{what}_id": part_id})
+        return (await _show_environments(tx, [row]))[0]
 
 
-async def list_datasets_of(connection: AsyncConnection, caller: Caller, environments: Sequence[str]) -> dict[str, list[Row]]:
-    """Return the datasets of environments, by environment."""
-    return await linked(connection, caller.organization_id, "environment_dataset", environments, "dataset")
-
-
-async def list_simulators_of(connection: AsyncConnection, caller: Caller, environments: Sequence[str]) -> dict[str, list[Row]]:
-    """Return the simulators of environments, by environment."""
-    return await linked(connection, caller.organization_id, "environment_simulator", environments, "simulator")
-
-
-def _show_parts(rows: Sequence[Row]) -> list[Json]:
-    return [{"id": row["id"], "type": row["body"]["type"], "name": row["body"]["name"]} for row in rows]
+async def list_parts(tx: Transaction, what: Literal["simulator", "dataset"], environments: Sequence[str]) -> dict[str, list[Row]]:
+    """Return the simulators or datasets of environments, by environment."""
+    return await tx.linked(f"environment_{what}", environments, what)

@@ -38,6 +38,7 @@ class SeedSources(msgspec.Struct, frozen=True, kw_only=True):
 class Baseline(msgspec.Struct, frozen=True):
     """The initial data of a sandbox, also packed."""
 
+    kind: str
     rows: Rows
     packed: bytes
 
@@ -85,7 +86,7 @@ def _build_baseline(filling: SeedSources, around: Surroundings, limits: SandboxL
             raise Refusal("CONFLICT", reason) from None
     rows = apply_changes(NO_ROWS, draft.list_changes())
     try:
-        return Baseline(rows, pack_rows(rows, limits))
+        return Baseline(filling.kind, rows, pack_rows(rows, limits))
     except SandboxFull as error:
         raise Refusal("CONFLICT", f"{error} (--sandbox-rows, --sandbox-bytes)") from None
 

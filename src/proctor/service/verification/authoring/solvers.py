@@ -5,28 +5,27 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Unpack
 
-from sqlalchemy.ext.asyncio import AsyncConnection
-
 from proctor.model.evidence import Json
 from proctor.service.access.callers import Caller
 from proctor.service.access.keys import KeySpec, create_key, get_key, list_keys, revoke_key
 from proctor.service.hub import Hub
 from proctor.service.refusals import not_found
-from proctor.service.verification.shared import resources
 from proctor.service.verification.shared.declaration import Operation, Resource, ToolWords
 from proctor.service.verification.shared.fields import FLAG, Field, Kind, Shape, matching, read_fields, read_only, read_only_id, text
-from proctor.service.verification.shared.resources import Paging, Rules, authorize, declare_standard, require_record
+from proctor.service.verification.shared.resources import (
+    Paging,
+    Records,
+    Rules,
+    Transaction,
+    declare_standard,
+    writing,
+)
 from proctor.store.sql.pages import Row
-from proctor.store.sql.verification_records import link, unlink
 
 UNLISTED = "unlisted"
 """The link of a solver that is not on leaderboards; it outlives the solver."""
 _ALIAS = matching(r"[A-Za-z0-9]([A-Za-z0-9_.-]{0,98}[A-Za-z0-9])?", "letters, digits, hyphens, dots and underscores, at most 100")
 _EMAIL = matching(r"[^@\s]{1,200}@[^@\s]{1,200}", "an e-mail address")
-
-
-def _read_email(value: Json) -> Json:
-    return text(400).read(_EMAIL.read(value))
 
 
 SOLVER = Resource(
@@ -41,7 +40,7 @@ SOLVER = Resource(
         "real_name": Field(text(200), "public name"),
         "agent_description": Field(text(2000, 0), "description"),
         "agent_version": Field(text(200), "version of the agent"),
-        "contact_email": Field(Kind({"type": "string"}, _read_email), "contact address"),
+        "contact_email": Field(Kind({"type": "string"}, lambda value: text(400).read(_EMAIL.read(value))), "contact address"),
         "unlisted": Field(FLAG, "exclude all its runs from leaderboards (default false)", default=False, null=False),
     },
 )
@@ -65,14 +64,14 @@ _KEY = Shape(
 _FRESH_KEY = _KEY.extend("FreshSolverKey", "A key of a solver in full, shown only once.", {"key": read_only("string")})
 
 
-async def _link_unlisted(connection: AsyncConnection, hub: Hub, row: Row) -> None:
+async def _link_unlisted(tx: Transaction, row: Row) -> None:
     if row["body"].get("unlisted"):
-        await link(connection, row["id"], UNLISTED, "leaderboards", hub.now())
+        await tx.link(row["id"], UNLISTED, "leaderboards")
     else:
-        await unlink(connection, row["id"], UNLISTED)
+        await tx.unlink(row["id"], UNLISTED)
 
 
-async def _name_by_alias(connection: AsyncConnection, hub: Hub, caller: Caller, body: dict[str, Json], row: Row | None) -> dict[str, Json]:
+async def _name_by_alias(tx: Transaction, body: dict[str, Json], row: Row | None) -> dict[str, Json]:
     return {"slug": body.pop("alias") if row is None else body.pop("alias", row["slug"])}
 
 
@@ -90,7 +89,6 @@ list_solvers, _, get_solver, _, _ = declare_standard(
 @Operation(SOLVER, "DELETE /solvers/{solver_id}", tool="delete")
 async def delete_solver(hub: Hub, caller: Caller, id: str) -> None:
     """Delete a solver and revoke its keys; its runs stay."""
-    authorize(caller)
     await get_solver(hub, caller, id)
     # Keys first: an interruption leaves no key of a deleted solver.
     cursor = None
@@ -102,11 +100,11 @@ async def delete_solver(hub: Hub, caller: Caller, id: str) -> None:
         cursor = page["_meta"]["next"]
         if cursor is None:
             break
-    async with hub.database.writing() as connection:
-        row = await require_record(connection, caller, SOLVER.kind, id, lock=True)
-        await resources.remove_records(connection, hub, caller, SOLVER, [id])
+    async with writing(hub, caller) as tx:
+        row = await tx.require(SOLVER.kind, id, lock=True)
+        await tx.remove(SOLVER, [id])
         # Deleting a record deletes its links, but an opt-out must stay.
-        await _link_unlisted(connection, hub, row)
+        await _link_unlisted(tx, row)
 
 
 @Operation(
@@ -114,7 +112,6 @@ async def delete_solver(hub: Hub, caller: Caller, id: str) -> None:
 )
 async def create_solver_key(hub: Hub, caller: Caller, id: str, request_body: Mapping[str, Json] | None = None) -> dict[str, Json]:
     """Create a key of a solver; `key` is shown only once."""
-    authorize(caller)
     solver = await get_solver(hub, caller, id)
     name = read_fields(_NEW_KEY.fields, request_body or {}, "key")["name"] or solver["alias"]
     row, plain = await create_key(hub, caller, KeySpec(kind="solver", name=name, solver_id=id))
@@ -122,7 +119,7 @@ async def create_solver_key(hub: Hub, caller: Caller, id: str, request_body: Map
 
 
 @Operation(SOLVER, "GET /solvers/{solver_id}/api-keys", gives=_KEY, pages=True, tool="listKeys")
-async def list_solver_keys(hub: Hub, caller: Caller, id: str, **paging: Unpack[Paging]) -> dict[str, Json]:
+async def list_solver_keys(hub: Hub, caller: Caller, id: str, **paging: Unpack[Paging]) -> Records:
     """List the keys of a solver, masked, newest first."""
     await get_solver(hub, caller, id)
     page = await list_keys(hub, caller, kind="solver", solver_id=id, **paging)

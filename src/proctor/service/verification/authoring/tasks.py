@@ -4,22 +4,18 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Unpack
-
-from sqlalchemy.ext.asyncio import AsyncConnection
+from typing import Any, Unpack
 
 from proctor.errors import SpecError
 from proctor.model.evidence import Json
-from proctor.service.access.audit import note
 from proctor.service.access.callers import Caller
 from proctor.service.hub import Hub
-from proctor.service.paging import fetch_page_or_refuse
+from proctor.service.paging import show_page
 from proctor.service.refusals import Refusal, not_found
-from proctor.service.verification.authoring.criteria import ENTITIES, IN_TASK, check_tasks, list_entities_of, show_in_task
+from proctor.service.verification.authoring.criteria import ENTITIES, IN_TASK, check_tasks, show_in_task
 from proctor.service.verification.authoring.datasets import ENTITY
-from proctor.service.verification.authoring.environments import list_simulators_of
+from proctor.service.verification.authoring.environments import list_parts
 from proctor.service.verification.authoring.seeding import make_surroundings
-from proctor.service.verification.shared import resources
 from proctor.service.verification.shared.declaration import Operation, Resource, ToolWords
 from proctor.service.verification.shared.fields import (
     LONGEST_TEXT,
@@ -35,14 +31,21 @@ from proctor.service.verification.shared.fields import (
     read_fields,
     text,
 )
-from proctor.service.verification.shared.resources import Paging, Rules, authorize, declare_standard, require_record
+from proctor.service.verification.shared.resources import (
+    Paging,
+    Records,
+    Rules,
+    Transaction,
+    declare_standard,
+    reading,
+    writing,
+)
 from proctor.simulators import seeds
 from proctor.simulators.ports import Desk, find_simulator
 from proctor.simulators.rows import NO_ROWS, Draft
 from proctor.simulators.seeds import NotHeld, ScenarioStep, describe_spec_error, find_kind
 from proctor.store.sql.pages import Row
-from proctor.store.sql.tables import records
-from proctor.store.sql.verification_records import children, link, linked_query, unlink
+from proctor.store.sql.verification_records import linked_query
 
 
 def read_scenario(value: Json) -> tuple[ScenarioStep, ...]:
@@ -54,9 +57,8 @@ def read_scenario(value: Json) -> tuple[ScenarioStep, ...]:
         raise invalid("task", {place: [error.message]}) from None
 
 
-async def check_scenario(hub: Hub, value: Json) -> None:
-    """Reject a scenario with an invalid step."""
-    for place, step in _list_places(value):
+async def _check_steps(hub: Hub, fields: Mapping[str, Json]) -> dict[str, Any]:
+    for place, step in _list_places(fields.get("scenario")):
         try:
             desk = Desk(Draft(NO_ROWS, step.kind), make_surroundings(hub))
             await asyncio.to_thread(find_simulator(step.kind).perform, step.step, step.given, desk)
@@ -64,21 +66,14 @@ async def check_scenario(hub: Hub, value: Json) -> None:
             continue
         except SpecError as error:
             raise invalid("task", {place: [f"{step.step}: {describe_spec_error(error)}"]}) from None
+    return {}
 
 
-async def check_systems(connection: AsyncConnection, caller: Caller, environment_id: str | None, scenario: Json) -> None:
-    """Reject a step for a system that the environment lacks; an environment without systems may still get it."""
-    kinds = await _list_kinds(connection, caller, environment_id)
-    for place, step in _list_places(scenario):
-        if kinds and step.kind not in kinds:
-            raise invalid("task", {place: [f"{step.step}: {_describe_lack(step.kind, kinds)}"]})
-
-
-async def check_systems_of_tasks(connection: AsyncConnection, caller: Caller, benchmark: Mapping[str, Json]) -> None:
+async def check_systems_of_tasks(tx: Transaction, benchmark: Mapping[str, Json]) -> None:
     """Reject a benchmark with a task whose environment lacks a system of its scenario."""
     if benchmark["environment_id"] is None:
         return
-    kinds = await _list_kinds(connection, caller, benchmark["environment_id"])
+    kinds = await _list_kinds(tx, benchmark["environment_id"])
     for task in benchmark["tasks"]:
         for place, step in _list_places(task.get("scenario")):
             if step.kind not in kinds:
@@ -98,11 +93,11 @@ def _list_places(value: Json) -> Iterator[tuple[str, ScenarioStep]]:
         yield f"scenario.steps.{index}" if "steps" in value else f"scenario.{step.step}", step
 
 
-async def _list_kinds(connection: AsyncConnection, caller: Caller, environment_id: str | None) -> list[str]:
+async def _list_kinds(tx: Transaction, environment_id: str | None) -> list[str]:
     """Return the kinds of systems that an environment has."""
     if environment_id is None:
         return []
-    rows = (await list_simulators_of(connection, caller, [environment_id]))[environment_id]
+    rows = (await list_parts(tx, "simulator", [environment_id]))[environment_id]
     return [kind for row in rows if (kind := find_kind(row["body"]["type"])) is not None]
 
 
@@ -142,36 +137,36 @@ _BINDING = Shape(
 )
 
 
-async def _prepare_task(hub: Hub, fields: Mapping[str, Json]) -> None:
-    await check_scenario(hub, fields.get("scenario"))
-
-
-async def _check_task(connection: AsyncConnection, hub: Hub, caller: Caller, body: dict[str, Json], row: Row | None) -> dict[str, Json]:
+async def _check_task(tx: Transaction, body: dict[str, Json], row: Row | None) -> dict[str, Json]:
     _place_instruction(body, None if row is None else row["body"].get("task_item"))
     if body.get("scenario"):
         benchmark_id = body["benchmark_id"] if row is None else row["parent_id"]
-        benchmark = await require_record(connection, caller, "benchmark", benchmark_id)
-        await check_systems(connection, caller, benchmark["body"].get("environment_id"), body["scenario"])
+        benchmark = await tx.require("benchmark", benchmark_id)
+        kinds = await _list_kinds(tx, benchmark["body"].get("environment_id"))
+        for place, step in _list_places(body["scenario"]):
+            # An environment without systems may still get them.
+            if kinds and step.kind not in kinds:
+                raise invalid("task", {place: [f"{step.step}: {_describe_lack(step.kind, kinds)}"]})
     return {}
 
 
-async def _show_tasks(connection: AsyncConnection, caller: Caller, rows: Sequence[Row], full: bool) -> list[dict[str, Json]]:
-    bound = await list_entities_of(connection, caller, [row["id"] for row in rows])
+async def _show_tasks(tx: Transaction, rows: Sequence[Row], full: bool) -> list[dict[str, Json]]:
+    bound = await tx.linked(ENTITIES, [row["id"] for row in rows], "entity")
     shown: list[dict[str, Json]] = [{**TASK.show(row), "entities": [ENTITY.show(each) for each in bound[row["id"]]]} for row in rows]
     if full:
-        criteria = await children(connection, caller.organization_id, "criterion", rows[0]["id"])
+        criteria = await tx.children("criterion", rows[0]["id"])
         shown[0]["criteria"] = [show_in_task(criterion) for criterion in criteria]
     return shown
 
 
-async def _drop_criteria(connection: AsyncConnection, caller: Caller, id: str) -> list[str]:
-    return [row["id"] for row in await children(connection, caller.organization_id, "criterion", id)]
+async def _list_criteria(tx: Transaction, id: str) -> list[str]:
+    return [row["id"] for row in await tx.children("criterion", id)]
 
 
 create_task = declare_standard(
     TASK,
     "/tasks",
-    Rules(most=MOST_TASKS, prepare=_prepare_task, check=_check_task, show=_show_tasks, drop=_drop_criteria),
+    Rules(most=MOST_TASKS, prepare=_check_steps, check=_check_task, show=_show_tasks, drop=_list_criteria),
     within="benchmark_id",
     list="List tasks, newest first.",
     create="Create a task of a benchmark.",
@@ -182,42 +177,38 @@ create_task = declare_standard(
 
 
 @Operation(TASK, "GET /tasks/{task_id}/entities", gives=ENTITY.summary, pages=True, tool="listEntities")
-async def list_task_entities(hub: Hub, caller: Caller, id: str, **paging: Unpack[Paging]) -> dict[str, Json]:
+async def list_task_entities(hub: Hub, caller: Caller, id: str, **paging: Unpack[Paging]) -> Records:
     """List the entities bound to a task, newest first."""
-    authorize(caller)
-    async with hub.database.reading() as connection:
-        await require_record(connection, caller, "task", id)
-        query = linked_query(caller.organization_id, ENTITIES, id, "entity")
-        page = await fetch_page_or_refuse(connection, query, records, **paging)
-    return resources.make_page(page, [ENTITY.show(row) for row in page.rows])
+    async with reading(hub, caller) as tx:
+        await tx.require("task", id)
+        page = await tx.fetch_page(linked_query(caller.organization_id, ENTITIES, id, "entity"), **paging)
+    return show_page(page, ENTITY.show)
 
 
 @Operation(TASK, "POST /tasks/{task_id}/entities", takes=_BINDING, gives=ENTITY.whole, creates=True, tool="addEntity")
 async def bind_entity(hub: Hub, caller: Caller, id: str, request_body: Mapping[str, Json]) -> dict[str, Json]:
     """Bind an entity to a task. Idempotent."""
-    authorize(caller)
     entity_id = read_fields(_BINDING.fields, request_body, "binding")["entity_id"]
-    async with hub.database.writing() as connection:
-        await require_record(connection, caller, "task", id, lock=True)
-        entity = await require_record(connection, caller, "entity", entity_id)
-        if await link(connection, id, ENTITIES, entity_id, hub.now()):
-            if len((await list_entities_of(connection, caller, [id]))[id]) > MOST_ENTITIES:
+    async with writing(hub, caller) as tx:
+        task = await tx.require("task", id, lock=True)
+        entity = await tx.require("entity", entity_id)
+        if await tx.link(id, ENTITIES, entity_id):
+            if len((await tx.linked(ENTITIES, [id], "entity"))[id]) > MOST_ENTITIES:
                 raise Refusal("CONFLICT", f"a task has at most {MOST_ENTITIES} entities")
-            await check_tasks(connection, caller, [id], "the entity cannot be bound")
-            await note(connection, hub, caller, "bind_entity", "task", id, {"entity_id": entity_id})
+            await check_tasks(tx, [task], "the entity cannot be bound")
+            await tx.note("bind_entity", "task", id, {"entity_id": entity_id})
         return ENTITY.show(entity)
 
 
 @Operation(TASK, "DELETE /tasks/{task_id}/entities/{entity_id}", tool="removeEntity")
 async def unbind_entity(hub: Hub, caller: Caller, id: str, entity_id: str) -> None:
     """Unbind an entity from a task; rejected while a criterion needs it."""
-    authorize(caller)
-    async with hub.database.writing() as connection:
-        await require_record(connection, caller, "task", id, lock=True)
-        if not await unlink(connection, id, ENTITIES, entity_id):
+    async with writing(hub, caller) as tx:
+        task = await tx.require("task", id, lock=True)
+        if not await tx.unlink(id, ENTITIES, entity_id):
             raise not_found("entity of this task", entity_id)
-        await check_tasks(connection, caller, [id], "the entity cannot be unbound")
-        await note(connection, hub, caller, "unbind_entity", "task", id, {"entity_id": entity_id})
+        await check_tasks(tx, [task], "the entity cannot be unbound")
+        await tx.note("unbind_entity", "task", id, {"entity_id": entity_id})
 
 
 def _place_instruction(fields: dict[str, Json], before: Json) -> None:

@@ -11,9 +11,6 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from math import fsum
 
-import msgspec
-from sqlalchemy.ext.asyncio import AsyncConnection
-
 from proctor.model.evidence import Json
 from proctor.scoring.score import find_weighted_mean
 from proctor.scoring.statistics import count_outcomes, summarize_suite
@@ -24,9 +21,9 @@ from proctor.service.verification.authoring.solvers import UNLISTED
 from proctor.service.verification.runs.resources import RUN, TASK_RUN
 from proctor.service.verification.shared.declaration import Operation
 from proctor.service.verification.shared.fields import Shape, nested_field, read_only, read_only_id
-from proctor.service.verification.shared.resources import authorize, require_record
+from proctor.service.verification.shared.resources import Transaction, reading
 from proctor.store.sql.pages import Row
-from proctor.store.sql.verification_records import children, count_children, find_marked, newest_children
+from proctor.store.sql.verification_records import find_marked, newest_children
 
 MOST_RUNS = 1_000
 MOST_PLACES = 100
@@ -87,58 +84,42 @@ _OWN_BOARD = Shape(
     "The published runs of a benchmark, of all its versions, the best agent first.",
     {"benchmark_id": read_only_id("benchmark"), "places": nested_field(_OWN_PLACE, f"at most {MOST_PLACES}"), **_BOUNDS},
 )
-PlaceKey = tuple[Json, Json, Json, Json]
-"""Solver, agent, version of the agent, version of the benchmark."""
 
 
 @Operation(BENCHMARK, "GET /benchmarks/{benchmark_id}/leaderboard", gives=_OWN_BOARD)
 async def get_leaderboard(hub: Hub, caller: Caller, id: str) -> dict[str, Json]:
     """Read the leaderboard of an own benchmark, with the runs of each agent and version together, the best first."""
-    authorize(caller)
-    async with hub.database.reading() as connection:
-        await require_record(connection, caller, BENCHMARK.kind, id)
-        board = await _rank_places(connection, caller.organization_id, id)
-    return {"benchmark_id": id, **_show_board(board, _OWN_PLACE)}
+    async with reading(hub, caller) as tx:
+        await tx.require(BENCHMARK.kind, id)
+        return {"benchmark_id": id, **await _rank_places(tx, id, _OWN_PLACE)}
 
 
 @Operation(BENCHMARK, "GET /leaderboard/{slug}", gives=_BOARD, tool="leaderboard")
 async def get_public_leaderboard(hub: Hub, caller: Caller, slug: str) -> dict[str, Json]:
     """Read the leaderboard of a published benchmark, own or public, by `slug@version` or by slug for the newest version."""
-    authorize(caller)
-    async with hub.database.reading() as connection:
-        version = await find_published_version(connection, caller, slug)
+    async with reading(hub, caller) as tx:
+        version = await find_published_version(tx, slug)
         number: int = version["body"]["version"]
-        board = await _rank_places(connection, version["organization_id"], version["parent_id"], number)
+        board = await _rank_places(tx.act_for(version["organization_id"]), version["parent_id"], _PLACE, number)
     return {
         "slug": version["slug"].partition("@")[0],
         "version": number,
         "name": version["body"]["name"],
         "reference": version["slug"],
-        **_show_board(board, _PLACE),
+        **board,
     }
 
 
-class _Ranked(msgspec.Struct, frozen=True, kw_only=True):
-    """The places of a leaderboard, and their total."""
-
-    places: list[dict[str, Json]]
-    places_in_all: int
-    whole: bool
-
-
-def _show_board(board: _Ranked, place: Shape) -> dict[str, Json]:
-    shown = [{name: each[name] for name in place.fields} for each in board.places]
-    return {"places": shown, **{name: getattr(board, name) for name in _BOUNDS}}
-
-
-async def _rank_places(connection: AsyncConnection, organization_id: str, benchmark_id: str, version: int | None = None) -> _Ranked:
-    """Return the places, the best first; with `version` only of its runs."""
-    newest = await newest_children(connection, organization_id, RUN.kind, benchmark_id, MOST_RUNS)
-    is_complete = len(newest) < MOST_RUNS or await count_children(connection, organization_id, RUN.kind, benchmark_id) == MOST_RUNS
-    runs = await _choose_listed_runs(connection, newest, version)
-    repeats: dict[PlaceKey, list[Row]] = {}
+async def _rank_places(tx: Transaction, benchmark_id: str, place: Shape, version: int | None = None) -> dict[str, Json]:
+    """Return the places with the fields of `place`, the best first, and their total; with `version` only of its runs."""
+    # One more, to find out whether there are more.
+    newest = await newest_children(tx.connection, tx.owner, RUN.kind, benchmark_id, MOST_RUNS + 1)
+    runs = await _choose_listed_runs(tx, newest[:MOST_RUNS], version)
+    repeats: dict[tuple[Json, ...], list[Row]] = {}
     for run in runs:
-        repeats.setdefault(_find_place_key(run), []).append(run)
+        body = run["body"]
+        key = (body.get("solver_id"), body.get("agent"), (body.get("solver") or {}).get("agent_version"), _find_version(run))
+        repeats.setdefault(key, []).append(run)
     counted = [some[:MOST_REPEATS] for some in repeats.values()]
     # Ranked by runs first: tasks are read only for the places that are shown.
     counted.sort(key=lambda some: (_rate(some), some[0]["id"]), reverse=True)
@@ -146,30 +127,26 @@ async def _rank_places(connection: AsyncConnection, organization_id: str, benchm
     tasks: dict[str, list[Row]] = {run["id"]: [] for some in shown for run in some}
     ids = list(tasks)
     for start in range(0, len(ids), _RUNS_AT_ONCE):
-        for task in await children(connection, organization_id, TASK_RUN.kind, ids[start : start + _RUNS_AT_ONCE]):
+        for task in await tx.children(TASK_RUN.kind, ids[start : start + _RUNS_AT_ONCE]):
             tasks[task["parent_id"]].append(task)
     rates = [_rate(some) for some in shown]
     places = [
         {"rank": rates.index(rate) + 1, **_show_place(some, [task for run in some for task in tasks[run["id"]]])}
         for some, rate in zip(shown, rates, strict=True)
     ]
-    return _Ranked(places=places, places_in_all=len(counted), whole=is_complete)
+    shown_places = [{name: each[name] for name in place.fields} for each in places]
+    return {"places": shown_places, "places_in_all": len(counted), "whole": len(newest) <= MOST_RUNS}
 
 
-async def _choose_listed_runs(connection: AsyncConnection, newest: Sequence[Row], version: int | None) -> list[Row]:
+async def _choose_listed_runs(tx: Transaction, newest: Sequence[Row], version: int | None) -> list[Row]:
     """Return published runs whose solver has not opted out."""
     runs = [row for row in newest if row["body"].get("published") and not row["body"].get("unlisted")]
     if version is not None:
         runs = [row for row in runs if _find_version(row) == version]
     solvers = {id for row in runs if (id := row["body"].get("solver_id")) is not None}
     # Checked each time, so that an opt-out takes effect at once.
-    unlisted = await find_marked(connection, UNLISTED, solvers)
+    unlisted = await find_marked(tx.connection, UNLISTED, solvers)
     return [row for row in runs if row["body"].get("solver_id") not in unlisted]
-
-
-def _find_place_key(run: Row) -> PlaceKey:
-    body = run["body"]
-    return body.get("solver_id"), body.get("agent"), (body.get("solver") or {}).get("agent_version"), _find_version(run)
 
 
 def _find_version(run: Row) -> Json:

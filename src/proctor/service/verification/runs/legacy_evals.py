@@ -8,9 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping, Sequence
-from typing import Unpack
-
-from sqlalchemy.ext.asyncio import AsyncConnection
+from typing import Unpack, cast
 
 from proctor.model.evidence import Json
 from proctor.service.access.callers import Caller
@@ -21,7 +19,13 @@ from proctor.service.verification.runs.resources import CRITERION_RUN, RUN
 from proctor.service.verification.runs.task_runs import get_criterion_run, list_criterion_runs
 from proctor.service.verification.shared.declaration import Operation, Resource, ToolWords
 from proctor.service.verification.shared.fields import LONGEST_TEXT, Field, Kind, read_only, read_only_id, text
-from proctor.service.verification.shared.resources import Paging, Rules, declare_standard
+from proctor.service.verification.shared.resources import (
+    Paging,
+    Records,
+    Rules,
+    Transaction,
+    declare_standard,
+)
 from proctor.store.sql.compressed_json import from_json, to_json
 from proctor.store.sql.pages import Row
 
@@ -98,7 +102,7 @@ def _as_criterion(fields: Mapping[str, Json]) -> dict[str, Json]:
     return {**CRITERION.fill(**criterion), "task_id": criterion["task_id"]} if "task_id" in criterion else criterion
 
 
-async def _show_evals(connection: AsyncConnection, caller: Caller, rows: Sequence[Row], full: bool) -> list[dict[str, Json]]:
+async def _show_evals(tx: Transaction, rows: Sequence[Row], full: bool) -> list[dict[str, Json]]:
     shown_evals: list[dict[str, Json]] = []
     for criterion in map(CRITERION.show, rows):
         stated = criterion["assertion"]
@@ -121,10 +125,10 @@ create_eval = declare_standard(
 
 
 @Operation(EVAL_RUN, "GET /eval-runs", gives=EVAL_RUN.summary, pages=True, within="task_run_id", tool="list")
-async def list_eval_runs(hub: Hub, caller: Caller, *, task_run_id: str | None = None, **paging: Unpack[Paging]) -> dict[str, Json]:
+async def list_eval_runs(hub: Hub, caller: Caller, *, task_run_id: str | None = None, **paging: Unpack[Paging]) -> Records:
     """List eval runs, newest first."""
     page = await list_criterion_runs(hub, caller, task_run_id=task_run_id, **paging)
-    return {**page, "data": [_show_eval_run(entry) for entry in page["data"]]}
+    return cast(Records, {**page, "data": [_show_eval_run(entry) for entry in page["data"]]})
 
 
 @Operation(EVAL_RUN, "GET /eval-runs/{eval_run_id}", gives=EVAL_RUN.whole, tool="get")
@@ -134,10 +138,10 @@ async def get_eval_run(hub: Hub, caller: Caller, id: str) -> dict[str, Json]:
 
 
 @Operation(OLDER_RUN, "GET /runs", gives=OLDER_RUN.summary, pages=True, within="benchmark_id")
-async def list_runs(hub: Hub, caller: Caller, *, benchmark_id: str | None = None, **paging: Unpack[Paging]) -> dict[str, Json]:
+async def list_runs(hub: Hub, caller: Caller, *, benchmark_id: str | None = None, **paging: Unpack[Paging]) -> Records:
     """List benchmark runs in their older states, newest first."""
     page = await benchmark_runs.list_benchmark_runs(hub, caller, benchmark_id=benchmark_id, **paging)
-    return {**page, "data": [_show_older(entry) for entry in page["data"]]}
+    return {"data": [_show_older(entry) for entry in page["data"]], "_meta": page["_meta"]}
 
 
 @Operation(OLDER_RUN, "POST /runs", takes=RUN.new, gives=OLDER_RUN.whole, creates=True)

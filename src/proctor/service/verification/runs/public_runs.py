@@ -10,7 +10,6 @@ import dataclasses
 from collections.abc import Mapping
 
 import msgspec
-from sqlalchemy.ext.asyncio import AsyncConnection
 
 from proctor.model.evidence import Json
 from proctor.service.access.callers import Caller
@@ -20,16 +19,17 @@ from proctor.service.refusals import Refusal, not_found
 from proctor.service.verification.authoring.benchmarks import find_published_version
 from proctor.service.verification.authoring.tasks import TASK
 from proctor.service.verification.runs.benchmark_runs import read_version_snapshot
-from proctor.service.verification.runs.records import add_run, list_task_runs_of
+from proctor.service.verification.runs.records import add_run, end_overdue_tasks, list_task_runs_of
 from proctor.service.verification.runs.resources import CRITERION_RUN, RUN, TASK_RUN
-from proctor.service.verification.runs.task_runs import begin_task_run, end_overdue_tasks, verify_task_run
+from proctor.service.verification.runs.task_runs import begin_task_run, verify_task_run
 from proctor.service.verification.sandboxes.playgrounds import SANDBOX, list_sandboxes_of
 from proctor.service.verification.sandboxes.system_kinds import describe_endpoints
 from proctor.service.verification.shared.declaration import Operation, Resource
 from proctor.service.verification.shared.fields import FLAG, Field, Shape, nested_field, read_only, read_only_id, text
+from proctor.service.verification.shared.resources import Transaction, reading, writing
 from proctor.simulators.seeds import find_kind
 from proctor.store.sql.pages import Row
-from proctor.store.sql.verification_records import find_record, link, shared_record
+from proctor.store.sql.verification_records import shared_record
 
 TOKEN_S = 24 * 3600.0
 """Seconds that the token of a run is valid."""
@@ -135,77 +135,64 @@ PUBLIC_RUN = Resource(
 )
 
 
-@Operation(PUBLIC_RUN, "POST /v1/benchmark-runs", takes=PUBLIC_RUN.new, gives=_STARTED, creates=True)
+@Operation(PUBLIC_RUN, "POST /v1/benchmark-runs", doing=None, takes=PUBLIC_RUN.new, gives=_STARTED, creates=True)
 async def start_public_run(hub: Hub, caller: Caller, request_body: Mapping[str, Json]) -> dict[str, Json]:
     """Start a run of a published benchmark, own or public; requires a solver key. The response has the run's token."""
     if caller.kind not in ("solver", "organization"):
         raise Refusal("FORBIDDEN", "starting runs requires a solver key")
     fields = PUBLIC_RUN.read(request_body)
     expires_at = stamp(hub.clock() + TOKEN_S)
-    async with hub.database.writing() as connection:
-        version = await find_published_version(connection, caller, fields["benchmark"])
+    async with writing(hub, caller) as tx:
+        version = await find_published_version(tx, fields["benchmark"])
         # The owner of the benchmark owns the run; the audit note has the key.
-        owner = msgspec.structs.replace(caller, organization_id=version["organization_id"])
-        snapshot = await read_version_snapshot(connection, version)
-        solver = None
-        if caller.solver_id is not None:
-            solver = await find_record(connection, caller.organization_id, "solver", caller.solver_id)
-        run, tasks = await add_run(
-            connection,
-            hub,
-            owner,
-            snapshot,
-            scored=fields["scored"],
-            agent=fields["agent"],
-            solver=solver,
-            unlisted=fields["unlisted"],
-        )
+        of_owner = tx.act_for(version["organization_id"])
+        snapshot = await read_version_snapshot(tx, version)
+        solver = None if caller.solver_id is None else await tx.find("solver", caller.solver_id)
+        options = {name: fields[name] for name in ("scored", "agent", "unlisted")}
+        run, tasks = await add_run(of_owner, snapshot, solver=solver, **options)
         # By this link the solver's organization finds a run of another owner.
-        if owner.organization_id != caller.organization_id:
-            await link(connection, run["id"], RUN_BY, caller.organization_id, hub.now())
-        name = f"run {run['id']}"
-        _, token = await issue_key(
-            connection, hub, owner, KeySpec(kind="run", name=name, benchmark_run_id=run["id"], expires_at=expires_at)
-        )
-        sandboxes = await _list_sandboxes(connection, owner, tasks)
-        run_id = run["id"]
+        if of_owner.owner != tx.owner:
+            await tx.link(run["id"], RUN_BY, tx.owner)
+        spec = KeySpec(kind="run", name=f"run {run['id']}", benchmark_run_id=run["id"], expires_at=expires_at)
+        _, token = await issue_key(tx.connection, hub, of_owner.caller, spec)
+        sandboxes = await _list_sandboxes(of_owner, tasks)
         kinds = (find_kind(sandbox["type"]) for sandbox in sandboxes if sandbox["type"] is not None)
         return {
             **_show_head(run),
             "bearer_token": token,
             "bearer_token_expires_at": expires_at,
-            "endpoints": describe_endpoints([kind for kind in kinds if kind is not None], run_id),
+            "endpoints": describe_endpoints([kind for kind in kinds if kind is not None], run["id"]),
             "task_runs": [_show_to_do(row) for row in tasks],
             "sandboxes": sandboxes,
         }
 
 
-@Operation(PUBLIC_RUN, "GET /v1/benchmark-runs/{benchmark_run_id}", gives=_STATUS)
+@Operation(PUBLIC_RUN, "GET /v1/benchmark-runs/{benchmark_run_id}", doing=None, gives=_STATUS)
 async def get_public_run(hub: Hub, caller: Caller, id: str) -> dict[str, Json]:
     """Read the state of a run; with its token, or a key of its owner or of its solver's organization."""
-    async with hub.database.reading() as connection:
-        run = await _find_visible(connection, caller, id)
+    async with reading(hub, caller) as tx:
+        run = await _find_visible(tx, id)
     owner = msgspec.structs.replace(caller, organization_id=run["organization_id"])
     # On behalf of the owner: `_find_visible` has checked access.
     await end_overdue_tasks(hub, owner, id)
-    async with hub.database.reading() as connection:
-        run = await _find_visible(connection, caller, id)
-        tasks = await list_task_runs_of(connection, owner.organization_id, id)
+    async with reading(hub, caller) as tx:
+        run = await _find_visible(tx, id)
+        of_owner = tx.act_for(owner.organization_id)
+        tasks = await list_task_runs_of(of_owner, id)
         # Its systems are for the owner and the token of the run; the solver's organization reads the result.
-        is_owner = caller.organization_id == owner.organization_id
-        sandboxes = await _list_sandboxes(connection, owner, tasks) if is_owner else []
+        sandboxes = await _list_sandboxes(of_owner, tasks) if of_owner.owner == tx.owner else []
     figures = {name: value for name, value in RUN.show(run).items() if name in _FIGURES}
     done = [_pick(_DONE, TASK_RUN.show(task)) for task in tasks]
     return {**_show_head(run), **figures, "task_runs": done, "sandboxes": sandboxes}
 
 
-@Operation(PUBLIC_RUN, "POST /v1/task-runs/{task_run_id}/start", gives=_STARTED_TASK)
+@Operation(PUBLIC_RUN, "POST /v1/task-runs/{task_run_id}/start", doing=None, gives=_STARTED_TASK)
 async def start_public_task_run(hub: Hub, caller: Caller, id: str) -> dict[str, Json]:
     """Start a task; with the run's token. One at a time."""
     return _pick(_STARTED_TASK, {**await begin_task_run(hub, caller, id), "task_run_id": id})
 
 
-@Operation(PUBLIC_RUN, "POST /v1/task-runs/{task_run_id}/complete", gives=_VERIFIED)
+@Operation(PUBLIC_RUN, "POST /v1/task-runs/{task_run_id}/complete", doing=None, gives=_VERIFIED)
 async def complete_public_task_run(hub: Hub, caller: Caller, id: str) -> dict[str, Json]:
     """Complete and verify a task; with the run's token."""
     verified = await verify_task_run(hub, caller, id)
@@ -215,14 +202,15 @@ async def complete_public_task_run(hub: Hub, caller: Caller, id: str) -> dict[st
     return _pick(_VERIFIED, {**verified, "task_run_id": id, "criterion_runs": checks})
 
 
-async def _find_visible(connection: AsyncConnection, caller: Caller, id: str) -> Row:
+async def _find_visible(tx: Transaction, id: str) -> Row:
+    caller = tx.caller
     if caller.kind not in ("organization", "run"):
         raise Refusal("FORBIDDEN", "reading a run requires its token or an organization key")
     if caller.kind == "run" and id != caller.benchmark_run_id:
         raise not_found("benchmark run", id)
-    record = await find_record(connection, caller.organization_id, RUN.kind, id)
+    record = await tx.find(RUN.kind, id)
     if record is None and caller.kind == "organization":
-        record = await shared_record(connection, caller.organization_id, RUN.kind, RUN_BY, id)
+        record = await shared_record(tx.connection, tx.owner, RUN.kind, RUN_BY, id)
     if record is None:
         raise not_found("benchmark run", id)
     return record
@@ -237,9 +225,9 @@ def _show_to_do(row: Row) -> dict[str, Json]:
     return {"id": row["id"], **{name: row["body"][name] for name in ("task_id", "name", "phase")}, **paths}
 
 
-async def _list_sandboxes(connection: AsyncConnection, owner: Caller, tasks: list[Row]) -> list[dict[str, Json]]:
+async def _list_sandboxes(tx: Transaction, tasks: list[Row]) -> list[dict[str, Json]]:
     playgrounds = [row["body"]["playground_id"] for row in tasks if row["body"]["playground_id"] is not None]
-    return [_pick(_RUN_SANDBOX, sandbox) for sandbox in await list_sandboxes_of(connection, owner, playgrounds)]
+    return [_pick(_RUN_SANDBOX, sandbox) for sandbox in await list_sandboxes_of(tx, playgrounds)]
 
 
 def _pick(shape: Shape, record: Mapping[str, Json]) -> dict[str, Json]:

@@ -16,8 +16,6 @@ import secrets
 from collections.abc import Mapping
 from typing import Unpack
 
-from sqlalchemy.ext.asyncio import AsyncConnection
-
 from proctor.model.evidence import Json
 from proctor.service.access.callers import Caller
 from proctor.service.access.keys import hash_token
@@ -27,12 +25,11 @@ from proctor.service.verification.runs.benchmark_runs import is_unlisted
 from proctor.service.verification.runs.leaderboard import mean_axes, name_solver
 from proctor.service.verification.runs.records import list_criterion_runs_of, list_task_runs_of, read_task_snapshot
 from proctor.service.verification.runs.resources import CRITERION_RUN, RUN, TASK_RUN
-from proctor.service.verification.shared import resources
 from proctor.service.verification.shared.declaration import Operation, Resource
 from proctor.service.verification.shared.fields import Field, Shape, nested_field, one_of, read_fields, read_only, read_only_id
-from proctor.service.verification.shared.resources import Paging, authorize, require_record
+from proctor.service.verification.shared.resources import Paging, Records, Transaction, list_plain, writing
 from proctor.store.sql.pages import Row
-from proctor.store.sql.verification_records import count_children, find_record, link, public_record
+from proctor.store.sql.verification_records import public_record
 
 TOKEN_PREFIX = "vrl_shr_"
 MOST_LINKS = 100
@@ -117,36 +114,33 @@ _SHOWN = Shape(SHARED_RUN.name, SHARED_RUN.about, SHARED_RUN.fields)
 )
 async def create_share(hub: Hub, caller: Caller, id: str, request_body: Mapping[str, Json] | None = None) -> dict[str, Json]:
     """Create a link with which anyone can view a run; its token is shown only once."""
-    authorize(caller)
     visibility = read_fields(_NEW_SHARE.fields, request_body or {}, SHARE.called)["visibility"]
     token = TOKEN_PREFIX + secrets.token_urlsafe(32)
-    async with hub.database.writing() as connection:
-        run = await require_record(connection, caller, RUN.kind, id, lock=True)
+    async with writing(hub, caller) as tx:
+        run = await tx.require(RUN.kind, id, lock=True)
         if run["body"].get("scored") and visibility != "scores":
             raise Refusal("CONFLICT", "the run withholds details from its agent, which could follow the link; share scores only")
-        if await count_children(connection, caller.organization_id, SHARE.kind, id) >= MOST_LINKS:
-            raise Refusal("CONFLICT", f"the run already has {MOST_LINKS} links; revoke one")
+        await tx.refuse_more_children(SHARE.kind, id, MOST_LINKS, f"the run already has {MOST_LINKS} links; revoke one")
         body: dict[str, Json] = {"benchmark_run_id": id, "visibility": visibility, "suffix": token[-4:]}
-        row = await resources.store_record(connection, hub, caller, SHARE, body)
-        await link(connection, row["id"], _TOKEN_LINK, hash_token(token), hub.now())
+        row = await tx.add(SHARE, body)
+        await tx.link(row["id"], _TOKEN_LINK, hash_token(token))
     return {**SHARE.show(row), "token": token, "page_path": f"/ui/shared/{token}", "json_path": f"/shared/{token}"}
 
 
 @Operation(RUN, "GET /benchmark-runs/{benchmark_run_id}/shares", gives=SHARE.summary, pages=True, tool="listShares")
-async def list_shares(hub: Hub, caller: Caller, id: str, **paging: Unpack[Paging]) -> dict[str, Json]:
+async def list_shares(hub: Hub, caller: Caller, id: str, **paging: Unpack[Paging]) -> Records:
     """List the links to a run, without their tokens, newest first."""
-    return await resources.list_plain(hub, caller, SHARE, parent_id=id, **paging)
+    return await list_plain(hub, caller, SHARE, parent_id=id, **paging)
 
 
 @Operation(RUN, "DELETE /benchmark-runs/{benchmark_run_id}/shares/{share_id}", tool="revokeShare")
 async def revoke_share(hub: Hub, caller: Caller, id: str, share_id: str) -> None:
     """Revoke a link to a run."""
-    authorize(caller)
-    async with hub.database.writing() as connection:
-        row = await require_record(connection, caller, SHARE.kind, share_id, what=SHARE.called, lock=True)
+    async with writing(hub, caller) as tx:
+        row = await tx.require(SHARE.kind, share_id, what=SHARE.called, lock=True)
         if row["parent_id"] != id:
             raise not_found(SHARE.called, share_id)
-        await resources.remove_records(connection, hub, caller, SHARE, [share_id])
+        await tx.remove(SHARE, [share_id])
 
 
 @Operation(SHARED_RUN, "GET /shared/{token}", gives=_SHOWN, open=True)
@@ -154,32 +148,36 @@ async def get_shared_run(hub: Hub, token: str) -> dict[str, Json]:
     """Read a run by its link, without a key."""
     async with hub.database.reading() as connection:
         share = await public_record(connection, SHARE.kind, _TOKEN_LINK, hash_token(token))
-        run = None if share is None else await find_record(connection, share["organization_id"], RUN.kind, share["parent_id"])
-        if share is None or run is None:
-            # Unknown and revoked links have the same message.
-            raise Refusal("NOT_FOUND", "unknown or revoked link")
+        # Unknown and revoked links have the same message.
+        unknown = Refusal("NOT_FOUND", "unknown or revoked link")
+        if share is None:
+            raise unknown
+        tx = Transaction(connection, hub, Caller(organization_id=share["organization_id"]))
+        run = await tx.find(RUN.kind, share["parent_id"])
+        if run is None:
+            raise unknown
         visibility = str(share["body"]["visibility"])
-        tasks = await list_task_runs_of(connection, run["organization_id"], run["id"])
+        tasks = await list_task_runs_of(tx, run["id"])
         whole = RUN.show(run)
         return {
             "visibility": visibility,
-            "name": None if await is_unlisted(connection, run) else name_solver(run["body"]),
+            "name": None if await is_unlisted(tx, run) else name_solver(run["body"]),
             **{name: whole[name] for name in _RUN_FIELDS},
             "axes": mean_axes(tasks),
-            "tasks": [await _show_task(connection, task, visibility) for task in tasks],
+            "tasks": [await _show_task(tx, task, visibility) for task in tasks],
         }
 
 
-async def _show_task(connection: AsyncConnection, task: Row, visibility: str) -> dict[str, Json]:
+async def _show_task(tx: Transaction, task: Row, visibility: str) -> dict[str, Json]:
     whole = TASK_RUN.show(task)
     shown: dict[str, Json] = {name: whole[name] for name in _TASK_FIELDS}
     if visibility == "scores":
         return shown
-    snapshot = await read_task_snapshot(connection, task["organization_id"], task["id"])
+    snapshot = await read_task_snapshot(tx, task["id"])
     labels = {entry.get("id"): entry.get("label") for entry in snapshot.get("criteria") or ()}
     names = ("passed", "score", "outcome", "details", *(("evidence",) if visibility == "evidence" else ()))
     criteria: list[Json] = []
-    for row in await list_criterion_runs_of(connection, task["organization_id"], task["id"]):
+    for row in await list_criterion_runs_of(tx, task["id"]):
         shown_criterion = CRITERION_RUN.show(row)
         criteria.append({"label": labels.get(shown_criterion["criterion_id"]), **{name: shown_criterion[name] for name in names}})
     return {**shown, "criteria": criteria}

@@ -15,7 +15,6 @@ from collections.abc import Mapping
 from typing import cast
 
 import msgspec
-from sqlalchemy.ext.asyncio import AsyncConnection
 
 from proctor.cassettes.redaction import redact
 from proctor.errors import EvidenceError, StoreError
@@ -23,17 +22,15 @@ from proctor.evidence.plain.record import read_plain
 from proctor.evidence.shared.state import FAMILIES
 from proctor.model.evidence import Evidence, Json
 from proctor.model.show import kind_of, nearest
-from proctor.service.access.audit import note
-from proctor.service.access.callers import Caller
 from proctor.service.access.secret_box import SecretBox
 from proctor.service.access.secrets import make_box
-from proctor.service.hub import Hub, new_id
+from proctor.service.hub import Hub
 from proctor.service.refusals import Refusal
 from proctor.service.verification.shared.fields import invalid
 from proctor.service.verification.shared.hidden_values import HiddenValues, find_hidden_values
+from proctor.service.verification.shared.resources import Transaction
 from proctor.store.sql.compressed_json import pack, unpack
 from proctor.store.sql.pages import Row
-from proctor.store.sql.verification_records import NewRecord, add_record, change_record, children, delete_records, find_by_slug
 
 _MOST_UNKNOWN = 50
 """Unknown parts that are listed in a response."""
@@ -93,35 +90,27 @@ def _find_unknown(request_body: Mapping[str, Json], known: tuple[str, ...], pref
     return unknown
 
 
-async def store_state(connection: AsyncConnection, hub: Hub, caller: Caller, run: Row, upload: PackedUpload) -> dict[str, Json]:
+async def store_state(tx: Transaction, run: Row, upload: PackedUpload) -> dict[str, Json]:
     """Store the state of a locked run, replacing an earlier one."""
-    stored = await find_by_slug(connection, caller.organization_id, _STORED, run["id"])
+    stored = await tx.find_by_slug(_STORED, run["id"])
     # The number distinguishes two uploads at the same time.
     body: dict[str, Json] = {"families": upload.families, "upload": (stored["body"]["upload"] if stored else 0) + 1}
     if stored is None:
-        row = await add_record(connection, _make_record(caller, _STORED, run, body, upload.redacted), now=hub.now())
+        row = await tx.insert(_STORED, "st", body, parent_id=run["id"], slug=run["id"], blob=upload.redacted)
     else:
-        row = await change_record(connection, caller.organization_id, stored["id"], now=hub.now(), body=body, blob=upload.redacted)
-        assert row is not None
+        row = await tx.rewrite(stored, body=body, blob=upload.redacted)
     # Also without secrets in the new upload: the earlier original must not be verified.
-    await drop_sealed_states(connection, caller.organization_id, [run["id"]])
+    await drop_sealed_states(tx, [run["id"]])
     if upload.sealed is not None:
-        await add_record(connection, _make_record(caller, _SEALED, run, {"upload": body["upload"]}, upload.sealed), now=hub.now())
+        await tx.insert(_SEALED, "st", {"upload": body["upload"]}, parent_id=run["id"], slug=run["id"], blob=upload.sealed)
     size = len(upload.redacted)
-    await note(connection, hub, caller, "upload_state", run["kind"], run["id"], {"families": upload.families, "bytes": size})
+    await tx.note("upload_state", run["kind"], run["id"], {"families": upload.families, "bytes": size})
     return {"families": upload.families, "bytes": size, "updated_at": row["updated_at"]}
 
 
-def _make_record(caller: Caller, kind: str, run: Row, body: dict[str, Json], blob: bytes) -> NewRecord:
-    return NewRecord(
-        id=new_id("st"), organization_id=caller.organization_id, kind=kind, body=body, parent_id=run["id"], slug=run["id"], blob=blob
-    )
-
-
-async def drop_sealed_states(connection: AsyncConnection, organization_id: str, runs: list[str]) -> None:
+async def drop_sealed_states(tx: Transaction, runs: list[str]) -> None:
     """Delete the originals of runs that will not be verified again."""
-    rows = await children(connection, organization_id, _SEALED, runs)
-    await delete_records(connection, organization_id, [row["id"] for row in rows])
+    await tx.delete([row["id"] for row in await tx.children(_SEALED, runs)])
 
 
 class StoredUploads(msgspec.Struct, frozen=True):
@@ -132,11 +121,11 @@ class StoredUploads(msgspec.Struct, frozen=True):
     """By run id."""
 
 
-async def find_uploads(connection: AsyncConnection, organization_id: str, task_run: Row) -> StoredUploads:
+async def find_uploads(tx: Transaction, task_run: Row) -> StoredUploads:
     """Return the uploads of a task run and its benchmark run."""
     runs = [task_run["parent_id"], task_run["id"]]
-    rows = _sort_rows(await children(connection, organization_id, _STORED, runs, blobs=True), task_run)
-    sealed = await children(connection, organization_id, _SEALED, runs, blobs=True)
+    rows = _sort_rows(await tx.children(_STORED, runs, blobs=True), task_run)
+    sealed = await tx.children(_SEALED, runs, blobs=True)
     return StoredUploads(rows, {row["parent_id"]: row["blob"] for row in sealed})
 
 
@@ -146,10 +135,10 @@ async def open_uploads(hub: Hub, uploads: StoredUploads) -> UploadedState:
     return await asyncio.to_thread(_read_rows, uploads.rows, uploads.sealed, make_box(hub))
 
 
-async def read_stamps(connection: AsyncConnection, organization_id: str, task_run: Row) -> tuple[str, ...]:
+async def read_stamps(tx: Transaction, task_run: Row) -> tuple[str, ...]:
     """Return the uploads that a task run would be verified on now."""
     runs = [task_run["parent_id"], task_run["id"]]
-    return _list_stamps(_sort_rows(await children(connection, organization_id, _STORED, runs), task_run))
+    return _list_stamps(_sort_rows(await tx.children(_STORED, runs), task_run))
 
 
 def _sort_rows(rows: list[Row], task_run: Row) -> list[Row]:
@@ -168,18 +157,14 @@ def _read_rows(rows: list[Row], sealed: Mapping[str, bytes], box: SecretBox) -> 
     uploaded: list[Json] = []
     for row in rows:
         stored = cast(dict[str, Json], unpack(row["blob"]))
-        original = _open_sealed(sealed[row["parent_id"]], box) if row["parent_id"] in sealed else stored
+        try:
+            original = cast(dict[str, Json], unpack(box.unlock_bytes(sealed[row["parent_id"]]))) if row["parent_id"] in sealed else stored
+        except StoreError as error:
+            reason = f"the uploaded state cannot be decrypted: {error}"
+            raise Refusal("CONFLICT", reason, hint="restore the service's earlier key, or upload the state again") from None
         redacted.append(stored)
         uploaded.append(original)
         families |= {name: value for name, value in original["state"].items() if value is not None}
         whole |= original
     evidence = read_plain({**whole, "state": families}) if rows else Evidence()
     return UploadedState(evidence, find_hidden_values(uploaded, redacted), _list_stamps(rows))
-
-
-def _open_sealed(blob: bytes, box: SecretBox) -> dict[str, Json]:
-    try:
-        return cast(dict[str, Json], unpack(box.unlock_bytes(blob)))
-    except StoreError as error:
-        reason = f"the uploaded state cannot be decrypted: {error}"
-        raise Refusal("CONFLICT", reason, hint="restore the service's earlier key, or upload the state again") from None

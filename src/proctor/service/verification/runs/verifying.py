@@ -112,7 +112,7 @@ async def _decide(
 
         async def ask(questions: tuple[Question, ...]) -> Sequence[Opinion]:
             # The model is external: it gets only redacted material.
-            shown = tuple(_hide_in_question(question, hidden) for question in questions)
+            shown = [_hide_in_question(question, hidden) for question in questions] if hidden else questions
             return await judge.judge(shown, case=case.id, attempt=0, tape=LIVE)
 
         try:
@@ -123,8 +123,6 @@ async def _decide(
 
 
 def _hide_in_question(question: Question, hidden: HiddenValues) -> Question:
-    if not hidden:
-        return question
     material = question.material
     subject, context = (hidden.hide(msgspec.to_builtins(part)) for part in (material.subject, material.context))
     return msgspec.structs.replace(question, material=msgspec.structs.replace(material, subject=subject, context=context))

@@ -6,24 +6,20 @@ import asyncio
 from typing import Unpack
 
 import msgspec
-from sqlalchemy.ext.asyncio import AsyncConnection
 
 from proctor.errors import SpecError
 from proctor.model.evidence import Json
-from proctor.service.access.audit import note
 from proctor.service.access.callers import Caller
 from proctor.service.hub import Hub
-from proctor.service.paging import fetch_page_or_refuse
+from proctor.service.paging import fetch_page_or_refuse, show_page
 from proctor.service.refusals import Refusal, not_found
-from proctor.service.verification.authoring.datasets import DATASET, branch_dataset, show_dataset
+from proctor.service.verification.authoring.datasets import DATASET
 from proctor.service.verification.authoring.seeding import make_surroundings
-from proctor.service.verification.sandboxes.lifecycle import open_store
-from proctor.service.verification.sandboxes.playgrounds import BRANCHES, SANDBOX, close_overdue, refuse_torn_down
+from proctor.service.verification.sandboxes.playgrounds import BRANCHES, SANDBOX, close_overdue, open_store, refuse_torn_down
 from proctor.service.verification.sandboxes.requests import perform_due_steps, read_end_state
-from proctor.service.verification.shared import resources
 from proctor.service.verification.shared.declaration import Operation, Resource
 from proctor.service.verification.shared.fields import Shape, read_only, read_only_id, read_only_json
-from proctor.service.verification.shared.resources import Paging, authorize, require_record
+from proctor.service.verification.shared.resources import Paging, Records, Transaction, reading, writing
 from proctor.simulators.ports import Desk, find_simulator
 from proctor.simulators.rows import Draft, SandboxClosed, SandboxFull
 from proctor.simulators.seeds import describe_spec_error, find_kind
@@ -31,7 +27,6 @@ from proctor.store.accounts.sandboxes import find_heads, query_events
 from proctor.store.sql.compressed_json import unpack
 from proctor.store.sql.pages import Row
 from proctor.store.sql.tables import sandbox_events
-from proctor.store.sql.verification_records import children, delete_records, link, linked, read_blob
 
 EVENT = Resource(
     kind="event",
@@ -82,13 +77,12 @@ _TRIES = 20
 
 
 @Operation(SANDBOX, "GET /sandboxes/{sandbox_id}/events", gives=EVENT.summary, pages=True, tool="events")
-async def list_sandbox_events(hub: Hub, caller: Caller, id: str, **paging: Unpack[Paging]) -> dict[str, Json]:
+async def list_sandbox_events(hub: Hub, caller: Caller, id: str, **paging: Unpack[Paging]) -> Records:
     """List the events of a sandbox, newest first."""
-    authorize(caller)
-    async with hub.database.reading() as connection:
-        await require_record(connection, caller, "sandbox", id)
-        page = await fetch_page_or_refuse(connection, query_events(id), sandbox_events, **paging)
-    return resources.make_page(page, [_show_event(row) for row in page.rows])
+    async with reading(hub, caller) as tx:
+        await tx.require("sandbox", id)
+        page = await fetch_page_or_refuse(tx.connection, query_events(id), sandbox_events, **paging)
+    return show_page(page, _show_event)
 
 
 @Operation(SANDBOX, "GET /sandboxes/{sandbox_id}/state", gives=_STATE, large=True, tool="state")
@@ -122,45 +116,43 @@ async def reset_sandbox(hub: Hub, caller: Caller, id: str) -> dict[str, Json]:
             await open_store(hub, head["organization_id"]).reset(id)
         except SandboxClosed:
             raise Refusal("CONFLICT", "the sandbox has already been torn down") from None
-    async with hub.database.writing() as connection:
-        await note(connection, hub, caller, "reset", "sandbox", id)
+    async with writing(hub, caller) as tx:
+        await tx.note("reset", "sandbox", id)
     return SANDBOX.show(row)
 
 
 @Operation(SANDBOX, "POST /sandboxes/{sandbox_id}/datasets/{dataset_id}", gives=DATASET.summary, creates=True, tool="addDataset")
 async def add_dataset(hub: Hub, caller: Caller, id: str, dataset_id: str) -> dict[str, Json]:
     """Add a branch of a dataset to a sandbox, as part of its initial data, and read the branch."""
-    authorize(caller)
     await close_overdue(hub, caller)
-    async with hub.database.reading() as connection:
-        refuse_torn_down(await require_record(connection, caller, "sandbox", id))
-        dataset = await require_record(connection, caller, "dataset", dataset_id)
-        if any(branch["body"].get("parent_id") == dataset_id for branch in await _list_branches(connection, caller, id)):
+    async with reading(hub, caller) as tx:
+        refuse_torn_down(await tx.require("sandbox", id))
+        dataset = await tx.require("dataset", dataset_id)
+        if any(branch["body"].get("parent_id") == dataset_id for branch in await _list_branches(tx, id)):
             raise Refusal("CONFLICT", "the sandbox already has a branch of this dataset")
-        head = (await find_heads(connection, [id])).get(id)
-        blob = await read_blob(connection, caller.organization_id, dataset_id)
+        head = (await find_heads(tx.connection, [id])).get(id)
+        blob = await tx.read_blob(dataset_id)
         if head is not None and find_kind(dataset["body"]["type"]) != head["kind"]:
             raise Refusal("CONFLICT", f"a dataset of type {dataset['body']['type']} cannot be added to a system of kind {head['kind']}")
     # Between two transactions, since it may take long. A sandbox that is not seeded yet gets it later.
     if head is not None and blob is not None:
         await _fill(hub, head, dataset_id, blob)
-    async with hub.database.writing() as connection:
-        await require_record(connection, caller, "sandbox", id, lock=True)
-        branch = await branch_dataset(connection, hub, caller, dataset)
-        await link(connection, id, BRANCHES, branch["id"], hub.now())
-        return show_dataset(branch)
+    async with writing(hub, caller) as tx:
+        await tx.require("sandbox", id, lock=True)
+        branch = await tx.add(DATASET, {**dataset["body"], "parent_id": dataset_id}, blob=await tx.read_blob(dataset_id))
+        await tx.link(id, BRANCHES, branch["id"])
+        return DATASET.show(branch)
 
 
 @Operation(SANDBOX, "DELETE /sandboxes/{sandbox_id}/datasets/{dataset_id}", tool="removeDataset")
 async def remove_dataset(hub: Hub, caller: Caller, id: str, dataset_id: str) -> None:
     """Remove a dataset (by its id or that of its branch) from a sandbox; the branch is deleted, its data stays in the sandbox."""
-    authorize(caller)
-    async with hub.database.writing() as connection:
-        await require_record(connection, caller, "sandbox", id, lock=True)
-        for branch in await _list_branches(connection, caller, id):
+    async with writing(hub, caller) as tx:
+        await tx.require("sandbox", id, lock=True)
+        for branch in await _list_branches(tx, id):
             if dataset_id in (branch["id"], branch["body"].get("parent_id")):
-                entities = await children(connection, caller.organization_id, "entity", branch["id"])
-                await delete_records(connection, caller.organization_id, [branch["id"], *(row["id"] for row in entities)])
+                entities = await tx.children("entity", branch["id"])
+                await tx.delete([branch["id"], *(row["id"] for row in entities)])
                 return
         raise not_found("dataset of this sandbox", dataset_id)
 
@@ -190,19 +182,18 @@ async def _fill(hub: Hub, head: Row, dataset_id: str, blob: bytes) -> None:
 
 async def _find_live(hub: Hub, caller: Caller, id: str) -> tuple[Row, Row]:
     """Return the record of a caller's sandbox, and the head of its rows."""
-    authorize(caller)
     await close_overdue(hub, caller)
-    async with hub.database.reading() as connection:
-        row = await require_record(connection, caller, "sandbox", id)
-        head = (await find_heads(connection, [id])).get(id)
+    async with reading(hub, caller) as tx:
+        row = await tx.require("sandbox", id)
+        head = (await find_heads(tx.connection, [id])).get(id)
     if head is None:
         reason = "it is seeded when its task run starts" if row["body"]["status"] == "provisioning" else "its type is not simulated"
         raise Refusal("CONFLICT", f"the sandbox has no data: {reason}")
     return row, head
 
 
-async def _list_branches(connection: AsyncConnection, caller: Caller, id: str) -> list[Row]:
-    return (await linked(connection, caller.organization_id, BRANCHES, [id], "dataset"))[id]
+async def _list_branches(tx: Transaction, id: str) -> list[Row]:
+    return (await tx.linked(BRANCHES, [id], "dataset"))[id]
 
 
 def _show_event(row: Row) -> dict[str, Json]:

@@ -26,9 +26,9 @@ from proctor.service.access.callers import Caller
 from proctor.service.hub import Hub
 from proctor.service.refusals import Refusal, not_found
 from proctor.service.verification.authoring.seeding import make_surroundings
-from proctor.service.verification.sandboxes.lifecycle import open_store, perform_step
+from proctor.service.verification.sandboxes.playgrounds import open_store, perform_step
 from proctor.simulators.exchange import GO_ON, Errand, Fetched, Request, Response
-from proctor.simulators.ports import Desk, Simulator, Surroundings, Tool, find_simulator, list_kinds
+from proctor.simulators.ports import Desk, Simulator, Tool, find_simulator, list_kinds
 from proctor.simulators.rows import SandboxClosed, SandboxFull
 from proctor.simulators.sandbox import Sandbox, answer_counted, is_open_path, join_state
 from proctor.simulators.tools import describe_wrong_call, find_tools, make_tool_request, write_tool_refusal, write_tool_result
@@ -53,9 +53,8 @@ class _CallsOut(Exception):
 
 async def find_sandbox(hub: Hub, caller: Caller | None, id: str, system: str, path: str) -> Row:
     """Return a sandbox by its id. Raises `Refusal` without access, or if there is no such system."""
-    async with hub.database.reading() as connection:
-        head = (await find_heads(connection, [id])).get(id)
-    if head is None or not is_open(head, system, path):
+    head = await _find_head(hub, id)
+    if head is None or not _is_open(head, system, path):
         head = _require_own(caller, head, id)
         if head["kind"] != system:
             raise not_found("system in this sandbox", system)
@@ -64,9 +63,12 @@ async def find_sandbox(hub: Hub, caller: Caller | None, id: str, system: str, pa
 
 async def find_whole_sandbox(hub: Hub, caller: Caller | None, id: str) -> Row:
     """Return a sandbox for a caller with full access. Raises `Refusal` as `find_sandbox`."""
+    return _require_active(hub, _require_own(caller, await _find_head(hub, id), id))
+
+
+async def _find_head(hub: Hub, id: str) -> Row | None:
     async with hub.database.reading() as connection:
-        head = (await find_heads(connection, [id])).get(id)
-    return _require_active(hub, _require_own(caller, head, id))
+        return (await find_heads(connection, [id])).get(id)
 
 
 async def find_sandbox_of_run(hub: Hub, caller: Caller | None, run_id: str, system: str, path: str) -> Row:
@@ -75,7 +77,7 @@ async def find_sandbox_of_run(hub: Hub, caller: Caller | None, run_id: str, syst
         head = await find_open_of_run(connection, run_id, system)
         others = [] if head is not None else await list_open_of_run(connection, run_id)
     # Access first, since the following messages name the systems of the run.
-    if head is None or not is_open(head, system, path):
+    if head is None or not _is_open(head, system, path):
         _require_run(caller, run_id)
     if head is None and system not in list_kinds():
         raise not_found(f"kind of system (there are {', '.join(list_kinds())})", system)
@@ -103,7 +105,7 @@ def _require_own(caller: Caller | None, head: Row | None, id: str) -> Row:
         raise _refuse_unauthenticated()
     if caller.kind not in ("organization", "sandbox"):
         raise Refusal("FORBIDDEN", "a sandbox requires its own token or an organization key")
-    if head is None or not _owns(caller, head):
+    if head is None or caller.organization_id != head["organization_id"] or caller.sandbox_id not in (None, head["id"]):
         raise not_found("sandbox", id)
     return head
 
@@ -127,7 +129,7 @@ def _is_over(hub: Hub, head: Row) -> bool:
     return head["closed_at"] is not None or (head["expires_at"] is not None and head["expires_at"] <= hub.now())
 
 
-def is_open(head: Row, system: str, path: str) -> bool:
+def _is_open(head: Row, system: str, path: str) -> bool:
     """Return whether a path needs no token."""
     return head["kind"] == system and is_open_path(find_simulator(system), path)
 
@@ -137,10 +139,6 @@ def owns_token(caller: Caller, head: Row) -> bool:
     if caller.kind == "run":
         return caller.benchmark_run_id == head["benchmark_run_id"]
     return caller.kind == "sandbox" and caller.sandbox_id == head["id"]
-
-
-def _owns(caller: Caller, head: Row) -> bool:
-    return caller.organization_id == head["organization_id"] and (caller.kind == "organization" or caller.sandbox_id == head["id"])
 
 
 def _refuse_unauthenticated() -> Refusal:
@@ -161,8 +159,7 @@ async def answer_request(hub: Hub, head: Row, request: Request) -> Response:
 async def _continue_work(hub: Hub, head: Row, request: Request, then: str) -> None:
     """Let a system continue its work until it is done or its sandbox is torn down."""
     while then:
-        async with hub.database.reading() as connection:
-            now = (await find_heads(connection, [head["id"]])).get(head["id"])
+        now = await _find_head(hub, head["id"])
         if now is None or _is_over(hub, now):
             return
         try:
@@ -234,8 +231,7 @@ async def perform_due_steps(hub: Hub, store: DatabaseStore, head: Row) -> None:
             note, changes = await asyncio.to_thread(perform_step, hub, head["kind"], snapshot.rows, step["step"], step["given"])
             if await store.advance(head["id"], snapshot.revision, changes, note, step=number):
                 break
-            async with hub.database.reading() as connection:
-                now = (await find_heads(connection, [head["id"]])).get(head["id"])
+            now = await _find_head(hub, head["id"])
             # The sandbox was changed concurrently. If this step was performed, it is done; else it is tried on the new state.
             if now is None or now["steps_done"] > number:
                 break
@@ -264,13 +260,21 @@ async def read_end_state(hub: Hub, heads: Sequence[Row]) -> EndState:
     for head in heads:
         store = open_store(hub, head["organization_id"])
         async with hub.sandbox_turns.get(head["id"]):
-            full = await _perform_last_steps(hub, store, head)
-            async with hub.database.reading() as connection:
-                now = (await find_heads(connection, [head["id"]])).values()
-            stamps += make_stamps(now)
+            full = ""
+            if head["closed_at"] is None:
+                # Steps that were due before this read.
+                try:
+                    await perform_due_steps(hub, store, head)
+                except SandboxFull as error:
+                    full = str(error)
+            now = await _find_head(hub, head["id"])
             notes = await store.list_notes(head["id"]) if head["steps"] else ()
-            unplayed += [text for head_now in now for text in _list_unplayed(head_now, notes, full)]
-            around = _make_surroundings_until(hub, head)
+            if now is not None:
+                stamps += make_stamps([now])
+                unplayed += _list_unplayed(now, notes, full)
+            # The clock stops at the end of the sandbox.
+            ends = [moment for moment in (head["closed_at"], head["expires_at"]) if moment is not None]
+            around = msgspec.structs.replace(make_surroundings(hub), now=functools.partial(_find_end, hub, ends))
             state = await Sandbox(head["id"], _list_systems(head), store, around, read=asyncio.to_thread).read_state()
         requests += state.requests or ()
         changes += state.changes or ()
@@ -281,16 +285,6 @@ async def read_end_state(hub: Hub, heads: Sequence[Row]) -> EndState:
     return EndState(State(**families), tuple(stamps), tuple(unplayed))
 
 
-async def _perform_last_steps(hub: Hub, store: DatabaseStore, head: Row) -> str:
-    """Perform steps that were due before this read; return why there was no space, if so."""
-    if head["closed_at"] is None:
-        try:
-            await perform_due_steps(hub, store, head)
-        except SandboxFull as error:
-            return str(error)
-    return ""
-
-
 def _list_unplayed(head: Row, notes: Iterable[Mapping[str, Json]], full: str) -> list[str]:
     """Return descriptions of steps that failed or did not happen."""
     failed = [f"the step {note['step']} of {head['kind']} could not be performed: {note['error']}" for note in notes if note.get("error")]
@@ -298,10 +292,8 @@ def _list_unplayed(head: Row, notes: Iterable[Mapping[str, Json]], full: str) ->
     return failed + [f"the step {note['step']} of {head['kind']} did not happen: {full or 'its time had not come'}" for note in steps]
 
 
-def _make_surroundings_until(hub: Hub, head: Row) -> Surroundings:
-    """Return a clock that stops at the end of a sandbox."""
-    ends = [moment for moment in (head["closed_at"], head["expires_at"]) if moment is not None]
-    return msgspec.structs.replace(make_surroundings(hub), now=lambda: min([hub.now(), *ends]))
+def _find_end(hub: Hub, ends: Sequence[str]) -> str:
+    return min([hub.now(), *ends])
 
 
 def make_stamps(heads: Iterable[Row]) -> list[str]:

@@ -17,16 +17,17 @@ import functools
 import re
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import KW_ONLY, dataclass, field
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 from proctor.model.evidence import Json
-from proctor.service.verification.shared.fields import Field, Shape, Table, read_fields, read_only
+from proctor.service.access.callers import Caller
+from proctor.service.access.permissions import require_writer
+from proctor.service.hub import Hub
+from proctor.service.verification.shared.fields import Shape, Table, read_fields, read_only
 from proctor.store.sql.pages import Row
 
 Call = TypeVar("Call", bound=Callable[..., Awaitable[Any]])
 _ID_IN_PATH = re.compile(r"\{(\w+)\}")
-_STAMPS = ("organization_id", "created_at", "updated_at")
-
 
 STAMPS: Table = {
     "id": read_only("string", "the id"),
@@ -121,13 +122,13 @@ class Resource:
 
     def show(self, row: Row) -> dict[str, Json]:
         """Return a record as in lists, without nested records."""
-        fields = {name: self._show_field(name, declared, row) for name, declared in self._own_fields().items()}
-        return {"id": row["id"], **fields, **{name: row[name] for name in _STAMPS}}
-
-    def _show_field(self, name: str, declared: Field, row: Row) -> Json:
-        if declared.compute is not None:
-            return declared.compute(row)
-        return row["parent_id"] if name == self.parent else row["body"].get(name, declared.default)
+        shown: dict[str, Json] = {"id": row["id"]}
+        for name, declared in self._own_fields().items():
+            if declared.compute is not None:
+                shown[name] = declared.compute(row)
+            else:
+                shown[name] = row["parent_id"] if name == self.parent else row["body"].get(name, declared.default)
+        return {**shown, **{name: row[name] for name in STAMPS}}
 
     def fill(self, **fields: Json) -> dict[str, Json]:
         """Return the body of a new record: defaults and `fields`."""
@@ -138,7 +139,7 @@ class Resource:
         return {name: declared for name, declared in self.fields.items() if declared.shown and not declared.full and not declared.joined}
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False)
 class Operation:
     """Declares an operation: its REST address, bodies, and name in the tool."""
 
@@ -160,6 +161,8 @@ class Operation:
     creates: bool = False
     open: bool = False
     """Whether it needs no key; it is called without a caller then."""
+    doing: str | None = "using the verification API"
+    """What requires an organization key; None: the function checks access itself."""
     rest: bool = True
     """Whether REST has it."""
     tool: str | tuple[str, ...] = ()
@@ -168,34 +171,25 @@ class Operation:
     name: str = field(init=False)
     about: str = field(init=False)
 
+    def __post_init__(self) -> None:
+        """Derive the rest from the route."""
+        self.method, _, self.path = self.route.partition(" ")
+        self.ids = tuple(_ID_IN_PATH.findall(self.path))
+        self.actions = (self.tool,) if isinstance(self.tool, str) else self.tool
+        self.status = 204 if self.gives is None else 201 if self.creates else 200
+
     def __call__(self, call: Call) -> Call:
-        """Add this operation, implemented by a function, to its resource."""
-        for name, value in (("call", call), ("name", call.__name__), ("about", (call.__doc__ or "").partition("\n")[0])):
-            object.__setattr__(self, name, value)
+        """Add this operation, implemented by a function, to its resource; return the function with the check of access."""
+        self.call = call if self.open or self.doing is None else _require_organization_key(call, self.doing)
+        self.name, self.about = call.__name__, (call.__doc__ or "").partition("\n")[0]
         self.noun.operations.append(self)
-        return call
+        return cast(Call, self.call)
 
-    @property
-    def method(self) -> str:
-        """Its method in REST."""
-        return self.route.partition(" ")[0]
 
-    @property
-    def path(self) -> str:
-        """Its path in REST."""
-        return self.route.partition(" ")[2]
+def _require_organization_key(call: Callable[..., Awaitable[Any]], doing: str) -> Callable[..., Awaitable[Any]]:
+    @functools.wraps(call)
+    async def checked(hub: Hub, caller: Caller, *values: Any, **options: Any) -> Any:
+        require_writer(caller, doing)
+        return await call(hub, caller, *values, **options)
 
-    @property
-    def ids(self) -> tuple[str, ...]:
-        """The ids in its path."""
-        return tuple(_ID_IN_PATH.findall(self.path))
-
-    @property
-    def actions(self) -> tuple[str, ...]:
-        """Its names in the MCP tool."""
-        return (self.tool,) if isinstance(self.tool, str) else self.tool
-
-    @property
-    def status(self) -> int:
-        """The status of its answer in REST."""
-        return 204 if self.gives is None else 201 if self.creates else 200
+    return checked

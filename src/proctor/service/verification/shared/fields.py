@@ -119,7 +119,10 @@ def read_fields(table: Table, request_body: Mapping[str, Json], what: str, *, pa
     """Return the checked fields in `given`; with `partial` only those present. Raises `Refusal` with every mistake."""
     wrong: dict[str, list[str]] = {}
     values: dict[str, Json] = {}
-    request_body = _use_first_names(table, request_body)
+    request_body = dict(request_body)
+    for name, field in table.items():
+        if field.also in request_body and name not in request_body:
+            request_body[name] = request_body.pop(field.also)
     for name in request_body:
         if name not in table and len(wrong) < _MOST_UNKNOWN:
             near = nearest(name, table)
@@ -138,14 +141,6 @@ def read_fields(table: Table, request_body: Mapping[str, Json], what: str, *, pa
             wrong[name] = [str(error)]
     if wrong:
         raise invalid(what, wrong)
-    return values
-
-
-def _use_first_names(table: Table, request_body: Mapping[str, Json]) -> dict[str, Json]:
-    values = dict(request_body)
-    for name, field in table.items():
-        if field.also in values and name not in values:
-            values[name] = values.pop(field.also)
     return values
 
 

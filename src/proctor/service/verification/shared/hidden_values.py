@@ -41,7 +41,7 @@ class HiddenValues:
         texts = {value if isinstance(value, str) else show(value) for _, value in self._exact}
         # Each text verbatim, and as JSON and sentences quote it.
         long_texts = [text for text in texts if len(text) >= _SHORTEST]
-        forms = {form for text in long_texts for form in (text, json.dumps(text)[1:-1], _quote(text))}
+        forms = {form for text in long_texts for form in (text, json.dumps(text)[1:-1], show(text, len(text))[1:-1])}
         # Longest first, since one may be part of another. A part of `[redacted]` itself would match in every redacted place.
         self._forms = sorted((form for form in forms if form not in REDACTED), key=lambda form: (-len(form), form))
         words = sorted(text for text in texts if _SHORTEST_WORD <= len(text) < _SHORTEST)
@@ -69,16 +69,14 @@ class HiddenValues:
             return value
         if isinstance(value, dict):
             fields = cast(dict[str, Json], value)
-            return {name: self._hide_member(name, entry) for name, entry in fields.items()}
+            return {
+                name: entry if name in _AUTHORED else self.hide(entry) if name == "actual" else self.hide_result(entry)
+                for name, entry in fields.items()
+            }
         if isinstance(value, list):
             return [self.hide_result(entry) for entry in cast(list[Json], value)]
         # Other numbers are scores or counts.
         return redact(self.hide_text(value)) if isinstance(value, str) else value
-
-    def _hide_member(self, name: str, value: Json) -> Json:
-        if name in _AUTHORED:
-            return value
-        return self.hide(value) if name == "actual" else self.hide_result(value)
 
     def _hide_leaf(self, value: Json) -> Json:
         if (type(value), value) in self._exact:
@@ -96,10 +94,6 @@ class HiddenValues:
             inner = part[before : max(before, len(part) - after)]
             parts[number] = f"{REDACTED if before else ''}{inner}{REDACTED if after else ''}"
         return "…".join(parts)
-
-
-def _quote(text: str) -> str:
-    return show(text, len(text))[1:-1]
 
 
 def _count_shared(text: str, value: str) -> int:

@@ -1,92 +1,178 @@
-"""Records of resources: the standard operations, declared by `declare_standard`, and building blocks within a transaction.
+"""Records of resources: transactions on them, and the standard operations, which `declare_standard` declares.
 
-An organization key is required. A record of another organization does not exist for the caller.
+A record of another organization does not exist for the caller.
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+import asyncio
+import contextlib
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple, TypedDict, Unpack
+from typing import Any, NamedTuple, Unpack
 
+import sqlalchemy as sa
 from sqlalchemy.exc import IntegrityError
-from sqlalchemy.ext.asyncio import AsyncConnection
 
 from proctor.model.evidence import Json
-from proctor.service.access.audit import note
+from proctor.service.access import transactions
 from proctor.service.access.callers import Caller
 from proctor.service.hub import Hub, new_id
-from proctor.service.paging import fetch_page_or_refuse
+from proctor.service.paging import fetch_page_or_refuse, show_page
 from proctor.service.refusals import Refusal, not_found
+from proctor.service.resource import Page, Paging
 from proctor.service.verification.shared.declaration import Operation, Resource
-from proctor.store.sql.pages import Page, Row
+from proctor.store.sql import verification_records as store
+from proctor.store.sql.pages import Page as Rows
+from proctor.store.sql.pages import Row
 from proctor.store.sql.tables import records
-from proctor.store.sql.verification_records import (
-    NewRecord,
-    add_record,
-    change_record,
-    count_children,
-    delete_records,
-    find_record,
-    records_of,
-)
+
+Records = Page[dict[str, Json]]
+"""A page of records as JSON."""
 
 
-class Paging(TypedDict, total=False):
-    """The requested page of a list."""
+class Transaction(transactions.Transaction):
+    """A transaction on the records of a caller's organization."""
 
-    limit: int | None
-    cursor: str | None
+    async def find(self, kind: str, id: str, *, lock: bool = False) -> Row | None:
+        """Return a record without its blob, if it exists; `lock` blocks other writers until the end."""
+        return await store.find_record(self.connection, self.owner, kind, id, lock=lock)
+
+    async def require(self, kind: str, id: str, *, what: str | None = None, lock: bool = False) -> Row:
+        """Return a record without its blob. Raises `Refusal` if there is none."""
+        row = await self.find(kind, id, lock=lock)
+        if row is None:
+            raise not_found(what or kind.replace("_", " "), id)
+        return row
+
+    async def find_by_slug(self, kind: str, slug: str) -> Row | None:
+        """Return the record of a kind that has this slug."""
+        return await store.find_by_slug(self.connection, self.owner, kind, slug)
+
+    async def find_some(self, kind: str, ids: Iterable[str]) -> list[Row]:
+        """Return the records of a kind with these ids, oldest first."""
+        return await store.find_some(self.connection, self.owner, kind, ids)
+
+    async def children(self, kind: str, parents: str | Sequence[str], *, blobs: bool = False) -> list[Row]:
+        """Return the records of a kind below one parent or several, oldest first."""
+        return await store.children(self.connection, self.owner, kind, parents, blobs=blobs)
+
+    async def refuse_more_children(self, kind: str, parent_id: str, most: int, reason: str) -> None:
+        """Reject one more record of a kind below a parent that has the most."""
+        if await store.count_children(self.connection, self.owner, kind, parent_id) >= most:
+            raise Refusal("CONFLICT", reason)
+
+    async def read_blob(self, id: str) -> bytes | None:
+        """Return the blob of a record."""
+        return await store.read_blob(self.connection, self.owner, id)
+
+    async def linked(self, link: str, from_ids: Iterable[str], kind: str) -> dict[str, list[Row]]:
+        """Return the targets of links of this kind, by source, in the order of linking."""
+        return await store.linked(self.connection, self.owner, link, from_ids, kind)
+
+    async def linking(self, link: str, to_ids: Iterable[str], kind: str) -> list[Row]:
+        """Return the sources of links of this kind to one of these targets."""
+        return await store.linking(self.connection, self.owner, link, to_ids, kind)
+
+    async def link(self, from_id: str, link: str, to_id: str) -> bool:
+        """Link two records and return whether the link is new. The caller has checked the organization of both."""
+        return await store.link(self.connection, from_id, link, to_id, self.hub.now())
+
+    async def unlink(self, from_id: str, link: str, to_id: str | None = None) -> bool:
+        """Delete the link, or every link of this kind, and return whether there was any."""
+        return await store.unlink(self.connection, from_id, link, to_id)
+
+    async def fetch_page(self, query: sa.Select[Any], **paging: Unpack[Paging]) -> Rows:
+        """Return a page of records."""
+        return await fetch_page_or_refuse(self.connection, query, records, **paging)
+
+    async def insert(
+        self,
+        kind: str,
+        prefix: str,
+        body: dict[str, Json],
+        *,
+        parent_id: str | None = None,
+        slug: str | None = None,
+        blob: bytes | None = None,
+        now: str | None = None,
+    ) -> Row:
+        """Insert a record without an audit note."""
+        record = store.NewRecord(
+            id=new_id(prefix), organization_id=self.owner, kind=kind, body=body, parent_id=parent_id, slug=slug, blob=blob
+        )
+        return await store.add_record(self.connection, record, now=now or self.hub.now())
+
+    async def rewrite(self, row: Row, **columns: object) -> Row:
+        """Change columns of a locked record without an audit note."""
+        changed = await store.change_record(self.connection, self.owner, row["id"], now=self.hub.now(), **columns)
+        assert changed is not None  # it was locked
+        return changed
+
+    async def delete(self, ids: Iterable[str]) -> None:
+        """Delete records and their links without an audit note."""
+        await store.delete_records(self.connection, self.owner, ids)
+
+    async def add(self, resource: Resource, body: dict[str, Json], *, slug: str | None = None, blob: bytes | None = None) -> Row:
+        """Add a record of a resource, below the parent in its body."""
+        parent_id: str | None = None
+        if resource.parent is not None:
+            body = dict(body)
+            parent_id = body.pop(resource.parent, None)
+        with _refuse_taken_slug(resource, slug):
+            row = await self.insert(resource.kind, resource.prefix, body, parent_id=parent_id, slug=slug, blob=blob)
+        await self.note("create", resource.kind, row["id"])
+        return row
+
+    async def change(self, resource: Resource, row: Row, changes: Mapping[str, Json], *, action: str = "update", **columns: object) -> Row:
+        """Change fields of a record's body, and columns."""
+        with _refuse_taken_slug(resource, str(columns.get("slug"))):
+            changed = await self.rewrite(row, body={**row["body"], **changes}, **columns)
+        await self.note(action, resource.kind, row["id"], {"fields": sorted(changes)} if changes else None)
+        return changed
+
+    async def remove(self, resource: Resource, ids: Sequence[str]) -> None:
+        """Delete records, with an audit note for the first."""
+        await self.delete(ids)
+        await self.note("delete", resource.kind, ids[0])
 
 
-def authorize(caller: Caller, doing: str = "using the verification API") -> None:
-    """Reject every key but organization keys."""
-    if caller.kind != "organization":
-        raise Refusal("FORBIDDEN", f"{doing} requires an organization key")
+@contextlib.contextmanager
+def _refuse_taken_slug(resource: Resource, slug: str | None) -> Generator[None]:
+    # The unique constraint decides, so that one of two concurrent requests is rejected.
+    try:
+        yield
+    except IntegrityError:
+        raise Refusal("CONFLICT", f"there is already a {resource.called} called {slug!r}") from None
 
 
-async def require_record(
-    connection: AsyncConnection, caller: Caller, kind: str, id: str, *, what: str | None = None, lock: bool = False
-) -> Row:
-    """Return a record of the caller's organization."""
-    record = await find_record(connection, caller.organization_id, kind, id, lock=lock)
-    if record is None:
-        raise not_found(what or kind.replace("_", " "), id)
-    return record
-
-
-async def list_rows(
-    hub: Hub, caller: Caller, resource: Resource, *, parent_id: str | None = None, **paging: Unpack[Paging]
-) -> tuple[Page, list[dict[str, Json]]]:
-    """Return a page of records, also as JSON; limited to a parent if given."""
-    authorize(caller)
+@contextlib.asynccontextmanager
+async def reading(hub: Hub, caller: Caller) -> AsyncGenerator[Transaction]:
+    """Yield a reading transaction of a caller."""
     async with hub.database.reading() as connection:
+        yield Transaction(connection, hub, caller)
+
+
+@contextlib.asynccontextmanager
+async def writing(hub: Hub, caller: Caller) -> AsyncGenerator[Transaction]:
+    """Yield a writing transaction of a caller."""
+    async with hub.database.writing() as connection:
+        yield Transaction(connection, hub, caller)
+
+
+async def fetch_rows(hub: Hub, caller: Caller, resource: Resource, *, parent_id: str | None = None, **paging: Unpack[Paging]) -> Rows:
+    """Return a page of records; limited to a parent if given, which must exist."""
+    async with reading(hub, caller) as tx:
         if parent_id is not None and resource.parent is not None:
             parent = resource.fields[resource.parent].kind.refers
             assert parent is not None  # it is the id of a record
-            await require_record(connection, caller, parent, parent_id)
-        query = records_of(caller.organization_id, resource.kind, parent_id=parent_id)
-        page = await fetch_page_or_refuse(connection, query, records, **paging)
-    return page, [resource.show(row) for row in page.rows]
+            await tx.require(parent, parent_id)
+        return await tx.fetch_page(store.records_of(caller.organization_id, resource.kind, parent_id=parent_id), **paging)
 
 
-def make_page(page: Page, data: list[dict[str, Json]]) -> dict[str, Json]:
-    """Return a page as JSON."""
-    return {"data": data, "_meta": {"next": page.next, "prev": page.prev, "limit": page.limit}}
-
-
-async def list_plain(
-    hub: Hub, caller: Caller, resource: Resource, *, parent_id: str | None = None, **paging: Unpack[Paging]
-) -> dict[str, Json]:
+async def list_plain(hub: Hub, caller: Caller, resource: Resource, *, parent_id: str | None = None, **paging: Unpack[Paging]) -> Records:
     """List records of a resource without special rules."""
-    return make_page(*await list_rows(hub, caller, resource, parent_id=parent_id, **paging))
-
-
-async def get_plain(hub: Hub, caller: Caller, resource: Resource, id: str) -> dict[str, Json]:
-    """Read a record of a resource without special rules."""
-    authorize(caller)
-    async with hub.database.reading() as connection:
-        return resource.show(await require_record(connection, caller, resource.kind, id, what=resource.called))
+    return show_page(await fetch_rows(hub, caller, resource, parent_id=parent_id, **paging), resource.show)
 
 
 async def _accept(*_: object) -> dict[str, Any]:
@@ -99,23 +185,29 @@ async def _delete_nothing_else(*_: object) -> Sequence[str]:
 
 @dataclass(frozen=True, kw_only=True)
 class Rules:
-    """What a resource adds to its standard operations. Everything but `prepare` and `convert` runs inside the transaction."""
+    """What a resource adds to its standard operations. Everything but `before`, `prepare` and `convert` runs inside the transaction."""
 
     stored: Resource | None = None
     """The resource of its records, if it is another one."""
     most: int | None = None
     """Records of one parent."""
+    before: Callable[[Hub, Caller], Awaitable[Any]] = _accept
+    """Called before every operation."""
     convert: Callable[[dict[str, Json]], dict[str, Json]] = dict
     """Returns the stored fields of read ones."""
-    prepare: Callable[[Hub, Mapping[str, Json]], Awaitable[Any]] = _accept
-    """Checks new or changed fields, slowly."""
-    check: Callable[[AsyncConnection, Hub, Caller, dict[str, Json], Row | None], Awaitable[dict[str, Any]]] = _accept
+    prepare: Callable[[Hub, dict[str, Json]], Awaitable[dict[str, Any]]] = _accept
+    """Checks new or changed fields, slowly, may change them, and returns other columns."""
+    check: Callable[[Transaction, dict[str, Json], Row | None], Awaitable[dict[str, Any]]] = _accept
     """Checks a new or changed record with its row before the change, may change the fields, and returns other columns."""
-    link: Callable[[AsyncConnection, Hub, Row], Awaitable[Any]] = _accept
+    link: Callable[[Transaction, Row], Awaitable[Any]] = _accept
     """Called with the stored row."""
-    show: Callable[[AsyncConnection, Caller, Sequence[Row], bool], Awaitable[list[dict[str, Json]]]] | None = None
-    """Returns rows as JSON; the flag is set for the record that is read by its id."""
-    drop: Callable[[AsyncConnection, Caller, str], Awaitable[Sequence[str]]] = _delete_nothing_else
+    show: Callable[[Transaction, Sequence[Row], bool], Awaitable[list[dict[str, Json]]]] | None = None
+    """Returns rows as JSON; the flag is set for a record that is shown in full."""
+    shows_written: bool = False
+    """Whether a response to a write shows the record in full."""
+    large: bool = False
+    """Whether a record shown in full may be too large to validate again."""
+    drop: Callable[[Transaction, str], Awaitable[Sequence[str]]] = _delete_nothing_else
     """Returns the ids of records that are deleted with it. Raises `Refusal` if it is in use."""
 
 
@@ -140,56 +232,57 @@ def declare_standard(resource: Resource, path: str, rules: Rules | None = None, 
     plural = path[1:].replace("-", "_")
     parent = None if resource.parent is None else resource.fields[resource.parent].kind.refers
 
-    async def show(connection: AsyncConnection, caller: Caller, rows: Sequence[Row], *, full: bool = False) -> list[dict[str, Json]]:
-        return [stored.show(row) for row in rows] if rules.show is None else await rules.show(connection, caller, rows, full)
+    async def show(tx: Transaction, rows: Sequence[Row], *, full: bool) -> list[dict[str, Json]]:
+        return [stored.show(row) for row in rows] if rules.show is None else await rules.show(tx, rows, full)
+
+    async def read(hub: Hub, request_body: Mapping[str, Json], *, partial: bool = False) -> tuple[dict[str, Json], dict[str, Any]]:
+        # In a thread, since a body may be large.
+        fields = rules.convert(await asyncio.to_thread(resource.read, request_body, partial=partial))
+        return fields, await rules.prepare(hub, fields)
 
     async def list_all(hub: Hub, caller: Caller, **options: Any) -> dict[str, Json]:
+        await rules.before(hub, caller)
         parent_id = None if within is None else options.pop(within, None)
-        found, _ = await list_rows(hub, caller, stored, parent_id=parent_id, **options)
-        async with hub.database.reading() as connection:
-            return make_page(found, await show(connection, caller, found.rows))
+        found = await fetch_rows(hub, caller, stored, parent_id=parent_id, **options)
+        async with reading(hub, caller) as tx:
+            shown = iter(await show(tx, found.rows, full=False))
+        return dict(show_page(found, lambda _: next(shown)))
 
     async def create(hub: Hub, caller: Caller, request_body: Mapping[str, Json]) -> dict[str, Json]:
-        authorize(caller)
-        body = rules.convert(resource.read(request_body))
-        await rules.prepare(hub, body)
-        async with hub.database.writing() as connection:
+        await rules.before(hub, caller)
+        body, columns = await read(hub, request_body)
+        async with writing(hub, caller) as tx:
             if rules.most is not None and resource.parent is not None and parent is not None:
                 parent_id: str = body[resource.parent]
-                await require_record(connection, caller, parent, parent_id, lock=True)
-                if await count_children(connection, caller.organization_id, stored.kind, parent_id) >= rules.most:
-                    raise Refusal("CONFLICT", f"a {parent} has at most {rules.most} {plural}")
-            columns = await rules.check(connection, hub, caller, body, None)
-            row = await store_record(connection, hub, caller, stored, body, **columns)
-            await rules.link(connection, hub, row)
-            return (await show(connection, caller, [row]))[0]
+                await tx.require(parent, parent_id, lock=True)
+                await tx.refuse_more_children(stored.kind, parent_id, rules.most, f"a {parent} has at most {rules.most} {plural}")
+            columns |= await rules.check(tx, body, None)
+            row = await tx.add(stored, body, **columns)
+            await rules.link(tx, row)
+            return (await show(tx, [row], full=rules.shows_written))[0]
 
     async def get(hub: Hub, caller: Caller, id: str) -> dict[str, Json]:
-        authorize(caller)
-        async with hub.database.reading() as connection:
-            row = await require_record(connection, caller, stored.kind, id, what=stored.called)
-            return (await show(connection, caller, [row], full=True))[0]
+        await rules.before(hub, caller)
+        async with reading(hub, caller) as tx:
+            return (await show(tx, [await tx.require(stored.kind, id, what=stored.called)], full=True))[0]
 
     async def update(hub: Hub, caller: Caller, id: str, request_body: Mapping[str, Json]) -> dict[str, Json]:
-        authorize(caller)
-        changes = rules.convert(resource.read(request_body, partial=True))
-        await rules.prepare(hub, changes)
-        async with hub.database.writing() as connection:
-            row = await require_record(connection, caller, stored.kind, id, what=stored.called, lock=True)
-            columns = await rules.check(connection, hub, caller, changes, row)
-            row = await rewrite_record(connection, hub, caller, stored, row, changes, **columns)
-            await rules.link(connection, hub, row)
-            return (await show(connection, caller, [row]))[0]
+        changes, columns = await read(hub, request_body, partial=True)
+        async with writing(hub, caller) as tx:
+            row = await tx.require(stored.kind, id, what=stored.called, lock=True)
+            columns |= await rules.check(tx, changes, row)
+            row = await tx.change(stored, row, changes, **columns)
+            await rules.link(tx, row)
+            return (await show(tx, [row], full=rules.shows_written))[0]
 
     async def delete(hub: Hub, caller: Caller, id: str) -> None:
-        authorize(caller)
-        async with hub.database.writing() as connection:
-            await require_record(connection, caller, stored.kind, id, what=stored.called, lock=True)
-            await remove_records(connection, hub, caller, stored, [id, *await rules.drop(connection, caller, id)])
+        async with writing(hub, caller) as tx:
+            await tx.require(stored.kind, id, what=stored.called, lock=True)
+            await tx.remove(stored, [id, *await rules.drop(tx, id)])
 
     # A response to a write has nested records only if lists have them.
-    written = resource.whole if rules.show is None else resource.summary
-    one = f"{path}/{{{what}_id}}"
+    written = resource.whole if rules.show is None or rules.shows_written else resource.summary
+    one, large = f"{path}/{{{what}_id}}", rules.large
     declared = {
         "list": (
             f"list_{plural}",
@@ -199,84 +292,19 @@ def declare_standard(resource: Resource, path: str, rules: Rules | None = None, 
         "create": (
             f"create_{what}",
             create,
-            Operation(resource, f"POST {path}", takes=resource.new, gives=written, creates=True, tool="create"),
+            Operation(resource, f"POST {path}", takes=resource.new, gives=written, large=large, creates=True, tool="create"),
         ),
-        "get": (f"get_{what}", get, Operation(resource, f"GET {one}", gives=resource.whole, tool="get")),
-        "update": (f"update_{what}", update, Operation(resource, f"PATCH {one}", takes=resource.changes, gives=written, tool="update")),
+        "get": (f"get_{what}", get, Operation(resource, f"GET {one}", gives=resource.whole, large=large, tool="get")),
+        "update": (
+            f"update_{what}",
+            update,
+            Operation(resource, f"PATCH {one}", takes=resource.changes, gives=written, large=large, tool="update"),
+        ),
         "delete": (f"delete_{what}", delete, Operation(resource, f"DELETE {one}", tool="delete")),
     }
+    calls: dict[str, Any] = {action: call for action, (_, call, _) in declared.items()}
     for action, description in about.items():
         name, call, declare = declared[action]
         call.__name__, call.__doc__ = name, description
-        declare(call)
-    return Standard(list_all, create, get, update, delete)
-
-
-async def store_record(
-    connection: AsyncConnection,
-    hub: Hub,
-    caller: Caller,
-    resource: Resource,
-    body: dict[str, Json],
-    *,
-    slug: str | None = None,
-    blob: bytes | None = None,
-    id: str | None = None,
-) -> Row:
-    """Store a new record of the caller's organization, below the parent in its body."""
-    parent_id: str | None = None
-    if resource.parent is not None:
-        body = dict(body)
-        parent_id = body.pop(resource.parent, None)
-    # The unique constraint decides, so that one of two concurrent requests is rejected.
-    try:
-        row = await add_record(
-            connection,
-            NewRecord(
-                id=id or new_id(resource.prefix),
-                organization_id=caller.organization_id,
-                kind=resource.kind,
-                body=body,
-                parent_id=parent_id,
-                slug=slug,
-                blob=blob,
-            ),
-            now=hub.now(),
-        )
-    except IntegrityError:
-        raise _refuse_taken_slug(resource, slug) from None
-    await note(connection, hub, caller, "create", resource.kind, row["id"])
-    return row
-
-
-async def rewrite_record(
-    connection: AsyncConnection,
-    hub: Hub,
-    caller: Caller,
-    resource: Resource,
-    row: Row,
-    changes: Mapping[str, Json],
-    *,
-    action: str = "update",
-    **columns: object,
-) -> Row:
-    """Change fields of a record's body, and columns."""
-    try:
-        changed = await change_record(
-            connection, caller.organization_id, row["id"], now=hub.now(), body={**row["body"], **changes}, **columns
-        )
-    except IntegrityError:
-        raise _refuse_taken_slug(resource, str(columns.get("slug"))) from None
-    assert changed is not None  # it was locked
-    await note(connection, hub, caller, action, resource.kind, row["id"], {"fields": sorted(changes)} if changes else None)
-    return changed
-
-
-async def remove_records(connection: AsyncConnection, hub: Hub, caller: Caller, resource: Resource, ids: list[str]) -> None:
-    """Delete records, with an audit note for the first."""
-    await delete_records(connection, caller.organization_id, ids)
-    await note(connection, hub, caller, "delete", resource.kind, ids[0])
-
-
-def _refuse_taken_slug(resource: Resource, slug: str | None) -> Refusal:
-    return Refusal("CONFLICT", f"there is already a {resource.called} called {slug!r}")
+        calls[action] = declare(call)
+    return Standard(**calls)
