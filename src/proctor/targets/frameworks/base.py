@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, cast
+from typing import Any, Self, cast
 
 import msgspec
 
@@ -140,17 +140,18 @@ class RunData(msgspec.Struct, kw_only=True):
     is_over: bool = False
     """Whether the framework reports that the run ended, so a call at the end does not mean that the recording was cut."""
 
-    def mark(self, parts: Sequence[Part], why: str) -> None:
+    def mark(self, parts: Sequence[Part], why: str) -> Self:
         """Mark these parts as unknown, or not completely known."""
         self.unknowns = [*self.unknowns, *((part, why) for part in parts)]
+        return self
 
-    def mark_calls(self, why: str) -> None:
+    def mark_calls(self, why: str) -> Self:
         """Mark the calls as unknown, or not completely known."""
-        self.mark(CALL_PARTS, why)
+        return self.mark(CALL_PARTS, why)
 
-    def mark_all(self, why: str) -> None:
+    def mark_all(self, why: str) -> Self:
         """Mark the calls and the answer as unknown."""
-        self.mark(EVERYTHING, why)
+        return self.mark(EVERYTHING, why)
 
     def add_body(self, value: object, budget: Budget, path: str) -> None:
         """Store a structured answer; a string is already the text answer."""

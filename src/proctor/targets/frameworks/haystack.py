@@ -30,7 +30,7 @@ _LAST_ONLY = "the replies of a generator show the last step only: return what th
 def read(value: object, budget: Budget) -> RunData | None:
     """Read the result of an agent or a pipeline, or one message."""
     if _is_message(value):
-        return _read_replies([value], budget)
+        return _read_messages([value], budget).mark_calls(_LAST_ONLY)
     if not isinstance(value, Mapping):
         return None
     messages = _list_messages(value, "messages")
@@ -43,7 +43,7 @@ def read(value: object, budget: Budget) -> RunData | None:
     if inner:
         return _check_exit(find_entry(inner[0][1], "exit_reason"), _read_messages(inner[0][0], budget))
     replies = [listed for part in (value, *parts) if (listed := _list_messages(part, "replies")) is not None]
-    return _read_replies(replies[-1], budget) if replies else None
+    return _read_messages(replies[-1], budget).mark_calls(_LAST_ONLY) if replies else None
 
 
 def read_stream(items: list[object], budget: Budget) -> RunData | None:
@@ -77,12 +77,6 @@ def _check_exit(reason: object, run: RunData) -> RunData:
     run.is_over = reason is not None and reason in called
     if isinstance(reason, str) and reason not in (*_ENDED, *called):
         run.mark_all(f"the agent was stopped before its end (`exit_reason` is {reason!r})")
-    return run
-
-
-def _read_replies(messages: list[Any], budget: Budget) -> RunData:
-    run = _read_messages(messages, budget)
-    run.mark_calls(_LAST_ONLY)
     return run
 
 
