@@ -119,15 +119,11 @@ class Reading:
 
     def __init__(self, *, file: str | None, text: str) -> None:
         self.file = file
-        self._text = text
+        self.text = text
+        """The text of the document."""
         self._lines: list[str] | None = None
         self.problems: list[Problem] = []
         self._ignored: set[tuple[str, str]] = set()
-
-    @property
-    def text(self) -> str:
-        """The text of the document."""
-        return self._text
 
     def origin(self, node: Located) -> Origin:
         """Return the place of a value."""
@@ -137,7 +133,7 @@ class Reading:
         """Return a source line, without its end."""
         # Split only to show a problem: most files have none.
         if self._lines is None:
-            self._lines = LINE_END.split(self._text.removeprefix("\ufeff"))
+            self._lines = LINE_END.split(self.text.removeprefix("\ufeff"))
         return self._lines[line - 1] if 0 < line <= len(self._lines) else None
 
     def error(self, node: Located, message: str, **more: Json) -> None:

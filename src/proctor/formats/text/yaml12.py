@@ -104,13 +104,6 @@ def _warn_of_unknown_escapes(reading: Reading, places: Places, stream: EventStre
             )
 
 
-def _count_characters(value: Json) -> int:
-    """Return the length of a text, or of all keys of an object."""
-    if isinstance(value, str):
-        return len(value)
-    return sum(map(len, value)) if isinstance(value, dict) else 0
-
-
 class _Broken(Exception):
     """The document cannot be read further; the problem has been reported."""
 
@@ -170,13 +163,14 @@ class _Builder:
         block = event.style in ("|", ">")
         node = self._locate(event, width=1 if block else None)
         plain = bool(event.implicit[0])
-        if self._expects_key():
+        if self.open and self.open[-1].node.is_object and self.open[-1].key is None:
             # A key is always text, whatever it would mean as a value; only an empty plain key is a mistake.
             self._is_known_tag(node, event.tag, ("str", "int", "float", "bool", "null"))
             node.value = None if plain and text == "" else text
         else:
             node.value = self._resolve(node, text, event.tag, plain=plain)
-        self._add_anchor(event.anchor, node)
+        if event.anchor is not None:
+            self.anchors[event.anchor] = node
         self._place(node, quoted=event.style in ("'", '"'))
 
     def _resolve(self, node: Located, text: str, tag: str | None, *, plain: bool) -> Json:
@@ -221,7 +215,8 @@ class _Builder:
         node.value = [] if is_list else {}
         node.key_at = {}
         # Before its end, so that an alias inside it is reported as self-referencing and not as unknown.
-        self._add_anchor(event.anchor, node)
+        if event.anchor is not None:
+            self.anchors[event.anchor] = node
         if len(self.open) >= MAX_DEPTH:
             self._stop(node, f"nested more than {MAX_DEPTH} levels deep")
         self.open.append(_Open(node=node))
@@ -241,18 +236,16 @@ class _Builder:
         """Return the value again, at the path of the alias; its lines and columns stay where it was written."""
         # Limited, because a few lines of nested aliases can mean billions of values. Long texts count too: they are shared in memory here,
         # but not in the output.
-        self.expanded += 1 + _count_characters(node.value) // _CHARACTERS_OF_A_VALUE
+        value = node.value
+        length = len(value) if isinstance(value, str) else sum(map(len, value)) if isinstance(value, dict) else 0
+        self.expanded += 1 + length // _CHARACTERS_OF_A_VALUE
         if self.expanded > MAX_EXPANDED or depth > MAX_DEPTH:
             self._stop(alias, "aliases make this document too large", expected=f"at most {MAX_EXPANDED} values and {MAX_DEPTH} levels")
-        value = node.value
         if isinstance(value, dict):
             value = {key: self._copy(item, alias, member_path(path, key), depth + 1) for key, item in value.items()}
         elif isinstance(value, list):
             value = [self._copy(item, alias, item_path(path, index), depth + 1) for index, item in enumerate(value)]
         return Located(value=value, line=node.line, column=node.column, path=path, width=node.width, key_at=node.key_at)
-
-    def _expects_key(self) -> bool:
-        return bool(self.open) and self.open[-1].node.is_object and self.open[-1].key is None
 
     def _build_path(self) -> str:
         if not self.open:
@@ -293,10 +286,6 @@ class _Builder:
             level.drop = True
         else:
             level.node.key_at[key] = place
-
-    def _add_anchor(self, name: str | None, node: Located) -> None:
-        if name is not None:
-            self.anchors[name] = node
 
     def _locate(self, event: Event, width: int | None = None) -> Located:
         # Marks count lines as in YAML 1.1; offsets are plain characters.
