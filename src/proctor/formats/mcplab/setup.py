@@ -126,12 +126,8 @@ def read_auth(node: Located, reading: Reading) -> Json:
     """Return the authentication for a server; environment variables are read only when connecting."""
     if reading.require_object(node, "'auth'") is None:
         return None
-    kind_node = reading.require_member(node, "type", "'auth'")
-    kind = reading.require_text(kind_node, "the type of 'auth'")
-    if kind_node is None or kind is None:
-        return None
-    if kind not in _AUTH:
-        reading.error_unknown(kind_node, f"unknown type {kind!r} of 'auth'", kind, _AUTH)
+    kind = reading.require_choice(node, "type", _AUTH, "'auth'", lambda word: f"unknown type {word!r} of 'auth'")
+    if kind is None:
         return None
     required, optional = _AUTH[kind]
     extra = ("token_params",) if kind == "oauth_client_credentials" else ()

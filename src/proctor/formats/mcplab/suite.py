@@ -15,7 +15,15 @@ from typing import Final
 import msgspec
 
 from proctor.formats.mcplab.library import Library
-from proctor.formats.mcplab.rules import REMOVED_KEYS, SCENARIO_KEYS, check_config_keys, read_captures, read_rules, warn_of_snapshots
+from proctor.formats.mcplab.rules import (
+    CONFIG_KEYS,
+    MISPLACED_KEYS,
+    REMOVED_KEYS,
+    SCENARIO_KEYS,
+    read_captures,
+    read_rules,
+    warn_of_snapshots,
+)
 from proctor.formats.mcplab.setup import Entry, iterate_entries, read_agent, read_attachments, read_server, refuse_ref
 from proctor.formats.text.located import Located, Reading
 from proctor.model.case import UNSEEN_TOOLS, Case, Scoring, Suite
@@ -49,11 +57,8 @@ def read(document: Located, reading: Reading, *, name: str, library: Library | N
     if reading.require_object(document, "an MCPLab file") is None:
         return Suite(name=name, dialect="mcplab")
     config = _Config(reading, library)
-    return config.read_suite(document, name) if _is_config(document) else config.read_single_case(document, name)
-
-
-def _is_config(document: Located) -> bool:
-    return document.get("scenarios") is not None or (document.get("prompt") is None and document.get("eval") is None)
+    is_config = document.get("scenarios") is not None or (document.get("prompt") is None and document.get("eval") is None)
+    return config.read_suite(document, name) if is_config else config.read_single_case(document, name)
 
 
 class _Config:
@@ -71,7 +76,7 @@ class _Config:
 
     def read_suite(self, document: Located, name: str) -> Suite:
         reading = self.reading
-        check_config_keys(document, reading)
+        reading.check_record_keys(document, CONFIG_KEYS, "an evaluation config", {**MISPLACED_KEYS, **REMOVED_KEYS})
         warn_of_snapshots(document, reading)
         self._read_pool(document.get("servers"))
         for given_id, item in iterate_entries(document.get("agents"), self.reading, "'agents'"):
@@ -127,7 +132,6 @@ class _Config:
                 self._define(server, item, self.reading)
 
     def _read_server(self, node: Located, reading: Reading, given_id: str | None = None) -> Entry | None:
-        """Return a server by reference or written out."""
         if node.get("ref") is None:
             return read_server(node, reading, "a server", given_id)
         # Looked up in both rather than merged, because a document may have many references.
@@ -146,7 +150,6 @@ class _Config:
             )
 
     def _resolve(self, node: Located, reading: Reading, kind: str, known: Mapping[str, Entry]) -> Entry | None:
-        """Return the entry that a `ref` names, or None after a problem."""
         reading.check_keys(node, ("ref",), f"a reference to a library {kind}")
         ref = node.get("ref")
         ref_id = reading.require_text(ref, "'ref'")

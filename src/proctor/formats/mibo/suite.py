@@ -80,8 +80,6 @@ def read(document: Located, reading: Reading, *, name: str) -> Suite:
 
 
 class _CaseReader:
-    """Reads one test case."""
-
     def __init__(self, reading: Reading, node: Located) -> None:
         self._reading = reading
         self._node = drop_nulls(node)
