@@ -195,25 +195,21 @@ class CaseReader:
     def _read_common(self, node: Located) -> dict[str, Json]:
         reading = self.reading
         common: dict[str, Json] = {}
-        if (name := self._read_id(node.get("id"))) is not None:
-            common["id"] = name
-        for key in ("label", "axis", "because"):
-            if (text := reading.require_text(node.get(key), key)) is not None:
-                common[key] = text
-        for key in ("required", "advisory"):
-            if (flag := reading.require_boolean(node.get(key), key)) is not None:
-                common[key] = flag
+        types = {field.name: field.type for field in describe_struct_type(Assertion).fields}
+        for key in ASSERTION_KEYS:
+            member = node.get(key)
+            if member is None:
+                continue
+            if key == "id":
+                value = self._read_id(member)
+            elif key == "weight":
+                value = reading.require_weight(member)
+            else:
+                value = build(types[key], member, reading, key)
+            if value is not None and value is not UNUSABLE:
+                common[key] = value
         if common.get("required") and common.get("advisory"):
             reading.error_at_key(node, "advisory", "an assertion is required or advisory, not both", code="required_and_advisory")
-        if (weight := reading.require_weight(node.get("weight"))) is not None:
-            common["weight"] = weight
-        for key in ("when_missing", "depends_on"):
-            member = node.get(key)
-            if member is not None:
-                field = next(f for f in describe_struct_type(Assertion).fields if f.name == key)
-                built = build(field.type, member, reading, key)
-                if built is not UNUSABLE:
-                    common[key] = built
         return common
 
     def _read_captures(self, node: Located | None) -> tuple[Capture, ...]:
