@@ -47,24 +47,6 @@ class ReplyCache(Protocol):
         ...
 
 
-class MemoryCache:
-    """A cache that lives as long as its process."""
-
-    def __init__(self) -> None:
-        self.replies: dict[str, ChatReply] = {}
-
-    def get(self, key: str) -> ChatReply | None:
-        """Return the cached reply, or None."""
-        return self.replies.get(key)
-
-    def put(self, key: str, reply: ChatReply) -> None:
-        """Store a reply."""
-        self.replies[key] = strip_reply(reply)
-
-    def close(self) -> None:
-        """Do nothing."""
-
-
 class _StoredReply(msgspec.Struct, frozen=True, kw_only=True):
     proctor_judge_reply: int = FORMAT
     digest: str

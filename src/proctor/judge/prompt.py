@@ -84,11 +84,10 @@ def load_prompt(override: str | None = None, examples: Sequence[dict[str, Json]]
 
 @cache
 def _load_version(version: str) -> Prompt:
-    names = [name for name in Prompt.__struct_fields__ if name not in ("version", "decisions")]
-    return Prompt(version=version, **{name: _read_file(f"{version}/{name.replace('_', '-')}.md") for name in names})
-
-
-def _read_file(path: str) -> str:
-    content = get_data("proctor.judge", f"prompts/{path}")
-    assert content is not None, "part of the package"
-    return content.decode().strip()
+    texts: dict[str, str] = {}
+    for name in Prompt.__struct_fields__:
+        if name not in ("version", "decisions"):
+            content = get_data("proctor.judge", f"prompts/{version}/{name.replace('_', '-')}.md")
+            assert content is not None, "part of the package"
+            texts[name] = content.decode().strip()
+    return Prompt(version=version, **texts)

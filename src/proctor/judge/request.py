@@ -17,7 +17,7 @@ from proctor.judge.prompt import Prompt
 from proctor.llm import fence
 from proctor.llm.ports import Attachment, ChatMessage
 from proctor.model.evidence import Json
-from proctor.model.judgement import Material, Question
+from proctor.model.judgement import Question
 
 # The name of MCPLab's own requests to a judge.
 SCHEMA_NAME = "judge_batch_result"
@@ -53,7 +53,6 @@ def render_request(
 
     `repair` describes the fault of an earlier reply. It may quote the reply, which may quote the agent; so it is shown as data.
     """
-    require_one_kind(questions)
     scored, choices = questions[0].threshold is not None, tuple(questions[0].choices)
     shown = show_material(questions[0].material, max_chars=max_chars, fault=repair)
     checks = [_write_check(question) for question in questions]
@@ -120,26 +119,6 @@ def without_ids(schema: dict[str, Json]) -> dict[str, Json]:
     """Return the schema of a reply without the list of expected results."""
     members: dict[str, Json] = schema["properties"]["results"]["items"]["properties"]
     return reply_schema(scored="score" in members, choices=members["choice"]["enum"] if "choice" in members else ())
-
-
-def require_one_kind(questions: Sequence[Question]) -> None:
-    """Raise `ValueError` for questions that cannot share one request."""
-    if not questions:
-        raise ValueError("a request needs at least one question")
-    first = questions[0]
-    for question in questions:
-        if (question.threshold is None) != (first.threshold is None) or list(question.choices) != list(first.choices):
-            raise ValueError("questions with different kinds of answer cannot share a request")
-        if question.material is not first.material and not _is_same_material(question.material, first.material):
-            raise ValueError("the questions of one request share one material")
-
-
-def _is_same_material(one: Material, other: Material) -> bool:
-    try:
-        return one == other
-    except RecursionError:
-        # Nested too deeply for Python to compare: compare their JSON as shown to a judge.
-        return show_material(one, max_chars=1_000_000) == show_material(other, max_chars=1_000_000)
 
 
 def _write_check(question: Question) -> dict[str, Json]:
