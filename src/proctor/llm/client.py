@@ -68,7 +68,10 @@ class ModelWire:
 
     async def post(self, url: str, body: Json) -> dict[str, Json]:
         """Post `body` and return the JSON object of the answer. Raises `ModelFault`."""
-        content = encode_body(body)
+        try:
+            content = encode_strangers(body)
+        except RecursionError:
+            raise ModelFault("bad_request", "the request is nested too deep to be sent") from None
         try:
             async with asyncio.timeout(self._timeout_s):
                 answer = await self._connections.post(url, content)
@@ -130,14 +133,6 @@ class ModelWire:
         # Secrets are removed before cutting, so that no partial secret remains; the length is enough for any key.
         text = self.hide_secrets(content[: _EXCERPT * 50].decode("utf-8", "replace"))
         return show(text[:_EXCERPT]) if text.strip() else "(nothing)"
-
-
-def encode_body(body: Json) -> bytes:
-    """Return a request as JSON text."""
-    try:
-        return encode_strangers(body)
-    except RecursionError:
-        raise ModelFault("bad_request", "the request is nested too deep to be sent") from None
 
 
 def _find_error(content: bytes) -> Json:
@@ -245,7 +240,8 @@ class HttpModel:
                 word = find_refused_part(refusal, parts - set(conceded))
                 if word is None:
                     raise
-                conceded[word] = self._describe_concession(word, refusal)
+                instead = self._dialect.instead.get(word, "was left out")
+                conceded[word] = f"{word} {instead}, the model refused it: {shorten(refusal.message)}"
         duration_ms = (time.perf_counter() - started) * 1000
         reply = self._dialect.reply(answer, request, conceded)
         # Only now: the successful answer proves that these parts were the cause.
@@ -262,10 +258,6 @@ class HttpModel:
     async def close(self) -> None:
         """Close the connections."""
         await self._wire.close()
-
-    def _describe_concession(self, word: str, refusal: Refused) -> str:
-        instead = self._dialect.instead.get(word, "was left out")
-        return f"{word} {instead}, the model refused it: {shorten(refusal.message)}"
 
 
 def find_refused_part(refusal: Refused, parts: Collection[str]) -> str | None:

@@ -26,7 +26,7 @@ from proctor.errors import MissingExtra, SpecError, install_command
 from proctor.llm.ports import ChatReply, ChatRequest, FaultCode, ModelFault, classify_status
 from proctor.llm.settings import REQUEST_SETTINGS, ModelSettings, strip_url
 from proctor.model.evidence import Json
-from proctor.model.show import nearest, shorten, show
+from proctor.model.show import shorten
 
 if TYPE_CHECKING:
     from pydantic_ai.models import Model
@@ -56,8 +56,6 @@ def is_provider(word: str) -> bool:
 def build_provider_model(settings: ModelSettings) -> ProviderModel:
     """Build the model that settings describe. Raises `MissingExtra` or `SpecError`; nothing is sent yet."""
     provider = normalise_provider(settings.provider)
-    if provider not in KNOWN:
-        raise SpecError(f"unknown provider {show(settings.provider)}", field="provider", nearest=nearest(provider, KNOWN))
     if not settings.model:
         raise SpecError(f"a model of {provider} needs its name", field="model")
     for field in _NOT_PASSED_ON:

@@ -21,7 +21,6 @@ from opentelemetry.sdk.trace import ReadableSpan, SpanLimits, SpanProcessor, Tra
 from opentelemetry.sdk.trace import Span as SdkSpan
 
 from proctor.errors import InputError
-from proctor.evidence.otlp.spans import Span
 from proctor.evidence.traces.attribute_shapes import find_shape
 from proctor.evidence.traces.kind import find_kind
 from proctor.model.show import exception_text, show
@@ -124,16 +123,12 @@ class CallSpanProcessor(SpanProcessor):
             owner = self._running.pop(key, None)
         if isinstance(owner, CallSpans):
             owner.end(key, span)
-        elif owner is not None and not _is_work(convert_span(span)):
-            for call in owner:
-                call.forget_stranger(key)
-
-
-def _is_work(span: Span) -> bool:
-    """Return whether a span could be part of an agent's work."""
-    if find_kind(span.name, span.attributes) is not None or find_shape(span.attributes).work is not None:
-        return True
-    return any(event.name.startswith("gen_ai.") for event in span.events)
+        elif owner is not None:
+            read = convert_span(span)
+            is_work = find_kind(read.name, read.attributes) is not None or find_shape(read.attributes).work is not None
+            if not is_work and not any(event.name.startswith("gen_ai.") for event in read.events):
+                for call in owner:
+                    call.forget_stranger(key)
 
 
 _PROCESSOR = CallSpanProcessor()

@@ -192,7 +192,6 @@ class AgentConversation:
         return None
 
     def _make_account(self) -> Account:
-        """Return the account of the run."""
         if self.broken is not None:
             why = f"the run did not finish: {self.broken[1]}"
             self._unknowns.mark("answer", why)

@@ -128,7 +128,10 @@ class ServerWire:
             self.auth = ServerAuth(settings, clock=self._clock, fetched=self._fetched)
             # An event stream may be silent for long; each call has its own limit.
             timeout = httpx2.Timeout(settings.timeout_s, read=max(_QUIET_STREAM_S, settings.timeout_s))
-            by = self._transport(_uses_https(settings)) if self._transport is not None else None
+            # Certificates are needed for the server, or for its token endpoint.
+            token_url = settings.auth.token_url if isinstance(settings.auth, ClientCredentials) else ""
+            needs_certificates = any(place.lower().startswith("https") for place in (settings.url, token_url))
+            by = self._transport(needs_certificates) if self._transport is not None else None
             http = httpx2.AsyncClient(
                 headers=settings.headers,
                 auth=self.auth,
@@ -204,7 +207,11 @@ class ServerWire:
 
     def explain_error(self, error: BaseException) -> ServerFault:
         """Explain why the server cannot be used; a permanent reason is not worth a retry."""
-        leaf = _find_cause(error)
+        leaf = error
+        while isinstance(leaf, BaseExceptionGroup):
+            # A task group cancels its other tasks when one fails: a cancellation is not the cause.
+            inner = [cause for cause in leaf.exceptions if not isinstance(cause, asyncio.CancelledError)]
+            leaf = inner[0] if inner else leaf.exceptions[0]
         server = self.settings.describe_place()
         if isinstance(leaf, ServerFault):
             return leaf
@@ -343,27 +350,12 @@ def _load_certificates() -> ssl.SSLContext:
     return httpx2.create_ssl_context()
 
 
-def _uses_https(settings: ServerSettings) -> bool:
-    """Return whether certificates are needed: for the server, or for its token endpoint."""
-    places = [settings.url, settings.auth.token_url if isinstance(settings.auth, ClientCredentials) else ""]
-    return any(place.lower().startswith("https") for place in places)
-
-
 _LOCAL_ERRORS = {CONNECTION_CLOSED: "Connection closed", REQUEST_TIMEOUT: "Request 'tools/call' timed out"}
 
 
 def is_local_error(error: MCPError, code: int) -> bool:
     """Return whether an error comes from the package itself: servers use the same codes with their own messages."""
     return error.code == code and error.message == _LOCAL_ERRORS[code]
-
-
-def _find_cause(error: BaseException) -> BaseException:
-    """Return the first real cause inside groups of exceptions."""
-    while isinstance(error, BaseExceptionGroup):
-        # A task group cancels its other tasks when one fails: a cancellation is not the cause.
-        inner = [cause for cause in error.exceptions if not isinstance(cause, asyncio.CancelledError)]
-        error = inner[0] if inner else error.exceptions[0]
-    return error
 
 
 RETRY_WAITS_S = (0.25, 0.5, 0.75)
@@ -720,20 +712,16 @@ async def _refuse_compression(request: httpx2.Request) -> None:
 
 
 async def _bound_answer(response: httpx2.Response) -> None:
-    if _is_event_stream(response):
-        _refuse_packed(response)  # at once: the package would treat an error during reading as the end of the stream
-    else:
-        response.stream = _BoundedBody(cast(httpx2.AsyncByteStream, response.stream), response)
-
-
-def _is_event_stream(response: httpx2.Response) -> bool:
     request = response.request
-    return (
+    if (
         response.is_success
         and request.method in ("GET", "POST")
         and "text/event-stream" in request.headers.get("accept", "")
         and response.headers.get("content-type", "").partition(";")[0].strip().lower() == "text/event-stream"
-    )
+    ):
+        _refuse_packed(response)  # at once: the package would treat an error during reading as the end of the stream
+    else:
+        response.stream = _BoundedBody(cast(httpx2.AsyncByteStream, response.stream), response)
 
 
 def _refuse_packed(response: httpx2.Response) -> None:

@@ -170,7 +170,10 @@ class N8nTarget(WireTarget):
                             raise
                         state = fault.message
                     else:
-                        if execution is not None and _is_finished(execution):
+                        is_stopped = execution is not None and execution.get("stoppedAt") is not None
+                        if execution is not None and (
+                            execution.get("finished") is True or (is_stopped and execution.get("status") not in _UNFINISHED)
+                        ):
                             return msgspec.structs.replace(answer, body=execution)
                         if execution is not None:
                             state = f"execution {execution.get('id')} is still {execution.get('status')}"
@@ -218,22 +221,16 @@ def _received_ids(execution: dict[str, Any]) -> Iterator[str]:
                 continue  # fed by another node, so it did not start the execution
             for outputs in dict_or_empty(dict_or_empty(record).get("data")).values():
                 for item in (item for branch in list_of(outputs) for item in list_of(branch)):
-                    yield from _ids_in(dict_or_empty(dict_or_empty(item).get("json")))
-
-
-def _ids_in(item: dict[str, Any]) -> Iterator[str]:
-    """Yield the ids in an item: a webhook's item has headers and a body, a Chat Trigger's item is the body."""
-    yield from (
-        value for name, value in dict_or_empty(item.get("headers")).items() if name.lower() == "x-request-id" and isinstance(value, str)
-    )
-    yield from (value for part in (item, dict_or_empty(item.get("body"))) for value in part.values() if isinstance(value, str))
-
-
-def _is_finished(execution: dict[str, Any]) -> bool:
-    if execution.get("finished") is True:
-        return True
-    status = execution.get("status")
-    return execution.get("stoppedAt") is not None and status not in _UNFINISHED
+                    # A webhook's item has headers and a body, a Chat Trigger's item is the body.
+                    received = dict_or_empty(dict_or_empty(item).get("json"))
+                    headers = dict_or_empty(received.get("headers"))
+                    yield from (value for name, value in headers.items() if name.lower() == "x-request-id" and isinstance(value, str))
+                    yield from (
+                        value
+                        for part in (received, dict_or_empty(received.get("body")))
+                        for value in part.values()
+                        if isinstance(value, str)
+                    )
 
 
 def _read_stream(answer: HttpAnswer, text: str | None, error: str | None, message: Message) -> Evidence:
