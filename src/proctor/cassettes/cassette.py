@@ -185,7 +185,6 @@ class RecordingTape:
 
 
 def _open_locked(path: Path) -> int:
-    """Open the file for this process only."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         while True:
@@ -222,7 +221,6 @@ _MOST_LEAVES = 2000
 _MOST_CANDIDATES = 200
 """The maximum number of recordings compared with a request that was not found."""
 _WINDOW = 100
-"""The number of characters shown around the first difference of two long texts."""
 _MARKER = re.compile(r"(?<=DATA )[0-9a-f]{32}(?=>>>)|(?<=The marker of this request is )[0-9a-f]{32}")
 
 

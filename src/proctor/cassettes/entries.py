@@ -31,7 +31,6 @@ from proctor.model.show import shorten, show
 from proctor.model.typed import convert_to
 
 VERSION = 1
-"""The version of the file format."""
 
 
 class Scope(msgspec.Struct, frozen=True, order=True):
@@ -246,7 +245,6 @@ def _normalise_numbers(value: Json) -> Json:
 # that was recorded. Every pattern is linear in the length of the text.
 
 REDACTED = "[redacted]"
-"""Replaces a secret."""
 
 SHORTEST_SECRET = 8
 """The minimum length of a known secret that is searched for: a key such as `test` would remove ordinary words from every sentence."""

@@ -17,7 +17,7 @@ from proctor.errors import InputError
 from proctor.formats.text.documents import read_text
 from proctor.formats.text.located import Located, Reading
 from proctor.model.case import Suite
-from proctor.model.show import nearest
+from proctor.model.show import suggest
 
 if TYPE_CHECKING:
     from proctor.formats.text.row_shapes import DataSource
@@ -43,9 +43,7 @@ def read_suite(
     checks that a native suite may name; by default ours and those of plugins. `source` opens its data files; without one it may name none.
     """
     if dialect is not None and dialect not in (known := (*DIALECTS, *DATASETS)):
-        close = nearest(dialect, known)
-        hint = f"; nearest: {', '.join(close)}" if close else ""
-        raise InputError(f"unknown dialect {dialect!r}; expected one of {', '.join(known)}{hint}")
+        raise InputError(f"unknown dialect {dialect!r}; expected one of {', '.join(known)}{suggest(dialect, known)}")
     reading = Reading(file=file, text=text)
     document = read_text(text, file=file, reading=reading)
     if document is None:

@@ -24,7 +24,6 @@ from proctor.llm.ports import ChatModel, ChatReply, ChatRequest, FaultCode, Mode
 from proctor.model.cost import PriceList, price_usage
 
 MAX_BACKOFF_S = 30.0
-"""The longest pause between two attempts, unless the provider requests a longer one."""
 
 
 MAX_REPLY_BYTES = 8 * 1024 * 1024

@@ -43,7 +43,6 @@ _NEGATION = re.compile(
 )
 """Words of a criterion that claims an absence, in some languages."""
 MAX_STORED = 4_000
-"""The maximum number of characters of a raw reply stored in a verdict."""
 
 _CODES = {
     "rate_limited": ("judge_rate_limited", "is rate limited"),
@@ -78,8 +77,6 @@ _REPAIRS = {
 
 
 class _Group(msgspec.Struct, frozen=True):
-    """Questions that share a request, and their positions in the full list."""
-
     positions: list[int]
     questions: list[Question]
 
@@ -370,7 +367,6 @@ def _combine_windows(opinions: list[Opinion]) -> Opinion:
 
 
 def _group_questions(questions: Sequence[Question]) -> list[_Group]:
-    """Return the questions grouped by material and kind of answer, in order of first occurrence."""
     groups: dict[tuple[bytes, bool, tuple[str, ...]], _Group] = {}
     names: dict[int, bytes] = {}
     for position, question in enumerate(questions):

@@ -19,7 +19,6 @@ from proctor.llm import fence
 from proctor.model.evidence import Json
 
 LONGEST_EXAMPLE = 4_000
-"""The maximum number of JSON characters of one example."""
 VERSION = "2"
 """The folder of the current prompt. A changed text gets a new folder, so that old verdicts still name the text that was used."""
 

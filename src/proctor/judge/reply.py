@@ -32,15 +32,10 @@ from proctor.model.judgement import Question
 from proctor.model.show import shorten, show
 
 MAX_REPLY = 1_000_000
-"""The maximum length of a reply in characters; a longer one is rejected."""
 MAX_REASON = 4_000
-"""The maximum number of characters stored of a reason."""
 MAX_QUOTE = 1_000
-"""The maximum number of characters stored of a quote."""
 LONGEST_QUOTE = 20_000
-"""The maximum number of characters looked up of a quote."""
 MOST_QUOTES = 20
-"""The maximum number of quotes per answer that are stored and looked up."""
 
 _ANSWER = re.compile(r'"(?:results|pass|score|choice)"', re.IGNORECASE)
 """Markers of an answer, and of the rest of an answer that quoted text ended early."""
@@ -304,7 +299,6 @@ def _find_symbols(text: str) -> set[str]:
 
 
 def _is_quoted(quote: str, *forms: str) -> bool:
-    """Return whether the words of a quote are in one of these folded texts."""
     words = {_fold(form) for form in (quote, _unescape(quote))}
     return any(_contains(form, each) for form in forms for each in words)
 
@@ -567,7 +561,6 @@ def _has_stray_decision(document: Json, entries: list[Json]) -> bool:
 
 
 def _pick_answer(text: str) -> Json | Missing:
-    """Return the only answer in a text with other words."""
     second_best: Json | Missing = MISSING
     for start, end in _list_candidates(text):
         document = _decode_lenient(text[start:end])
@@ -611,7 +604,6 @@ def _list_candidates(text: str) -> Iterator[tuple[int, int]]:
 
 
 def _find_object_end(text: str, start: int) -> int | None:
-    """Return where the object that begins at `start` ends, ignoring brackets inside texts."""
     depth = 0
     for token in _TOKENS.finditer(text, start):
         if token[0] == "{":
@@ -624,7 +616,6 @@ def _find_object_end(text: str, start: int) -> int | None:
 
 
 def _has_no_other_answer(text: str, answer: Json) -> bool:
-    """Return whether a text contains no other answer than this one."""
     # Every object is skipped once, so the time is linear in the length of the text.
     position, mark = 0, _find_mark(text, 0)
     while mark >= 0:

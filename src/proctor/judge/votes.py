@@ -127,7 +127,6 @@ def _report_no_quorum(votes: Sequence[Item], faults: Sequence[Fault], needed: st
 
 
 def _explain_uncertainty(question: Question, yes: int, votes: int, score: float, total: int, settings: JudgeSettings) -> str | None:
-    """Return why the votes are inconclusive, or None."""
     threshold = question.threshold
     if threshold is not None and _is_near(score, threshold, settings.margin):
         return f"the judge is uncertain: the score {score:.4g} is within {settings.margin:g} of the threshold {threshold:g}"

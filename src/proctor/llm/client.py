@@ -29,10 +29,8 @@ from proctor.model.show import shorten, show
 # --- sends requests to a model provider over HTTP
 
 MAX_ANSWER = 50 * 1024 * 1024
-"""Maximum bytes of an answer."""
 
 _EXCERPT = 200
-"""Characters of an unusable answer shown in a message."""
 
 
 class Refused(ModelFault):

@@ -155,7 +155,6 @@ def _write_attachment(attachment: Attachment) -> dict[str, Json]:
 
 
 def _list_unread(message: dict[str, Json], text: str) -> list[str]:
-    """Return the unrecognised parts of a message: calls other than functions, and an answer that is not text."""
     calls: Json = message.get("tool_calls")
     listed = calls if isinstance(calls, list) else []
     unknown_calls = [call for call in listed if not (isinstance(call, dict) and isinstance(call.get("function"), dict))]

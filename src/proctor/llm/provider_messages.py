@@ -60,7 +60,6 @@ _FINISH: Final[dict[str, Finish]] = {
     "error": "other",
 }
 _MOST_REMEMBERED: Final = 1000
-"""Maximum number of responses stored to be sent back unchanged."""
 
 
 class EarlierResponses:

@@ -139,7 +139,6 @@ class ProviderModel:
                 await self._model.__aexit__(None, None, None)
 
     def _write_settings(self, request: ChatRequest) -> tuple[PydanticSettings, tuple[str, ...]]:
-        """Return the settings of one request, and the omitted ones."""
         options: dict[str, Any] = {key: getattr(request, key) for key in REQUEST_SETTINGS if getattr(request, key) is not None}
         unknown = self._model.unsupported_settings
         notes = tuple(f"{key} is unknown to this API and was left out" for key in options if key in unknown)

@@ -234,13 +234,10 @@ def _call(reading: Reading, node: Located) -> ExpectedCall | None:
 
 
 _MOST_CASES = 500
-"""MCPJam's own limit."""
 _MOST_ASSERTIONS = 50
 """MCPJam's own limit, per case."""
 _MOST_TITLE = 200
-"""MCPJam's own limit, in characters."""
 _MOST_REPETITIONS = 100
-"""MCPJam's own limit."""
 
 _GATE_KEYS = ("predicates", "checks", "assertions")
 _LIVE_KEYS = (

@@ -316,7 +316,6 @@ def read_captures(node: Located | None, reading: Reading) -> tuple[Capture, ...]
 
 
 def _write_label(value: Json) -> str:
-    """Return a value in a label, as JavaScript writes it into text."""
     if isinstance(value, str):
         return value
     if isinstance(value, float) and value.is_integer():

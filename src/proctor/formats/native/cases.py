@@ -271,7 +271,6 @@ class CaseReader:
         return name
 
     def _read_id(self, node: Located | None) -> str | None:
-        """Return an id: a text that is not empty."""
         name = self.reading.require_text(node, "id")
         if name == "" and node is not None:
             self.reading.error(node, "id: expected a name, found empty text")

@@ -19,7 +19,6 @@ from proctor.model.show import nearest, show
 from proctor.model.typed import convert_to
 
 _LONGEST_CHAIN = 12
-"""The maximum number of ids of a dependency cycle in a message."""
 
 
 def make_default_label(entry: CheckEntry, spec: msgspec.Struct) -> str:

@@ -27,7 +27,6 @@ from proctor.model.evidence import Json
 from proctor.model.lazy_pattern import lazy_pattern
 
 MOST_VARIANTS = 1_000
-"""The maximum number of combinations of one matrix."""
 _AXIS = lazy_pattern(r"[A-Za-z_][A-Za-z0-9_.-]*\Z")
 _PLAIN_NAME = lazy_pattern(r"[^\s,=\[\]{}\"'][^,=\[\]{}\"'\r\n\t]{0,39}\Z")
 _TAKEN = ("user_message", "input", "request_id", "external_id", "session_id", "id", "timezone")

@@ -489,7 +489,6 @@ def _peek(table: Table, maker: RowMaker, reading: Reading) -> Iterator[Row]:
 
 
 def _list_assertion_nodes(node: Located) -> list[tuple[Located, int | None]]:
-    """Return the claims of a case with their turns."""
     nodes: list[tuple[Located, int | None]] = []
     turns = node.get("turns")
     places = [(node, None), *((item, index) for index, item in enumerate(turns.items() if turns is not None else ()))]

@@ -40,8 +40,7 @@ def read_json(text: str, reading: Reading) -> Located | None:
     return _Scanner(text, reading).read_document()
 
 
-class _Broken(Exception):
-    """The text cannot be read further; the problem has been reported."""
+class _Broken(Exception): ...
 
 
 class _Scanner:

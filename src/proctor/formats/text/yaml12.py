@@ -104,8 +104,7 @@ def _warn_of_unknown_escapes(reading: Reading, places: Places, stream: EventStre
             )
 
 
-class _Broken(Exception):
-    """The document cannot be read further; the problem has been reported."""
+class _Broken(Exception): ...
 
 
 class _Open(msgspec.Struct):

@@ -234,7 +234,6 @@ def find_answer_field(body: dict[str, Json]) -> str | None:
 
 
 def _read_calls(body: dict[str, Json], unknowns: Unknowns) -> tuple[ToolCall, ...] | None:
-    """Return the calls that an object lists; None if it has no list of calls."""
     calls: tuple[ToolCall, ...] | None = None
     first = ""
     listed_elsewhere = any(isinstance(body.get(key), list) for key in CALLS)

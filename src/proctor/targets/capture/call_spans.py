@@ -94,7 +94,6 @@ def _convert_value(value: object, depth: int) -> Json:
 
 
 MAX_SPANS = 10_000
-"""Maximum number of spans per call."""
 MAX_BYTES = 64 * 1024 * 1024
 """Maximum bytes of the spans of one call, as JSON."""
 _MOST_STRANGERS = 1_000

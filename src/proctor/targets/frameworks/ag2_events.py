@@ -38,7 +38,6 @@ def read_stream(items: list[object], budget: Budget) -> RunData | None:
 
 
 def _read_events(events: list[object], budget: Budget) -> RunData:
-    """Read the events of a stream, exchange by exchange."""
     exchanges: list[dict[str, Any]] = []
     run = RunData(document={"turns": exchanges})
     # A stream emits an event when all its consequences are done: a request arrives last.

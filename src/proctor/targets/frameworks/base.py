@@ -23,7 +23,6 @@ from proctor.targets.frameworks.simplify import Budget, simplify
 
 _BUILT_IN = frozenset((dict, list, tuple, str, int, float, bool, type(None)))
 MAX_ITEMS = 100_000
-"""Maximum messages, events or steps of one answer."""
 
 
 def is_instance_of(value: object, package: str, *names: str) -> bool:

@@ -87,7 +87,6 @@ FRAMEWORK = Framework(name="Haystack", page="haystack", packages=("haystack",), 
 
 
 def _read_chunks(chunks: list[object], budget: Budget) -> RunData:
-    """Read the chunks of one run of an agent."""
     messages: list[dict[str, Any]] = []
     run = RunData(document=messages, format="haystack")
     answer = _Answer()
@@ -113,8 +112,6 @@ def _read_chunks(chunks: list[object], budget: Budget) -> RunData:
 
 
 class _Answer:
-    """One answer of the model, from the chunks so far."""
-
     def __init__(self) -> None:
         self.finish: str | None = None
         self._pieces: list[str] = []

@@ -185,7 +185,6 @@ def _join_chunks(messages: list[object]) -> list[object]:
 
 
 def _read_updates(chunks: list[object], budget: Budget) -> RunData | None:
-    """Read the updates that each node wrote to the state."""
     messages: dict[object, Any] = {}
     waits = False
     for chunk in chunks:

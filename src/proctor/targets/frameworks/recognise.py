@@ -63,7 +63,6 @@ FRAMEWORKS: tuple[Framework, ...] = tuple(
         providers,
     )
 )
-"""Every framework whose values are read."""
 FUNCTION_PAGE = "docs/how-to/test-a-python-function.md"
 
 
@@ -161,7 +160,6 @@ def _mark_failed(evidence: Evidence, error: str) -> Evidence:
 
 
 def _mark_raised(evidence: Evidence, raised: tuple[str, ...]) -> Evidence:
-    """Return the evidence with results that report an exception as errors."""
     if not raised or not evidence.tool_calls:
         return evidence
     turns = tuple(msgspec.structs.replace(turn, tool_calls=_mark_calls(turn.tool_calls, raised)) for turn in evidence.turns or ())

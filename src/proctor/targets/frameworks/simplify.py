@@ -25,7 +25,6 @@ from proctor.model.show import exception_text, shorten
 from proctor.targets.answers.plain_values import Unreadable, plain_value, type_name
 
 MAX_VALUES = 500_000
-"""Maximum values of one answer."""
 MAX_BYTES = 32 * 1024 * 1024
 """Maximum bytes of text and binary content of one answer."""
 

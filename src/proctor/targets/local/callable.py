@@ -179,7 +179,6 @@ Function = Callable[..., Any]
 READER = "callable"
 DEFAULT_TIMEOUT_S = 120.0
 OFFERED = ("context", "session_id", "request_id", "turn", "history")
-"""Values that a function can request by parameter name."""
 
 
 class CallableSettings(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -414,7 +413,6 @@ def _describe_call(function: Function) -> str:
 
 
 def _list_wanted_arguments(function: Function) -> tuple[str, ...]:
-    """Return the offered values that the function takes as parameters."""
     try:
         parameters = list(inspect.signature(function).parameters.values())
     except (TypeError, ValueError):  # a built-in without a signature

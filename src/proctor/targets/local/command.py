@@ -246,7 +246,6 @@ class CommandTarget:
             raise TargetFault("unreachable", f"{self.describe()} cannot be started{place}: {why}") from None
 
     def _read(self, text: str) -> Evidence:
-        """Return the program's output as evidence."""
         document: Any = decode_embedded(text) if text.lstrip()[:1] in ("{", "[") else MISSING
         if document is MISSING:
             # Otherwise an incomplete document would be judged as a text answer.

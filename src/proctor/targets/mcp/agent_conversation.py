@@ -43,7 +43,6 @@ from proctor.targets.shared.conversation import DirectCall
 
 READER: Final = "mcp agent"
 MAX_TURNS: Final = 30
-"""Maximum number of model calls in one case by default."""
 CONTENT_ERROR: Final = "content-error"
 PROTOCOL_ERROR: Final = "protocol-error"
 _ENDS: Final[dict[Finish, str]] = {

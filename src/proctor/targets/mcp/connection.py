@@ -65,7 +65,6 @@ from proctor.targets.mcp.stdio import MOST_LINE_BYTES, ChildServer
 from proctor.targets.shared.wire import MAX_ANSWER_BYTES, MakeTransport
 
 OnProgress = Callable[[float, float | None, str | None], Any]
-"""Called with progress, total and message."""
 _ANY_RESULT: TypeAdapter[Any] = TypeAdapter(dict[str, Any])
 
 # --- the transport to one MCP server: how a client connects, and explanations of failures
@@ -276,7 +275,6 @@ class ServerWire:
 
 
 def _make_progress(call: OnProgress | None) -> Any:
-    """Return the callback that the package awaits."""
     if call is None:
         return None
 
@@ -359,13 +357,11 @@ def is_local_error(error: MCPError, code: int) -> bool:
 
 
 RETRY_WAITS_S = (0.25, 0.5, 0.75)
-"""The pauses between connection attempts, as in MCPLab."""
 _MOST_PAGES = 1_000
 """Maximum number of pages of tools: a server's pages may never end."""
 _CLOSE_S = 10.0
 """Seconds for a child process to end before its connection is cancelled."""
 _CLOSE_HTTP_S = 3.0
-"""Maximum seconds to close an HTTP session."""
 
 # The package logs non-fatal errors; without a handler Python would print them on standard error.
 for _name in ("mcp", "client", "httpx2"):
@@ -681,8 +677,6 @@ class Connection:
 
 
 class _BoundedBody(httpx2.AsyncByteStream):
-    """The body of an answer, up to the limit."""
-
     def __init__(self, inner: httpx2.AsyncByteStream, response: httpx2.Response) -> None:
         self._inner = inner
         self._response = response

@@ -35,7 +35,6 @@ GRACE_S = 2.0
 _WATCH_S = 0.1
 """Seconds between checks of a server whose output another process may hold open."""
 _CHUNK = 1 << 20
-"""Bytes read at once from a pipe."""
 
 Streams: TypeAlias = "tuple[MemoryObjectReceiveStream[SessionMessage | Exception], MemoryObjectSendStream[SessionMessage]]"
 
@@ -140,7 +139,6 @@ class ChildServer:
             await incoming.send(SessionMessage(message))
 
     def _encode(self, message: SessionMessage) -> bytes:
-        """Return the line of a message."""
         return message.message.model_dump_json(by_alias=True, exclude_unset=True).encode() + b"\n"
 
     async def _write(self, outgoing: MemoryObjectReceiveStream[SessionMessage]) -> None:

@@ -41,11 +41,9 @@ _UNFINISHED = ("new", "running", "waiting", "unknown")
 # The workflow has already run; one failed poll is no reason to give up.
 _PASSING = ("unreachable", "transport", "timeout")
 _PAGE = 20
-"""Executions requested per page."""
 _MOST_PAGES = 5
 """Maximum pages to search for an execution: ours is among the newest."""
 _LONGEST_PAUSE_S = 2.0
-"""The longest pause between two polls."""
 
 
 class N8nSettings(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -155,7 +153,6 @@ class N8nTarget(WireTarget):
         return f"{(settings.api or '').rstrip('/').removesuffix('/api/v1')}/api/v1/executions?{urlencode(query)}"
 
     async def _wait_for_execution(self, request_id: str) -> HttpAnswer:
-        """Poll for the finished execution until it is found or the time is up."""
         settings = self._settings
         state = "n8n lists none that received it"
         pause = settings.poll_every_s

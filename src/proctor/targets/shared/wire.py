@@ -79,7 +79,6 @@ def read_content(data: bytes, charset: str | None) -> Content:
 MAX_ANSWER_BYTES = 50 * 1024 * 1024
 """The largest answer that is read, also after decompression."""
 MOST_REDIRECTS = 5
-"""Maximum redirects of a request."""
 _REDIRECTS = (301, 302, 303, 307, 308)
 _STORED_HEADERS = ("content-type", "retry-after", "date", "x-request-id", "www-authenticate")
 _DEFAULT_PORTS = {"http": 80, "https": 443}
@@ -223,7 +222,6 @@ class Wire:
         return self.secrets.hide_address(url)
 
     def _describe_request(self, request: HttpRequest) -> str:
-        """Return the start of a message about a request."""
         return f"{request.method} {self.show_url(request.url)}"
 
     async def _send_once(self, request: HttpRequest, watch: Stopwatch) -> tuple[HttpAnswer, str | None]:
