@@ -25,7 +25,7 @@ from proctor import __version__
 from proctor.cassettes.ports import Kind
 from proctor.errors import InputError, TargetError
 from proctor.model.evidence import Json
-from proctor.model.json_values import MAX_DEPTH, exceeds_depth
+from proctor.model.json_values import MAX_DEPTH, exceeds_depth, to_whole_numbers
 from proctor.model.problem import Origin, Problem
 from proctor.model.show import shorten, show
 from proctor.model.typed import convert_to
@@ -113,7 +113,7 @@ def to_plain_json(value: Json) -> Json:
 def make_lookup_key(request: Json) -> str:
     """Return the lookup key of a request: the order of keys is ignored, and `1` equals `1.0`."""
     # As text, in which `true` and `1` differ; as Python values they are equal.
-    return json.dumps(_normalise_numbers(request), sort_keys=True, separators=(",", ":"))
+    return json.dumps(to_whole_numbers(request), sort_keys=True, separators=(",", ":"))
 
 
 def summarise(kind: Kind, request: Json) -> str:
@@ -223,17 +223,6 @@ def _copy_bounded(value: Json, depth: int) -> Json:
         return {key: _copy_bounded(member, depth - 1) for key, member in value.items()}
     if isinstance(value, (list, tuple)):
         return [_copy_bounded(item, depth - 1) for item in value]
-    return value
-
-
-def _normalise_numbers(value: Json) -> Json:
-    # JavaScript writes `1.0` as `1`, and a request may contain its output.
-    if isinstance(value, float) and value.is_integer():
-        return int(value)
-    if isinstance(value, dict):
-        return {key: _normalise_numbers(member) for key, member in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_normalise_numbers(item) for item in value]
     return value
 
 

@@ -125,7 +125,13 @@ def build_mcplab(suite: Suite) -> tuple[Json, list[str]]:
         listed = target.get("servers") or {}
         for entry in [{"id": key, **each} for key, each in listed.items()] if isinstance(listed, dict) else listed:
             if entry.get("url"):
-                servers.setdefault(entry["id"], _read_server(entry))
+                written: Entry = {key: entry[key] for key in ("id", "url", "headers", "session") if key in entry} | {"transport": "http"}
+                auth = dict(cast(Entry, entry.get("auth") or {}))
+                if auth.get("type") == "oauth_client_credentials":
+                    for key in ("client_id", "client_secret"):
+                        match = _WHOLE.fullmatch(auth.pop(key, ""))
+                        auth[f"{key}_env"] = match[1] if match else ""
+                servers.setdefault(entry["id"], written | ({"auth": auth} if auth else {}))
             else:
                 dropped.append(f"not written: the server {entry['id']!r}; MCPLab reaches servers over HTTP only")
     if suite.settings.get("judge"):
@@ -143,16 +149,6 @@ def build_mcplab(suite: Suite) -> tuple[Json, list[str]]:
     if suite.settings.get("default_target") in [agent["id"] for agent in agents]:
         config["run_defaults"] = {"selected_agents": [suite.settings["default_target"]]}
     return config, dropped
-
-
-def _read_server(entry: Entry) -> Entry:
-    written: Entry = {key: entry[key] for key in ("id", "url", "headers", "session") if key in entry} | {"transport": "http"}
-    auth = dict(cast(Entry, entry.get("auth") or {}))
-    if auth.get("type") == "oauth_client_credentials":
-        for key in ("client_id", "client_secret"):
-            match = _WHOLE.fullmatch(auth.pop(key, ""))
-            auth[f"{key}_env"] = match[1] if match else ""
-    return written | ({"auth": auth} if auth else {})
 
 
 def write_scenario(case: Case, servers: list[Entry], attachments: list[Entry], id: str | None = None) -> Entry:

@@ -65,6 +65,11 @@ class CaseReader:
         user, opening = self.users.read(node)
         entries = self.users.complete_claims([*turn_assertions, *self._read_assertions(node.get("expect"), None)], user)
         verify_dependencies(reading, entries)
+        rate_node = node.get("pass_rate")
+        pass_rate = self._read_share(rate_node, "pass_rate")
+        if rate_node is not None and pass_rate == 0:
+            message = "pass_rate: 0 lets a case pass that never passes"
+            reading.warn(rate_node, message, hint="give a number above 0", code="vacuous_claim")
         systems = join_systems(shared.systems, node.get("systems"), reading)
         refuse_unknown_systems(entries, systems, reading)
         return Case(
@@ -84,7 +89,7 @@ class CaseReader:
             scoring=self.read_scoring(node.get("scoring"), shared.scoring),
             skip=self._read_skip(node.get("skip")),
             repetitions=reading.require_integer(node.get("repeat"), "repeat", at_least=1, at_most=MOST_REPEATS),
-            pass_threshold=self._read_pass_rate(node.get("pass_rate")),
+            pass_threshold=pass_rate,
             settings=self.read_object(node.get("settings"), "settings"),
             origin=reading.origin(node),
         )
@@ -298,13 +303,6 @@ class CaseReader:
         """Return an object as plain data; empty if it is absent, or after a problem."""
         object_node = self.reading.require_object(node, what)
         return object_node.plain() if object_node is not None else {}
-
-    def _read_pass_rate(self, node: Located | None) -> float | None:
-        rate = self._read_share(node, "pass_rate")
-        if node is not None and rate == 0:
-            message = "pass_rate: 0 lets a case pass that never passes"
-            self.reading.warn(node, message, hint="give a number above 0", code="vacuous_claim")
-        return rate
 
     def _read_share(self, node: Located | None, what: str) -> float | None:
         value = self.reading.number(node, what)

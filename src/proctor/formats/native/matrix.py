@@ -82,7 +82,15 @@ def _read_values(axis: str, node: Located, reading: Reading) -> list[tuple[str, 
         named_values: list[tuple[str, Json]] = []
         taken: set[str] = set()
         for index, item in enumerate(node.items()):
-            name, value = _name_value(axis, index, item.plain())
+            value: Json = item.plain()
+            named = isinstance(value, dict) and set(value) == {"name", "value"} and isinstance(value["name"], str)
+            if named and _PLAIN_NAME.match(value["name"]):
+                name, value = value["name"], value["value"]
+            elif isinstance(value, dict):
+                name = f"{axis}-{index + 1}"
+            else:
+                text = write_text_form(value)
+                name = text if _PLAIN_NAME.match(text) else make_slug(text)[:40].rstrip("-")
             # Long values are named by their first words, which may be the same.
             name = make_unique(name, taken)
             taken.add(name)
@@ -95,15 +103,6 @@ def _read_values(axis: str, node: Located, reading: Reading) -> list[tuple[str, 
     if not named_values:
         reading.error(node, f"matrix {axis!r}: expected at least one value", code="wrong_value")
     return named_values
-
-
-def _name_value(axis: str, index: int, value: Json) -> tuple[str, Json]:
-    if isinstance(value, dict):
-        if set(value) == {"name", "value"} and isinstance(value["name"], str) and _PLAIN_NAME.match(value["name"]):
-            return value["name"], value["value"]
-        return f"{axis}-{index + 1}", value
-    text = write_text_form(value)
-    return (text if _PLAIN_NAME.match(text) else make_slug(text)[:40].rstrip("-")), value
 
 
 def make_variant(case: Case, variant: Variant, filled: Sequence[str]) -> Case:

@@ -150,7 +150,13 @@ def _make_claims(kind: str, values: list[str], threshold: float | None, *, wante
         case _ if not wanted:
             return None
         case "is-json":
-            return _claim_json(value)
+            if not value:
+                return [{"json_schema": {"schema": True}}]
+            try:
+                schema = convert_cell(value, "json")
+            except ValueError as error:
+                return [_refuse(f"is-json: {error}")]
+            return [{"json_schema": {"schema": schema}}] if isinstance(schema, (dict, bool)) else None
         case "llm-rubric" | "model-graded-closedqa":
             return [_make_judged(value, threshold)]
         case "factuality" | "model-graded-factuality" | "similar" if value:
@@ -176,16 +182,6 @@ def _make_match(pattern: str, *, wanted: bool) -> Claim:
         # In promptfoo it fails the test at run time, not the file when it is read.
         return _refuse(f"a regular expression that cannot be read: {error.message}")
     return {"response_matches": {"pattern": pattern} if wanted else {"pattern": pattern, "should_match": False}}
-
-
-def _claim_json(value: str) -> list[Claim] | None:
-    if not value:
-        return [{"json_schema": {"schema": True}}]
-    try:
-        schema = convert_cell(value, "json")
-    except ValueError as error:
-        return [_refuse(f"is-json: {error}")]
-    return [{"json_schema": {"schema": schema}}] if isinstance(schema, (dict, bool)) else None
 
 
 def split_values(text: str) -> list[str]:

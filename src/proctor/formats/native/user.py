@@ -62,8 +62,11 @@ class UserReader:
             gives_up_after=reading.require_integer(node.get("gives_up_after"), "gives_up_after", at_least=1, at_most=MOST_USER_TURNS)
             or SimulatedUser().gives_up_after,
             stop_when=self._read_stop(node.get("stop_when")),
-            script=self._read_script(node.get("script")),
+            script=tuple(filter(None, map(self._read_line, reading.list_items(node.get("script"), "script")))),
         )
+        script = node.get("script")
+        if script is not None and script.value == []:
+            reading.error(script, "script: expected at least one line, found an empty list")
         self._check_player(node, user)
         if texts["opening"] == "":
             reading.error_at_key(node, "opening", "opening: expected a message, found empty text")
@@ -106,11 +109,6 @@ class UserReader:
             self._reading.error(node, f"{what}: {claim.check!r} needs a judge, which only runs after the conversation", code="wrong_value")
             return None
         return claim
-
-    def _read_script(self, node: Located | None) -> tuple[UserLine, ...]:
-        if node is not None and node.value == []:
-            self._reading.error(node, "script: expected at least one line, found an empty list")
-        return tuple(filter(None, map(self._read_line, self._reading.list_items(node, "script"))))
 
     def _read_line(self, node: Located) -> UserLine | None:
         reading = self._reading
@@ -178,15 +176,13 @@ def write_user(user: SimulatedUser, write_assertion: WriteAssertion) -> dict[str
     if user.stop_when is not None:
         out["stop_when"] = user.stop_when if isinstance(user.stop_when, str) else write_assertion(user.stop_when)
     if user.script:
-        out["script"] = [_write_line(line, write_assertion) for line in user.script]
+        lines: list[Json] = []
+        for line in user.script:
+            when = {} if line.when is None else {"when": write_assertion(line.when)}
+            move = {"say": line.say} if line.ends is None else {"done" if line.ends == "done" else "gives_up": True}
+            lines.append(line.say if line.when is None and line.ends is None else {**when, **move})
+        out["script"] = lines
     return out
-
-
-def _write_line(line: UserLine, write_assertion: WriteAssertion) -> Json:
-    if line.when is None and line.ends is None:
-        return line.say
-    when = {} if line.when is None else {"when": write_assertion(line.when)}
-    return {**when, **({"say": line.say} if line.ends is None else {"done" if line.ends == "done" else "gives_up": True})}
 
 
 def build_user_schema() -> dict[str, Json]:

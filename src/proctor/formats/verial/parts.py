@@ -158,18 +158,17 @@ class Parts:
     def read_count(self, name: str) -> int | None:
         """Return an integer."""
         node = self.take(name)
-        if node is not None and not is_integer(node.value):
+        value = None if node is None else node.value
+        if node is not None and not is_integer(value):
             raise Malformed(f"{name}: expected a whole number, found {node.kind}", node)
-        return None if node is None else int(node.value)  # pyright: ignore[reportArgumentType] - as just looked
+        return value
 
     def read_flag(self, name: str) -> bool:
         """Return a flag; the default is false."""
         node = self.take(name)
-        if node is None:
-            return False
-        if not isinstance(node.value, bool):
+        if node is not None and not isinstance(node.value, bool):
             raise Malformed(f"{name}: expected true or false, found {node.kind}", node)
-        return node.value
+        return node is not None and node.value
 
     def read_texts(self, *names: str) -> tuple[str, ...]:
         """Return a list of texts; a single text is a list of one."""

@@ -9,7 +9,7 @@ Tried with semantic-kernel 1.45: `get_response`, `invoke`, `invoke_stream` of a 
 from __future__ import annotations
 
 import json
-from typing import Any
+from typing import Any, cast
 
 from proctor.targets.answers.plain_values import Unreadable, type_name
 from proctor.targets.frameworks.base import (
@@ -17,7 +17,6 @@ from proctor.targets.frameworks.base import (
     Framework,
     RunData,
     are_instances,
-    call_member,
     is_instance_of,
     list_members,
     read_member,
@@ -81,7 +80,7 @@ def _check_chunks(items: list[object], run: RunData) -> RunData:
 def _read_messages(messages: list[Any], budget: Budget, *, needs_message: bool = False) -> RunData:
     written: list[Any] = []
     for message in messages:
-        text = call_member(message, "model_dump_json", exclude_none=True)
+        text = cast(Any, message).model_dump_json(exclude_none=True)
         budget.spend(len(text) if isinstance(text, str) else 0)
         try:
             written.append(json.loads(text))

@@ -28,7 +28,6 @@ import asyncio
 import functools
 import logging
 import ssl
-import time
 from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from inspect import isawaitable
@@ -81,7 +80,6 @@ class ServerWire:
         settings: ServerSettings,
         *,
         over_sse: bool,
-        clock: Callable[[], float],
         transport: MakeTransport | None,
         fetched: FetchedToken,
         hooks: ClientHooks,
@@ -93,7 +91,6 @@ class ServerWire:
         """The session that the server assigned, over streamable HTTP."""
         self._hooks = hooks
         self._handling: set[asyncio.Task[None]] = set()
-        self._clock = clock
         self._transport = transport
         self._fetched = fetched
         self.child: ChildServer | None = None
@@ -124,7 +121,7 @@ class ServerWire:
             async with Client(self._tap(self.child), **common) as client:
                 yield client
         else:
-            self.auth = ServerAuth(settings, clock=self._clock, fetched=self._fetched)
+            self.auth = ServerAuth(settings, fetched=self._fetched)
             # An event stream may be silent for long; each call has its own limit.
             timeout = httpx2.Timeout(settings.timeout_s, read=max(_QUIET_STREAM_S, settings.timeout_s))
             # Certificates are needed for the server, or for its token endpoint.
@@ -376,7 +373,6 @@ class Connection:
         settings: ServerSettings,
         *,
         waits_s: Sequence[float] = RETRY_WAITS_S,
-        clock: Callable[[], float] = time.monotonic,
         transport: MakeTransport | None = None,
         fetched: FetchedToken | None = None,
         hooks: ClientHooks | None = None,
@@ -389,7 +385,6 @@ class Connection:
         self._fetched = fetched or FetchedToken()
         self._transport = transport
         self._waits_s = waits_s
-        self._clock = clock
         self._lock = asyncio.Lock()
         self._owner: asyncio.Task[None] | None = None
         self._stop = asyncio.Event()
@@ -400,9 +395,7 @@ class Connection:
         self._wire = self._make_wire(over_sse=settings.transport == "sse")
 
     def _make_wire(self, *, over_sse: bool) -> ServerWire:
-        return ServerWire(
-            self.settings, over_sse=over_sse, clock=self._clock, transport=self._transport, fetched=self._fetched, hooks=self._hooks
-        )
+        return ServerWire(self.settings, over_sse=over_sse, transport=self._transport, fetched=self._fetched, hooks=self._hooks)
 
     def list_secrets(self) -> tuple[str, ...]:
         """Return the values that must not be shown, including fetched tokens."""

@@ -37,7 +37,6 @@ from proctor.targets.shared.templates import (
     SESSION_NAME,
     Template,
     TextTemplate,
-    message_template,
     unknown_placeholders,
     values_for,
 )
@@ -164,7 +163,7 @@ class Requests:
         self._url = TextTemplate(url, field=field, written=lambda text: quote(text, safe=""))
         self._headers = {name: TextTemplate(value, field=f"headers.{name}") for name, value in headers.items()}
         self._credentials = dict(credentials)
-        self._body: Template = message_template(template)
+        self._body = Template(template)
         for name, value in self._credentials.items():
             if not _can_be_sent(name, value):
                 raise SpecError(f"auth: the header {name!r} cannot be sent", field="auth")
