@@ -250,23 +250,19 @@ def make_miss(path: str, scope: Scope, kind: Kind, request: Json, lines: Sequenc
         attempts = sorted({line.entry.scope.attempt for line in lines if line.entry.scope.case == scope.case})
         known = f"only attempts {', '.join(map(str, attempts))} were recorded" if attempts else "nothing was recorded"
         out.append(f"  {known} of this case")
-    near = find_nearest_line(kind, request, own or others, used)
+    candidates = [line for line in own or others if line.entry.kind == kind][:_MOST_CANDIDATES]
+    wanted = _count_leaves(request)
+
+    def rank(line: Line) -> tuple[float, bool, int]:
+        """Rank recordings: most fields in common, then not played yet, then the first."""
+        leaves = _count_leaves(line.entry.request)
+        return (2 * (wanted & leaves).total() / max(1, wanted.total() + leaves.total()), line.number not in used, -line.number)
+
+    near = max(candidates, key=rank, default=None)
     if near is not None:
         out.extend(_describe_nearest(near, request, near.entry.scope != scope, near.number in used))
     out.append("  if the change is wanted, record it again with `--record`")
     return CassetteMiss("\n".join(out))
-
-
-def find_nearest_line(kind: Kind, request: Json, lines: Iterable[Line], used: Container[int]) -> Line | None:
-    """Return the recording most like a request: most fields in common, then not played yet, then the first."""
-    candidates = [line for line in lines if line.entry.kind == kind][:_MOST_CANDIDATES]
-    wanted = _count_leaves(request)
-
-    def rank(line: Line) -> tuple[float, bool, int]:
-        leaves = _count_leaves(line.entry.request)
-        return (2 * (wanted & leaves).total() / max(1, wanted.total() + leaves.total()), line.number not in used, -line.number)
-
-    return max(candidates, key=rank, default=None)
 
 
 def find_first_difference(recorded: Json, now: Json) -> Difference | None:

@@ -16,8 +16,8 @@ The settings of a suite are plain values: their line numbers are looked up in it
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from functools import cache
-from typing import Final, TypeVar
+from functools import cache, reduce
+from typing import Final, TypeVar, cast
 
 import msgspec
 
@@ -78,9 +78,6 @@ def read_price_file(text: str, *, file: str) -> PriceList:
     if prices is None:
         raise InputError(f"{file}: no prices in this file")
     return prices
-
-
-# ---
 
 
 # --- settings of custom checks, allowed only in the workspace file: their Python files and time limit
@@ -431,13 +428,8 @@ def _read(
     reading.check_keys(document, keys, "the workspace")
 
     def section(node: Located, *keys: str) -> Section:
-        def find(place: Located) -> Located | None:
-            for key in keys:
-                inner = place.get(key)
-                if inner is None:
-                    return None
-                place = inner
-            return place
+        def find(root: Located) -> Located | None:
+            return reduce(lambda place, key: None if place is None else place.get(key), keys, cast("Located | None", root))
 
         return Section(node, file=reading.file, text=text, trusted=trusted, parse=parse, find=find)
 

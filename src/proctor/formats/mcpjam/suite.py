@@ -161,9 +161,6 @@ class Steps:
         self.unsupported = self.unsupported or f"{why}, which recorded evidence cannot show"
 
 
-# ---
-
-
 # --- the calls an MCPJam case expects, and how they are compared
 
 _ORDERS = ("ignore", "strict", "superset")

@@ -73,9 +73,6 @@ class RowProblems:
         return True
 
 
-# ---
-
-
 # --- stores the cases of a data file in memory while they are few, and spools them when they are many
 
 # --- a case as bytes, for cases that are read repeatedly: decoding one is far quicker than reading its row again

@@ -132,19 +132,18 @@ def _build_union(info: mi.UnionType, node: Located, reading: Reading, what: str)
 
 
 def _accepts_kind(info: mi.Type, node: Located) -> bool:
-    value = node.value
-    match info:
-        case mi.AnyType():
-            return True
-        case mi.StrType() | mi.LiteralType():
-            return isinstance(value, str)
-        case mi.BoolType():
-            return isinstance(value, bool)
-        case mi.IntType() | mi.FloatType():
-            return is_number(value)
-        case mi.StructType() | mi.DictType():
-            return isinstance(value, dict)
-        case mi.VarTupleType() | mi.ListType():
-            return isinstance(value, list)
-        case _:
-            return False
+    if isinstance(info, (mi.IntType, mi.FloatType)):
+        return is_number(node.value)
+    return isinstance(info, mi.AnyType) or isinstance(node.value, _KINDS.get(type(info), ()))
+
+
+_KINDS: dict[type[mi.Type], type] = {
+    mi.StrType: str,
+    mi.LiteralType: str,
+    mi.BoolType: bool,
+    mi.StructType: dict,
+    mi.DictType: dict,
+    mi.VarTupleType: list,
+    mi.ListType: list,
+}
+"""The Python type of a value that fits a described type."""

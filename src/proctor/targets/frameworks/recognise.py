@@ -71,9 +71,8 @@ def read_returned(value: object) -> Evidence | None:
     if type(value) is not list:
         return _read_first(lambda framework, budget: framework.read(value, budget))
     items = cast("list[object]", value)
-    return _read_first(lambda framework, budget: framework.read(value, budget) or _read_items(framework, items, budget)) or _read_last(
-        items
-    )
+    found = _read_first(lambda framework, budget: framework.read(value, budget) or _read_items(framework, items, budget))
+    return found or _read_last(items)
 
 
 def read_streamed(items: list[object]) -> Evidence | None:
