@@ -96,8 +96,9 @@ def _read_evaluator(reading: Reading, node: Located, expected: Located | None) -
     if parameters is None:
         built = build_unsupported(reading, node, label, f"{name!r} is an evaluator in Python code")
         return [built] if built is not None else []
-    arguments = _name_arguments(argument, parameters)
-    if arguments is None:
+    # An object has keywords; anything else is the first argument.
+    arguments: Arguments = argument if isinstance(argument, dict) else {parameters[0] if parameters else "": argument}
+    if not set(arguments) <= {*parameters, "evaluation_name"}:
         reading.error(node, f"{name}: expected the arguments {', '.join(parameters)}", code="wrong_value")
         return []
     if name == "EqualsExpected":
@@ -111,13 +112,6 @@ def _read_evaluator(reading: Reading, node: Located, expected: Located | None) -
     else:
         built = [build_assertion(reading, node, claim, label) for claim in claims]
     return [assertion for assertion in built if assertion is not None]
-
-
-def _name_arguments(argument: Json, parameters: tuple[str, ...]) -> Arguments | None:
-    """Return arguments by name; None if they do not fit. An object has keywords; anything else is the first argument."""
-    if isinstance(argument, dict):
-        return argument if set(argument) <= {*parameters, "evaluation_name"} else None
-    return {parameters[0]: argument} if parameters else None
 
 
 def _make_claims(name: str, arguments: Arguments, reference: str | None) -> list[Claim] | str:

@@ -63,7 +63,14 @@ def render_request(
     ids = tuple(f"check-{listing.index(position) + 1}-{digest}" for position in range(len(checks)))
     listed: list[dict[str, Json]] = [{"id": ids[position], **checks[position]} for position in listing]
     shape = prompt.choices if choices else prompt.scores if scored else prompt.passes
-    before = f"{prompt.opening}\n{fence.encode_line(_share_members(listed) if choices else listed)}\n\n"
+    if choices and len(listed) > 1:
+        # Written once: a metric has the same members for every statement.
+        shared = {key: value for key, value in listed[0].items() if all(each.get(key) == value for each in listed)}
+        own: list[dict[str, Json]] = [{key: value for key, value in each.items() if key not in shared} for each in listed]
+        shown_checks = [{"every_check": shared}, *own]
+    else:
+        shown_checks = listed
+    before = f"{prompt.opening}\n{fence.encode_line(shown_checks)}\n\n"
     if questions[0].material.images:
         before += f"{prompt.images}\n\n"
     reminder = prompt.reminder.replace("{{cuts}}", str(shown.places)).replace("{{ids}}", ", ".join(check["id"] for check in listed))
@@ -135,14 +142,6 @@ def _write_check(question: Question) -> dict[str, Json]:
     if question.choices:
         check["choices"] = {name: _drop_surrogates(meaning) for name, meaning in question.choices.items()}
     return check
-
-
-def _share_members(listed: list[dict[str, Json]]) -> list[dict[str, Json]]:
-    """Return the checks with their common members written once: a metric has the same members for every statement."""
-    shared = {key: value for key, value in listed[0].items() if all(each.get(key) == value for each in listed)}
-    if len(listed) == 1:
-        return listed
-    return [{"every_check": shared}, *({key: value for key, value in each.items() if key not in shared} for each in listed)]
 
 
 def _drop_surrogates(text: str) -> str:

@@ -11,8 +11,7 @@ from __future__ import annotations
 import math
 import statistics
 from collections import Counter
-from collections.abc import Callable, Sequence
-from operator import attrgetter
+from collections.abc import Iterable, Sequence
 
 import msgspec
 
@@ -202,12 +201,17 @@ def sum_usage(usages: Sequence[Usage]) -> Usage:
     if len(usages) == 1:
         return usages[0]
 
-    def add(count: Callable[[Usage], int | None]) -> int | None:
-        known = [each for usage in usages if (each := count(usage)) is not None]
+    def add(counts: Iterable[int | None]) -> int | None:
+        known = [count for count in counts if count is not None]
         return sum(known) if known else None
 
-    fields = ("input_tokens", "output_tokens", "cached_input_tokens", "cache_write_tokens")
-    return Usage(total_tokens=add(Usage.total), **{field: add(attrgetter(field)) for field in fields})
+    return Usage(
+        input_tokens=add(usage.input_tokens for usage in usages),
+        output_tokens=add(usage.output_tokens for usage in usages),
+        total_tokens=add(usage.total() for usage in usages),
+        cached_input_tokens=add(usage.cached_input_tokens for usage in usages),
+        cache_write_tokens=add(usage.cache_write_tokens for usage in usages),
+    )
 
 
 def write_usage(usage: Usage) -> dict[str, Json]:

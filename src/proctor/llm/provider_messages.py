@@ -95,7 +95,12 @@ def write_messages(request: ChatRequest, earlier: EarlierResponses) -> list[Mode
             if waiting:
                 out.append(ModelRequest(parts=waiting))
                 waiting = []
-            out.append(earlier.find(message) or ModelResponse(parts=_write_assistant(message)))
+            parts: list[ModelResponsePart] = [TextPart(content=message.text)] if message.text else []
+            for call in message.tool_calls:
+                # Providers that accept an object get one; other text is wrapped.
+                arguments = call.arguments if isinstance(call.arguments, dict) else {"text": call.arguments}
+                parts.append(ToolCallPart(tool_name=call.name, args=arguments, tool_call_id=call.id))
+            out.append(earlier.find(message) or ModelResponse(parts=parts))
         else:
             waiting.append(_write_part(message, names))
     if waiting:
@@ -145,15 +150,6 @@ def read_reply(response: ModelResponse, request: ChatRequest, *, native: bool) -
 def write_json(messages: Sequence[ModelMessage]) -> list[Json]:
     """Return messages for storage, without empty members."""
     return cast("list[Json]", drop_nulls(ModelMessagesTypeAdapter.dump_python(list(messages), mode="json")))
-
-
-def _write_assistant(message: ChatMessage) -> list[ModelResponsePart]:
-    parts: list[ModelResponsePart] = [TextPart(content=message.text)] if message.text else []
-    for call in message.tool_calls:
-        # Providers that accept an object get one; other text is wrapped.
-        arguments = call.arguments if isinstance(call.arguments, dict) else {"text": call.arguments}
-        parts.append(ToolCallPart(tool_name=call.name, args=arguments, tool_call_id=call.id))
-    return parts
 
 
 def _write_part(message: ChatMessage, names: Mapping[str, str]) -> ModelRequestPart:

@@ -406,7 +406,10 @@ class _Cases:
         written = reading.require_member(node, "steps", "a case") if self._closed else node.get("steps")
         if written is not None:
             steps.read(written)
-        prompt = self._find_prompt(node, written)
+        prompt_keys = [key for key in ("steps", "prompt", "query") if node.get(key) is not None]
+        for key in prompt_keys[1:]:
+            reading.error_at_key(node, key, f"a case has {prompt_keys[0]!r} or {key!r}, not both")
+        prompt = reading.require_text(node.get("prompt") or node.get("query"), "'prompt'")
         name = _read_title(reading, node.get("title") or node.get("name"), "'title'") or ""
         negative = reading.require_boolean(node.get("isNegativeTest"), "'isNegativeTest'")
         assertions = [*read_expected_calls(reading, node, negative, self._options), *steps.list_assertions(), *self._read_predicates(node)]
@@ -450,15 +453,6 @@ class _Cases:
             )
         self._ids.setdefault(value, entry)
         return value
-
-    def _find_prompt(self, node: Located, steps: Located | None) -> str | None:
-        prompt_keys = [key for key in ("prompt", "query") if node.get(key) is not None]
-        if steps is not None:
-            prompt_keys.insert(0, "steps")
-        for key in prompt_keys[1:]:
-            self._reading.error_at_key(node, key, f"a case has {prompt_keys[0]!r} or {key!r}, not both")
-        prompt_node = node.get("prompt") or node.get("query")
-        return self._reading.require_text(prompt_node, "'prompt'")
 
     def _read_tags(self, node: Located) -> dict[str, Json]:
         tags = node.get("tags")

@@ -115,13 +115,11 @@ class CaseBytes:
     def decode(self, encoded: bytes) -> Case:
         """Return the case from its bytes."""
         fields = msgspec.structs.asdict(self._decoder.decode(encoded))
-        fields["assertions"] = tuple(map(self._make_claim, fields["assertions"]))
+        stored = [(claim, msgspec.structs.asdict(claim)) for claim in fields["assertions"]]
+        fields["assertions"] = tuple(
+            Assertion(**{**members, "spec": self._specs[claim.check].decode(claim.spec)}) for claim, members in stored
+        )
         return Case(**fields)
-
-    def _make_claim(self, stored: Any) -> Assertion:
-        fields = msgspec.structs.asdict(stored)
-        fields["spec"] = self._specs[stored.check].decode(stored.spec)
-        return Assertion(**fields)
 
 
 _ROW = make_json_decoder(Row)

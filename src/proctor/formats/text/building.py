@@ -82,7 +82,13 @@ def build(info: mi.Type, node: Located, reading: Reading, what: str) -> Json:
             built = {key: build(info.value_type, item, reading, f"{what} {key!r}") for key, item in node.members()}
             return UNUSABLE if any(value is UNUSABLE for value in built.values()) else built
         case mi.UnionType():
-            return _build_union(info, node, reading, what)
+            choices = [choice for choice in info.types if "Unset" not in type(choice).__name__]
+            if node.value is None and any(isinstance(choice, mi.NoneType) for choice in choices):
+                return None
+            real = [choice for choice in choices if not isinstance(choice, mi.NoneType)]
+            # If no choice fits, the first one builds it, so that the error names the expected kind.
+            fitting = [choice for choice in real if _accepts_kind(choice, node)] or real
+            return build(fitting[0], node, reading, what)
         case mi.StrType():
             value = reading.require_text(node, what)
         case mi.BoolType():
@@ -119,16 +125,6 @@ def _build_tuple(item: mi.Type, node: Located, reading: Reading, what: str) -> J
         return UNUSABLE if single is UNUSABLE else (single,)
     built = [build(item, element, reading, f"{what} [{index}]") for index, element in enumerate(node.items())]
     return UNUSABLE if any(value is UNUSABLE for value in built) else tuple(built)
-
-
-def _build_union(info: mi.UnionType, node: Located, reading: Reading, what: str) -> Json:
-    choices = [choice for choice in info.types if "Unset" not in type(choice).__name__]
-    if node.value is None and any(isinstance(choice, mi.NoneType) for choice in choices):
-        return None
-    real = [choice for choice in choices if not isinstance(choice, mi.NoneType)]
-    # If no choice fits, the first one builds it, so that the error names the expected kind.
-    fitting = [choice for choice in real if _accepts_kind(choice, node)] or real
-    return build(fitting[0], node, reading, what)
 
 
 def _accepts_kind(info: mi.Type, node: Located) -> bool:

@@ -246,14 +246,6 @@ class _Builder:
             value = [self._copy(item, alias, item_path(path, index), depth + 1) for index, item in enumerate(value)]
         return Located(value=value, line=node.line, column=node.column, path=path, width=node.width, key_at=node.key_at)
 
-    def _build_path(self) -> str:
-        if not self.open:
-            return "$"
-        level = self.open[-1]
-        if level.node.is_list:
-            return item_path(level.node.path, len(level.node.value))
-        return level.node.path if level.key is None else member_path(level.node.path, level.key)
-
     def _place(self, node: Located, *, quoted: bool = False) -> None:
         if not self.open:
             self.root = node
@@ -291,7 +283,12 @@ class _Builder:
         start, end = event.start_mark.index, event.end_mark.index
         line, column = self.places.locate(start)
         shown = self.places.measure_width(start, end) if width is None else width
-        return Located(value=None, line=line, column=column, path=self._build_path(), width=shown)
+        path = self.open[-1].node.path if self.open else "$"
+        if self.open and self.open[-1].node.is_list:
+            path = item_path(path, len(self.open[-1].node.value))
+        elif self.open and self.open[-1].key is not None:
+            path = member_path(path, self.open[-1].key)
+        return Located(value=None, line=line, column=column, path=path, width=shown)
 
     def _is_known_tag(self, node: Located, tag: str | None, known: tuple[str, ...]) -> bool:
         if tag is None or tag == "!" or (tag.startswith(_TAG) and tag.removeprefix(_TAG) in known):

@@ -55,7 +55,13 @@ class EventStream:
         self.text = text
         self.max_depth = max_depth
         self.unknown_escapes: list[int] = []
-        self._hide, self._restore = _choose_placeholders(text)
+        # Unused private characters replace those that libyaml would read as line breaks.
+        present = [char for char in _FALSE_BREAKS if char in text]
+        used = set(text) if present else set[str]()
+        spares = (chr(code) for code in range(0xE000, 0xF8FF) if chr(code) not in used)
+        pairs = list(zip(present, spares, strict=False))
+        self._hide = {ord(char): spare for char, spare in pairs}
+        self._restore = {ord(spare): char for char, spare in pairs}
 
     def read_events(self) -> list[Event]:
         """Return everything up to the end of the text, or to the first value that is nested too deeply. Raises `YamlFault`."""
@@ -94,17 +100,6 @@ class EventStream:
                     return
             elif isinstance(event, yaml.CollectionEndEvent):
                 depth -= 1
-
-
-def _choose_placeholders(text: str) -> tuple[dict[int, str], dict[int, str]]:
-    """Return unused private characters for those that libyaml would read as line breaks, and the reverse mapping."""
-    present = [char for char in _FALSE_BREAKS if char in text]
-    if not present:
-        return {}, {}
-    used = set(text)
-    unused = (chr(code) for code in range(0xE000, 0xF8FF) if chr(code) not in used)
-    pairs = list(zip(present, unused, strict=False))
-    return {ord(char): spare for char, spare in pairs}, {ord(spare): char for char, spare in pairs}
 
 
 class _UnknownEscapes(dict[str, str]):

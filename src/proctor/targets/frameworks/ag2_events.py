@@ -83,10 +83,13 @@ def _add_event(exchange: dict[str, Any], event: object, run: RunData, budget: Bu
         exchange["text"] = text if isinstance(text, str) else exchange["text"]
         exchange["spent_by_response"] = [*exchange.get("spent_by_response", []), read_member(event, "usage")]
         event = read_member(event, "tool_calls")
-    if is_instance_of(event, _PACKAGE, "ToolCallsEvent"):
-        event = list_members(event, "calls")
-    elif is_instance_of(event, _PACKAGE, "ToolCallEvent"):
-        event = [event]
+    if is_instance_of(event, _PACKAGE, "ToolCallsEvent", "ToolCallEvent"):
+        several = is_instance_of(event, _PACKAGE, "ToolCallsEvent")
+        for call in list_members(event, "calls") if several else [event]:
+            # A call is in the response of the model, in the list after it, and in its own event.
+            id = read_member(call, "id")
+            if all(known["id"] != id for known in exchange["tool_calls"]):
+                exchange["tool_calls"].append({"name": read_member(call, "name"), "arguments": read_member(call, "arguments"), "id": id})
     elif is_instance_of(event, _PACKAGE, "ToolResultsEvent", "ToolResultEvent"):
         several = is_instance_of(event, _PACKAGE, "ToolResultsEvent")
         for result in list_members(event, "results") if several else [event]:
@@ -97,13 +100,6 @@ def _add_event(exchange: dict[str, Any], event: object, run: RunData, budget: Bu
         run.mark_calls(f"{read_member(event, 'agent_name') or 'a subtask'} works on a stream of its own, whose calls are not here")
     elif is_instance_of(event, _PACKAGE, "CompactionSummary"):
         run.mark_calls("events were replaced by a summary")
-
-
-def _add_call(exchange: dict[str, Any], call: object) -> None:
-    # A call is in the response of the model, in the list after it, and in its own event.
-    id = read_member(call, "id")
-    if all(known["id"] != id for known in exchange["tool_calls"]):
-        exchange["tool_calls"].append({"name": read_member(call, "name"), "arguments": read_member(call, "arguments"), "id": id})
 
 
 def _add_result(exchange: dict[str, Any], result: object, budget: Budget) -> None:

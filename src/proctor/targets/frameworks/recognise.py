@@ -16,7 +16,7 @@ from proctor.evidence.shared.calls import CONTENT_ERROR
 from proctor.evidence.unknowns.account import Unknowns
 from proctor.evidence.values.text import as_text
 from proctor.model.account import CALL_PARTS, Account
-from proctor.model.evidence import Evidence, ToolCall, Usage
+from proctor.model.evidence import Evidence, ToolCall
 from proctor.model.show import shorten
 from proctor.targets.answers.account import AGENT_FAILED, UNFINISHED, add_account, mark_messages, mark_unknown, trust_end, trust_start
 from proctor.targets.frameworks import (
@@ -129,7 +129,11 @@ def _make_evidence(run: RunData, framework: Framework) -> Evidence:
     if run.body is not None:
         evidence = msgspec.structs.replace(evidence, body=run.body, text=evidence.text or as_text(run.body))
     if run.usage is not None:
-        evidence = _add_usage(evidence, run.usage)
+        # For a whole conversation, the tokens of this run are those of its last exchange.
+        turns = evidence.turns and (*evidence.turns[:-1], msgspec.structs.replace(evidence.turns[-1], usage=run.usage))
+        account = evidence.account or Account()
+        account = msgspec.structs.replace(account, unknown={part: why for part, why in account.unknown.items() if part != "usage"})
+        evidence = msgspec.structs.replace(evidence, usage=run.usage, turns=turns, account=account)
     unknowns = Unknowns()
     unknowns.notes = [*run.notes]
     if not framework.has_stop_reason:
@@ -138,24 +142,12 @@ def _make_evidence(run: RunData, framework: Framework) -> Evidence:
     evidence = mark_stand_in(mark_messages(evidence) if run.needs_message else evidence)
     if run.failed is None:
         return evidence
-    return _mark_failed(evidence, f"the run of {framework.name} ended in an error: {shorten(run.failed, 2_000)}")
-
-
-def _add_usage(evidence: Evidence, usage: Usage) -> Evidence:
-    # For a whole conversation, the tokens of this run are those of its last exchange.
-    turns = evidence.turns and (*evidence.turns[:-1], msgspec.structs.replace(evidence.turns[-1], usage=usage))
-    account = evidence.account or Account()
-    unknown = {part: why for part, why in account.unknown.items() if part != "usage"}
-    return msgspec.structs.replace(evidence, usage=usage, turns=turns, account=msgspec.structs.replace(account, unknown=unknown))
-
-
-def _mark_failed(evidence: Evidence, error: str) -> Evidence:
-    """Return the evidence of a run that ended in an error, whose last text is the error's."""
+    # The last text of a run that ended in an error is the error's.
+    error = f"the run of {framework.name} ended in an error: {shorten(run.failed, 2_000)}"
     turns = evidence.turns and (*evidence.turns[:-1], msgspec.structs.replace(evidence.turns[-1], text=None))
     evidence = mark_unknown(evidence, (*EVERYTHING, "usage"), error, is_cause=True)
-    return msgspec.structs.replace(
-        evidence, text=None, body=None, turns=turns, error=error, metadata={**evidence.metadata, "code": AGENT_FAILED}
-    )
+    metadata = {**evidence.metadata, "code": AGENT_FAILED}
+    return msgspec.structs.replace(evidence, text=None, body=None, turns=turns, error=error, metadata=metadata)
 
 
 def _mark_raised(evidence: Evidence, raised: tuple[str, ...]) -> Evidence:

@@ -9,7 +9,7 @@ Tried with semantic-kernel 1.45: `get_response`, `invoke`, `invoke_stream` of a 
 from __future__ import annotations
 
 import json
-from typing import Any, cast
+from typing import Any
 
 from proctor.targets.answers.plain_values import Unreadable, type_name
 from proctor.targets.frameworks.base import (
@@ -80,7 +80,7 @@ def _check_chunks(items: list[object], run: RunData) -> RunData:
 def _read_messages(messages: list[Any], budget: Budget, *, needs_message: bool = False) -> RunData:
     written: list[Any] = []
     for message in messages:
-        text = cast(Any, message).model_dump_json(exclude_none=True)
+        text = message.model_dump_json(exclude_none=True)
         budget.spend(len(text) if isinstance(text, str) else 0)
         try:
             written.append(json.loads(text))

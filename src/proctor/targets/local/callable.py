@@ -258,7 +258,11 @@ class CallableTarget:
             if is_blank(evidence):
                 problem = f"{_describe_call(self._function)} returned an empty answer"
                 raise TargetFault("empty_answer", problem, evidence=evidence)
-            evidence = mark_empty_answer(_mark_unseen_turn(evidence, message))
+            is_alone = len(attempt.case.turns or ()) < 2 and attempt.speaker is None
+            if not is_alone and evidence.tool_calls is None and evidence.nodes is None and evidence.body is None:
+                # Whatever other turns record, the calls of this one are unknown.
+                evidence = mark_unknown(evidence, ("tool_calls",), f"$.turns[{message.turn}] records text and no calls")
+            evidence = mark_empty_answer(evidence)
             history.append({"input": message.content, "text": evidence.text})
             return evidence
 
@@ -432,11 +436,3 @@ def _list_wanted_arguments(function: Function) -> tuple[str, ...]:
             message = f"{_describe_call(function)} needs {parameter.name!r}, which no case gives; apart from the message there are"
             raise SpecError(f"function: {message} {', '.join(OFFERED)}", field="function", nearest=nearest(parameter.name, OFFERED))
     return tuple(parameter.name for parameter in rest if parameter.name in OFFERED and parameter.kind is not parameter.POSITIONAL_ONLY)
-
-
-def _mark_unseen_turn(evidence: Evidence, message: Message) -> Evidence:
-    """Return evidence in which the calls of a turn without calls are unknown, regardless of other turns."""
-    is_alone = len(message.attempt.case.turns or ()) < 2 and message.attempt.speaker is None
-    if is_alone or evidence.tool_calls is not None or evidence.nodes is not None or evidence.body is not None:
-        return evidence
-    return mark_unknown(evidence, ("tool_calls",), f"$.turns[{message.turn}] records text and no calls")
