@@ -60,11 +60,8 @@ def read_prices(node: Located | None, reading: Reading) -> PriceList | None:
         prices[name] = price
         first = next(iter(prices.values()))
         if price.currency != first.currency:
-            reading.error(
-                member,
-                f"prices: {name!r} is in {price.currency}, others are in {first.currency}",
-                hint="costs of one run are summed, so all prices are in one currency",
-            )
+            message = f"prices: {name!r} is in {price.currency}, others are in {first.currency}"
+            reading.error(member, message, hint="costs of one run are summed, so all prices are in one currency")
     return PriceList(prices) if prices else None
 
 
@@ -456,12 +453,8 @@ def _read_judge(node: Located | None, reading: Reading) -> Located | None:
     if node is None or not isinstance(node.value, str):
         return reading.require_object(node, "judge")
     # People usually write just the name of a model.
-    reading.error(
-        node,
-        f"judge: expected an object, found text {show(node.value, 60)}",
-        hint=f"a judge is named by its model: judge: {{model: {shorten(node.value, 60)}}}",
-        code="wrong_type",
-    )
+    message = f"judge: expected an object, found text {show(node.value, 60)}"
+    reading.error(node, message, hint=f"a judge is named by its model: judge: {{model: {shorten(node.value, 60)}}}", code="wrong_type")
     return None
 
 

@@ -62,10 +62,8 @@ def build_provider_model(settings: ModelSettings) -> ProviderModel:
         if getattr(settings, field) is not None:
             raise SpecError(f"{field} is unknown to models of {provider}", field=field)
     if settings.base_url is not None and not settings.api_key:
-        raise SpecError(
-            f"a model of {provider} with a custom base_url needs `api_key` (any text if the server needs none)",
-            field="api_key",
-        )
+        message = f"a model of {provider} with a custom base_url needs `api_key` (any text if the server needs none)"
+        raise SpecError(message, field="api_key")
     return ProviderModel(provider, _make_model(provider, settings), settings)
 
 

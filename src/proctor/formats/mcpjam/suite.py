@@ -110,12 +110,9 @@ class Steps:
             return
         if value in self._ids:
             first = self._ids[value]
-            self._reading.error(
-                id_node,
-                f"duplicate step id {show(value, 80)}",
-                hint=f"first used in line {first.line}; step ids are unique in a case",
-                code="duplicate_id",
-            )
+            message = f"duplicate step id {show(value, 80)}"
+            hint = f"first used in line {first.line}; step ids are unique in a case"
+            self._reading.error(id_node, message, hint=hint, code="duplicate_id")
         self._ids.setdefault(value, id_node)
 
     def _read_tool_call(self, node: Located) -> None:

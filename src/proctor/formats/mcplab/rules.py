@@ -167,12 +167,9 @@ class _Rules:
         allowed = self.reading.require_list(self.reading.require_member(node, "allow", "'tool_sequence' as an object"), "'allow'")
         if allowed is None:
             return None
-        self.reading.warn(
-            node,
-            "the old form of 'tool_sequence': the whole list of calls must equal one of the allowed lists",
-            hint="write a plain list for the present meaning: these tools in this order, others may lie between",
-            code="legacy_form",
-        )
+        message = "the old form of 'tool_sequence': the whole list of calls must equal one of the allowed lists"
+        hint = "write a plain list for the present meaning: these tools in this order, others may lie between"
+        self.reading.warn(node, message, hint=hint, code="legacy_form")
         lists = tuple(
             tuple(name for _, name in self._read_names(item, "an allowed sequence"))
             for item in allowed.items()

@@ -240,12 +240,8 @@ def _find_media_type(node: Located, reading: Reading, attachment: Entry) -> str 
     ending = source.rsplit("/", 1)[-1].partition("?")[0].rpartition(".")[2].lower()
     if ending not in _MEDIA_TYPES:
         at = node.get("path") or node.get("url") or node
-        reading.error(
-            at,
-            f"the media type of {show(source, 60)} is unknown",
-            hint="write 'media_type'",
-            expected="one of " + ", ".join(_MEDIA_TYPES),
-        )
+        message = f"the media type of {show(source, 60)} is unknown"
+        reading.error(at, message, hint="write 'media_type'", expected="one of " + ", ".join(_MEDIA_TYPES))
         return None
     return _MEDIA_TYPES[ending]
 

@@ -142,12 +142,8 @@ class _Config:
         first = self.servers.setdefault(server["id"], (server, reading.origin(node)))
         # Identity first: all references to one library entry give the same object.
         if first[0] is not server and first[0] != server:
-            reading.error(
-                node.get("id") or node,
-                f"the server {server['id']!r} is defined differently at {first[1]}",
-                hint="use one definition, or another id",
-                code="conflicting_server",
-            )
+            message = f"the server {server['id']!r} is defined differently at {first[1]}"
+            reading.error(node.get("id") or node, message, hint="use one definition, or another id", code="conflicting_server")
 
     def _resolve(self, node: Located, reading: Reading, kind: str, known: Mapping[str, Entry]) -> Entry | None:
         reading.check_keys(node, ("ref",), f"a reference to a library {kind}")
@@ -268,13 +264,8 @@ class _Config:
         name = reading.require_text(member, "'agent'")
         if member is None or name is None:
             return
-        reading.warn_at_key(
-            node,
-            "agent",
-            "'agent' does not pin a scenario to an agent: it adds the agent to the selection for all scenarios",
-            hint="write run_defaults: {selected_agents: [...]}",
-            code="legacy_form",
-        )
+        message = "'agent' does not pin a scenario to an agent: it adds the agent to the selection for all scenarios"
+        reading.warn_at_key(node, "agent", message, hint="write run_defaults: {selected_agents: [...]}", code="legacy_form")
         if self.strict_refs and self._is_known_agent(member, name, reading) and name not in self.wanted_agents:
             self.wanted_agents.append(name)
 

@@ -191,11 +191,8 @@ class AssertionReader:
         if claim is None or self._reading.has_errors_since(problem_count):
             return None
         if nested and claim["condition"] == "not_called":
-            self._reading.warn(
-                node,
-                "a node that must not run calls no tools: this forbids only runs in which the expected tool calls hold",
-                code="odd_claim",
-            )
+            message = "a node that must not run calls no tools: this forbids only runs in which the expected tool calls hold"
+            self._reading.warn(node, message, code="odd_claim")
         spec = NodeCalled(**claim, count_items=bool(count), tool_calls=tuple(nested))
         words = {"called": "calls", "not_called": "never calls", "count": f"calls {spec.count} times:"}
         inner = ", ".join(("not " if call.condition == "not_called" else "") + shorten(call.name, 40) for call in nested[:4])
@@ -317,11 +314,8 @@ class AssertionReader:
             for use in compile_expected(value, field=field).uses:
                 known = use.name in self._context
                 if known and use.name.upper() in FUNCTIONS:
-                    self._reading.warn(
-                        fields.get(use.field, node),
-                        f"{use.name!r} is a variable of the context here, not the function; write {use.name}() for the function",
-                        code="hidden_function",
-                    )
+                    message = f"{use.name!r} is a variable of the context here, not the function; write {use.name}() for the function"
+                    self._reading.warn(fields.get(use.field, node), message, code="hidden_function")
                 elif not known and not is_bare_call(use.name):
                     function = FUNCTIONS.get(use.name.upper())
                     error = SpecError(

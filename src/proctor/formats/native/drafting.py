@@ -62,12 +62,8 @@ def verify_dependencies(reading: Reading, entries: Sequence[tuple[Assertion, Loc
         if assertion.id is None:
             continue
         if assertion.id in by_id:
-            reading.error(
-                _find_place(node, "id"),
-                f"duplicate assertion id {assertion.id!r}",
-                code="duplicate_id",
-                hint="ids are unique over the case",
-            )
+            message = f"duplicate assertion id {assertion.id!r}"
+            reading.error(_find_place(node, "id"), message, code="duplicate_id", hint="ids are unique over the case")
         by_id.setdefault(assertion.id, assertion)
     sound = True
     for assertion, node in entries:
@@ -75,12 +71,8 @@ def verify_dependencies(reading: Reading, entries: Sequence[tuple[Assertion, Loc
             other = by_id.get(dependency)
             if other is None:
                 sound = False
-                reading.error(
-                    _find_place(node, "depends_on"),
-                    f"depends on {dependency!r}, but no assertion of this case has that id",
-                    nearest=nearest(dependency, by_id),
-                    code="unknown_dependency",
-                )
+                problem = f"depends on {dependency!r}, but no assertion of this case has that id"
+                reading.error(_find_place(node, "depends_on"), problem, nearest=nearest(dependency, by_id), code="unknown_dependency")
             elif assertion.turn is not None and other.turn is None:
                 reading.error(
                     _find_place(node, "depends_on"),

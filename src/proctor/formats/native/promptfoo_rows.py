@@ -250,12 +250,9 @@ class PromptfooRows:
         self.used: tuple[str, ...] = axes
         """The axes that a row may use."""
         if self._prompt is None and not self._prompt_is_axis and len(self._variables) != 1:
-            reading.error(
-                place,
-                f"no prompt: the file has the variables {', '.join(self._variables) or 'none'}",
-                hint="add `prompt` next to `from`, with variables in double braces: prompt: 'Translate {{body}} into {{language}}'",
-                code="missing_prompt",
-            )
+            message = f"no prompt: the file has the variables {', '.join(self._variables) or 'none'}"
+            hint = "add `prompt` next to `from`, with variables in double braces: prompt: 'Translate {{body}} into {{language}}'"
+            reading.error(place, message, hint=hint, code="missing_prompt")
         self._expected = [column for column in columns if column.startswith("__expected")]
         for column in columns:
             self._check_column(column, reading)
@@ -382,9 +379,6 @@ class _Renderer:
         # Searched in the template, not in the result: a value may contain braces.
         rest = _REFERENCE.sub("", text)
         if "{{" in rest or "{%" in rest or "{#" in rest:
-            self._reading.error(
-                self._place,
-                f"{what}: only {{{{name}}}} is filled in; filters and blocks are not: {show(text, 80)}",
-                code="unsupported_template",
-            )
+            message = f"{what}: only {{{{name}}}} is filled in; filters and blocks are not: {show(text, 80)}"
+            self._reading.error(self._place, message, code="unsupported_template")
         return filled

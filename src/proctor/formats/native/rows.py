@@ -298,12 +298,9 @@ class RowMaker:
         elif is_promptfoo(columns):
             self._promptfoo = PromptfooRows(columns, self._block.prompt, axes, reading, self._block.node)
         elif not set(columns) <= set(CASE_KEYS):
-            reading.error(
-                self._block.node,
-                f"`as` is missing: it defines the case of a row; the columns of {self._table.file} are {_list_columns(columns)}",
-                hint='for example: as: {input: "{' + (columns[0] if columns else "column") + '}"}',
-                code="missing_key",
-            )
+            message = f"`as` is missing: it defines the case of a row; the columns of {self._table.file} are {_list_columns(columns)}"
+            hint = 'for example: as: {input: "{' + (columns[0] if columns else "column") + '}"}'
+            reading.error(self._block.node, message, hint=hint, code="missing_key")
         return not reading.has_errors_since(problem_count)
 
     def _prepare_template(self, node: Located, columns: tuple[str, ...], axes: tuple[str, ...], reading: Reading) -> None:

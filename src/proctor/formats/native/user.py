@@ -83,13 +83,9 @@ class UserReader:
                 code="user_without_player",
             )
         elif scripted and isinstance(user.stop_when, str):
-            reading.error_at_key(
-                node,
-                "stop_when",
-                "a script cannot decide a condition in plain language",
-                hint="write a check, as in stop_when: {response_contains: refund}, or a line {when: ..., done: true}",
-                code="wrong_value",
-            )
+            message = "a script cannot decide a condition in plain language"
+            hint = "write a check, as in stop_when: {response_contains: refund}, or a line {when: ..., done: true}"
+            reading.error_at_key(node, "stop_when", message, hint=hint, code="wrong_value")
         elif not scripted and not user.goal:
             reading.error(node, "a user that a model plays needs a 'goal'", code="missing_key")
 
@@ -145,12 +141,9 @@ class UserReader:
         if spec.by is None:
             spec = msgspec.structs.replace(spec, by="stop_when" if decided_by_claim else "judge")
         elif spec.by == "stop_when" and not decided_by_claim:
-            self._reading.error(
-                node,
-                "goal_reached by stop_when needs a simulated user with a script, or with a check as stop_when",
-                hint="the opinion of the user's model proves nothing; `by: judge` shows a judge the whole conversation",
-                code="wrong_value",
-            )
+            problem = "goal_reached by stop_when needs a simulated user with a script, or with a check as stop_when"
+            hint = "the opinion of the user's model proves nothing; `by: judge` shows a judge the whole conversation"
+            self._reading.error(node, problem, hint=hint, code="wrong_value")
         if spec.by == "stop_when" and user is not None and user.stop_when is None and all(line.ends != "done" for line in user.script):
             message = "this can never hold: the script is never done, and there is no stop_when"
             self._reading.warn(node, message, hint="write stop_when, or a line {when: ..., done: true}", code="never_holds")

@@ -96,12 +96,9 @@ def _warn_of_unknown_escapes(reading: Reading, places: Places, stream: EventStre
         if line not in warned and len(warned) < MAX_COMPLAINTS:
             warned.add(line)
             shown = stream.text[offset : offset + 2]
-            reading.warn(
-                Located(value=None, line=line, column=column, width=2),
-                f"{shown} is not a YAML escape; the backslash stays as written",
-                hint="write the text in single quotes, where a backslash is a backslash",
-                code="kept_escape",
-            )
+            message = f"{shown} is not a YAML escape; the backslash stays as written"
+            hint = "write the text in single quotes, where a backslash is a backslash"
+            reading.warn(Located(value=None, line=line, column=column, width=2), message, hint=hint, code="kept_escape")
 
 
 class _Broken(Exception): ...
