@@ -80,10 +80,7 @@ def recognise(document: Located, reading: Reading) -> str | None:
         claims = [dialect for dialect in DATASETS if load_reader(dialect).sniff(document)]
     if len(claims) == 1:
         return claims[0]
-    if claims:
-        message = f"this document could be {' or '.join(claims)}"
-    else:
-        message = "this document is not a known suite format"
+    message = f"this document could be {' or '.join(claims)}" if claims else "this document is not a known suite format"
     of_promptfoo = document.get("prompts") is not None and document.get("providers") is not None
     keys = ", ".join(repr(key) for key, _ in list(document.members())[:8])
     reading.error(

@@ -79,8 +79,8 @@ def read_yaml(text: str, reading: Reading) -> Located | None:
     try:
         events = stream.read_events()
     except YamlFault as error:
-        line, column = places.locate(error.fault.offset)
-        reading.error(Located(value=None, line=line, column=column), error.fault.message, hint=error.fault.hint, code="invalid_yaml")
+        line, column = places.locate(error.offset)
+        reading.error(Located(value=None, line=line, column=column), error.message, hint=error.hint, code="invalid_yaml")
         return None
     builder = _Builder(reading, places, stream)
     document = builder.build(events)

@@ -12,15 +12,7 @@ import json
 from typing import Any
 
 from proctor.targets.answers.plain_values import Unreadable, type_name
-from proctor.targets.frameworks.base import (
-    LOOKS_WHOLE,
-    Framework,
-    RunData,
-    are_instances,
-    is_instance_of,
-    list_members,
-    read_member,
-)
+from proctor.targets.frameworks.base import LOOKS_WHOLE, Framework, RunData, are_instances, is_instance_of, list_members, read_member
 from proctor.targets.frameworks.simplify import Budget
 
 _PACKAGE = "semantic_kernel"

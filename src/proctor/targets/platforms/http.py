@@ -32,14 +32,7 @@ from proctor.targets.answers.http_answers import evidence_of
 from proctor.targets.shared.conversation import Message, converse, ids_of
 from proctor.targets.shared.faults import TargetFault
 from proctor.targets.shared.masking import Ids, names_a_secret, show_settings
-from proctor.targets.shared.templates import (
-    CONVERSATION_NAME,
-    SESSION_NAME,
-    Template,
-    TextTemplate,
-    unknown_placeholders,
-    values_for,
-)
+from proctor.targets.shared.templates import CONVERSATION_NAME, SESSION_NAME, Template, TextTemplate, unknown_placeholders, values_for
 from proctor.targets.shared.wire import HttpRequest, MakeTransport, Wire, check_address
 
 
