@@ -273,9 +273,7 @@ def _write_predicate(assertion: Assertion) -> Fragment | None:
 
 
 _KINDS: Final = {
-    "fhir_resource": "fhir-resource-state",
     "portal_record": "portal-state-match",
-    "voice_said": "voice-transcript",
     **{reader.check: kind for kind, reader in BY_FIELDS.items()},
     **{check: kind for kind, (check, _) in SYSTEM_CLAIMS.items()},
 }

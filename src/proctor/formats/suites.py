@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 DIALECTS = ("native", "mcplab", "mibo", "verial", "mcpjam")
 DATASETS = {"pydantic-evals": "pydantic_evals", "deepeval": "deepeval"}
-"""Datasets of other libraries, by their module in `formats.datasets`. They are only read, and tried after the dialects."""
+"""Datasets of other libraries, by their module. They are only read, and tried after the dialects."""
 
 
 def read_suite(

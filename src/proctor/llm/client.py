@@ -138,25 +138,15 @@ def _find_error(content: bytes) -> Json:
         document = decode(content)
     except EvidenceError:
         return None
-    if isinstance(document, list) and document:
-        document = document[0]
-    if not isinstance(document, dict):
-        return None
-    return document.get("error") or document
+    document = document[0] if isinstance(document, list) and document else document
+    return (document.get("error") or document) if isinstance(document, dict) else None
 
 
 def _find_message(error: Json) -> str:
-    if isinstance(error, str):
-        return error
     if not isinstance(error, dict):
-        return ""
-    for key in ("message", "detail", "error", "msg"):
-        message: Json = error.get(key)
-        if isinstance(message, str) and message:
-            return message
-        if message:
-            return show(message, 400)
-    return ""
+        return error if isinstance(error, str) else ""
+    message: Json = next((error[key] for key in ("message", "detail", "error", "msg") if error.get(key)), "")
+    return message if isinstance(message, str) else show(message, 400)
 
 
 ConcededParts = Collection[str]

@@ -89,7 +89,13 @@ class _Config:
             if agent["id"] in self.agents:
                 self._report_duplicate(item, "agent", agent["id"])
             self.agents.setdefault(agent["id"], agent)
-        cases = self._read_cases(document.find("scenarios"))
+        cases_by_id: dict[str, Case] = {}
+        for item in reading.list_items(document.find("scenarios"), "'scenarios'"):
+            is_reference = item.get("ref") is not None
+            case = self._read_referred_scenario(item, cases_by_id) if is_reference else self._read_scenario(item, reading, cases_by_id)
+            if case is not None:
+                cases_by_id.setdefault(case.id, case)
+        cases = list(cases_by_id.values())
         if not cases and not reading.has_errors_since(0):
             reading.warn(document, "no scenarios: there is nothing to check", code="no_cases")
         defaults = self._read_run_defaults(document.find("run_defaults"))
@@ -181,17 +187,6 @@ class _Config:
         if not browsers:
             return tuple(cases)
         return tuple(msgspec.structs.replace(case, settings={**case.settings, UNSEEN_TOOLS: browsers}) for case in cases)
-
-    def _read_cases(self, node: Located | None) -> list[Case]:
-        cases: dict[str, Case] = {}
-        for item in self.reading.list_items(node, "'scenarios'"):
-            if item.get("ref") is not None:
-                case = self._read_referred_scenario(item, cases)
-            else:
-                case = self._read_scenario(item, self.reading, cases)
-            if case is not None:
-                cases.setdefault(case.id, case)
-        return list(cases.values())
 
     def _read_referred_scenario(self, item: Located, cases: dict[str, Case]) -> Case | None:
         self.reading.check_keys(item, ("ref", "mcp_servers"), "a reference to a library scenario")

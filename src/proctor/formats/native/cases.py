@@ -131,7 +131,10 @@ class CaseReader:
         try:
             entry = self.registry.get(names[0])
         except SpecError as error:
-            self._report_unknown_check(node, names[0], error)
+            name, other = names[0], find_counterpart(names[0])
+            elsewhere = f"what is {name!r} elsewhere is `{other}` here: `proctor describe check {other}`"
+            expected, hint = f"one of {len(self.registry.list_names())} checks", error.hint if other is None else elsewhere
+            reading.error_at_key(node, name, error.message, nearest=error.nearest, expected=expected, hint=hint, code="unknown_check")
             return None
         value = Located(value={}, line=node.line, column=node.column, path=node.path) if is_bare_name else node.get(names[0])
         assert value is not None
@@ -151,18 +154,6 @@ class CaseReader:
                     else f"unknown key {name!r} in an assertion"
                 )
                 self.reading.error_at_key(node, name, message, nearest=near, expected="one check name and " + ", ".join(ASSERTION_KEYS))
-
-    def _report_unknown_check(self, node: Located, name: str, error: SpecError) -> None:
-        other = find_counterpart(name)
-        self.reading.error_at_key(
-            node,
-            name,
-            error.message,
-            nearest=error.nearest,
-            expected=f"one of {len(self.registry.list_names())} checks",
-            hint=error.hint if other is None else f"what is {name!r} elsewhere is `{other}` here: `proctor describe check {other}`",
-            code="unknown_check",
-        )
 
     def _draft(self, node: Located, entry: CheckEntry, value: Located, turn: int | None, common: dict[str, Json]) -> Assertion | None:
         fields: dict[str, Located] = {}

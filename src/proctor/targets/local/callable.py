@@ -34,7 +34,7 @@ from proctor.evidence.unknowns.account import Unknowns
 from proctor.evidence.values.text import as_text
 from proctor.model.account import CALL_PARTS, PLAIN_READERS
 from proctor.model.attempt import Attempt
-from proctor.model.evidence import Evidence, EvidenceTurn, Json
+from proctor.model.evidence import Evidence, Json
 from proctor.model.show import exception_text, kind_of, nearest
 from proctor.processes.threads import is_interrupt, run_in_thread
 from proctor.targets.answers.account import AGENT_FAILED, add_account, is_blank, mark_empty_answer, mark_missing_answer, mark_unknown
@@ -153,10 +153,9 @@ def keep_current_exchange(evidence: Evidence, message: Message) -> Evidence:
     if not sent.strip() or not wrapped:
         return evidence if message.turn == 0 else _mark_other_exchange(evidence, len(turns))
     at = exact[-1] if exact else wrapped[-1]
-    return _keep_turns(evidence, turns[at:]) if at else evidence
-
-
-def _keep_turns(evidence: Evidence, turns: tuple[EvidenceTurn, ...]) -> Evidence:
+    if not at:
+        return evidence
+    turns = turns[at:]
     last = next((turn for turn in reversed(turns) if turn.text is not None or turn.body is not None), turns[-1])
     current = msgspec.structs.replace(
         evidence,

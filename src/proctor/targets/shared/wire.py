@@ -23,6 +23,7 @@ from proctor.cassettes.ports import LIVE, Tape
 from proctor.codecs.http import ACCEPT_ENCODING, BadPacking, TooLarge, unpack_answer
 from proctor.errors import EvidenceError, MissingExtra, SpecError, TargetError
 from proctor.evidence.values.json_bytes import decode, too_deep_error
+from proctor.llm.connections import MakeTransport
 from proctor.model.evidence import Json
 from proctor.model.json_values import exceeds_depth
 from proctor.model.show import show
@@ -40,9 +41,6 @@ MOST_REDIRECTS = 5
 _REDIRECTS = (301, 302, 303, 307, 308)
 _STORED_HEADERS = ("content-type", "retry-after", "date", "x-request-id", "www-authenticate")
 _DEFAULT_PORTS = {"http": 80, "https": 443}
-
-MakeTransport = Callable[[bool], "httpx2.AsyncBaseTransport"]
-"""Makes restricted connections; the argument is whether certificates are verified."""
 
 
 class HttpRequest(msgspec.Struct, frozen=True, kw_only=True):
