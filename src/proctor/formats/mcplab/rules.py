@@ -77,7 +77,7 @@ def warn_of_snapshots(node: Located, reading: Reading) -> None:
 _LISTS: Final = ("tool_input_assertions", "response_assertions", "agent_assertions")
 
 # type: check, label, spec
-_TEXT_CHECKS: Final[Mapping[str, tuple[str, str, type[msgspec.Struct]]]] = {
+TEXT_CHECKS: Final[Mapping[str, tuple[str, str, type[msgspec.Struct]]]] = {
     "contains": ("response_contains", "Text contains", ResponseContains),
     "not_contains": ("response_not_contains", "Text does not contain", ResponseNotContains),
     "starts_with": ("response_starts_with", "Text starts with", ResponseStartsWith),
@@ -85,7 +85,7 @@ _TEXT_CHECKS: Final[Mapping[str, tuple[str, str, type[msgspec.Struct]]]] = {
     "equals": ("response_equals", "Text equals", ResponseEquals),
 }
 _RESPONSE_KEYS: Final[Mapping[str, tuple[str, ...]]] = {
-    **dict.fromkeys(_TEXT_CHECKS, ("type", "value")),
+    **dict.fromkeys(TEXT_CHECKS, ("type", "value")),
     "regex": ("type", "pattern"),
     "jsonpath": ("type", "path", "equals"),
     "jsonpath_exists": ("type", "path"),
@@ -96,7 +96,7 @@ _INPUT_KEYS: Final[Mapping[str, tuple[str, ...]]] = {
     "regex": ("type", "tool", "pattern"),
     "jsonpath": ("type", "tool", "path", "equals"),
 }
-_CONTEXT_FLAGS: Final = {
+CONTEXT_FLAGS: Final = {
     "include_prompt": "show_prompt",
     "include_tool_sequence": "show_tool_names",
     "include_tool_inputs": "show_tool_inputs",
@@ -143,8 +143,8 @@ class _Rules:
         context = reading.require_object(node.find("agent_context"), "'agent_context'")
         shown: dict[str, Json] = {}
         if context is not None:
-            reading.check_keys(context, tuple(_CONTEXT_FLAGS), "'agent_context'")
-            shown = {field: bool(reading.require_boolean(context.get(key), f"{key!r}")) for key, field in _CONTEXT_FLAGS.items()}
+            reading.check_keys(context, tuple(CONTEXT_FLAGS), "'agent_context'")
+            shown = {field: bool(reading.require_boolean(context.get(key), f"{key!r}")) for key, field in CONTEXT_FLAGS.items()}
         for rule in judged:
             what = "an agent assertion"
             if reading.require_object(rule, what) is None:
@@ -207,8 +207,8 @@ class _Rules:
         kind = self._read_type(rule, _RESPONSE_KEYS, what)
         if kind is None or (value := self._read_value(rule, kind, what, flags="i", drop_inline_flags=True)) is None:
             return None
-        if kind in _TEXT_CHECKS:
-            check, label, spec = _TEXT_CHECKS[kind]
+        if kind in TEXT_CHECKS:
+            check, label, spec = TEXT_CHECKS[kind]
             # MCPLab lower-cases both sides of every text rule.
             return self._draft_assertion(rule, check, spec(text=value, ignore_case=True), f"{label} · {value}")
         if kind == "regex":

@@ -10,19 +10,14 @@ from typing import Final, cast
 
 import msgspec
 
+from proctor.formats.mcplab.rules import CONTEXT_FLAGS, TEXT_CHECKS
 from proctor.formats.mcplab.setup import PROVIDERS, Entry
 from proctor.model.case import Assertion, Case, Suite
 from proctor.model.evidence import Json
 
-_TEXT_RULES: Final = {
-    "response_contains": "contains",
-    "response_not_contains": "not_contains",
-    "response_starts_with": "starts_with",
-    "response_ends_with": "ends_with",
-    "response_equals": "equals",
-}
+_TEXT_RULES: Final = {check: kind for kind, (check, _, _) in TEXT_CHECKS.items()}
 _OTHER_RULES: Final = ("tool_input_contains", "tool_input_matches", "tool_input_path", "response_matches", "json_path")
-_CONTEXT: Final = {"show_prompt": "include_prompt", "show_tool_names": "include_tool_sequence", "show_tool_inputs": "include_tool_inputs"}
+_CONTEXT: Final = {field: key for key, field in CONTEXT_FLAGS.items()}
 _AGENT_KEYS: Final = ("system", "temperature", "max_tokens", "max_turns")
 _LOOP: Final[Entry] = {"tool_errors": "json", "unknown_tools": "end"}
 """How the agent loop of MCPLab differs from ours."""

@@ -63,7 +63,8 @@ class CaseReader:
             reading.error_at_key(node, inputs[1], message, code="two_inputs")
         turns, turn_assertions = self._read_turns(node.get("turns"))
         user, opening = self.users.read(node)
-        entries = self.users.complete_claims([*turn_assertions, *self._read_assertions(node.get("expect"), None)], user)
+        claims = [*turn_assertions, *self._read_assertions(node.get("expect"), None)]
+        entries = [(self.users.complete_claim(assertion, item, user), item) for assertion, item in claims]
         verify_dependencies(reading, entries)
         rate_node = node.get("pass_rate")
         pass_rate = self._read_share(rate_node, "pass_rate")

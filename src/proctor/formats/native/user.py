@@ -15,7 +15,7 @@ that by default.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 import msgspec
 
@@ -126,11 +126,8 @@ class UserReader:
             ends="done" if done else "gave_up" if gives_up else None,
         )
 
-    def complete_claims(self, entries: Sequence[tuple[Assertion, Located]], user: SimulatedUser | None) -> list[tuple[Assertion, Located]]:
-        """Return the claims of a case, with defaults from its user."""
-        return [(self._complete_claim(assertion, node, user), node) for assertion, node in entries]
-
-    def _complete_claim(self, assertion: Assertion, node: Located, user: SimulatedUser | None) -> Assertion:
+    def complete_claim(self, assertion: Assertion, node: Located, user: SimulatedUser | None) -> Assertion:
+        """Return a claim of a case, with defaults from its user."""
         if assertion.check != "goal_reached":
             return assertion
         from proctor.checks.judged.goal import NO_GOAL, GoalReached  # imports all judged checks, which few suites use
