@@ -223,12 +223,11 @@ def read_reply(text: str) -> Move:
     for name in reply:
         if name not in SCHEMA["properties"]:
             raise BrokenReply(f"unknown member {show(name, 60)}")
-    for name, kind, wanted in (("say", str, "text"), ("done", bool, "true or false")):
-        if name not in reply:
+    kinds: dict[str, tuple[type, str]] = {"string": (str, "text"), "boolean": (bool, "true or false")}
+    for name, member in SCHEMA["properties"].items():
+        kind, wanted = kinds[member["type"]]
+        if name in ("say", "done") and name not in reply:
             raise BrokenReply(f"`{name}` is missing")
-        if not isinstance(reply[name], kind):
-            raise BrokenReply(f"`{name}`: expected {wanted}, found {show(reply[name], 60)}")
-    for name, kind, wanted in (("gives_up", bool, "true or false"), ("reason", str, "text")):
         if name in reply and not isinstance(reply[name], kind):
             raise BrokenReply(f"`{name}`: expected {wanted}, found {show(reply[name], 60)}")
     say = reply["say"].strip()

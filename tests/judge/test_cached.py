@@ -8,9 +8,10 @@ from typing import Any
 
 import pytest
 
-from proctor.judge.cached import FolderCache, MemoryCache, ReplyCache, WriteBehindCache, encode_canonical, make_key
+from proctor.judge.cached import FolderCache, ReplyCache, WriteBehindCache, encode_canonical, make_key
 from proctor.llm.ports import ChatMessage, ChatReply, ChatRequest
 from proctor.model.evidence import Usage
+from tests.judge.twins import MemoryCache
 
 REPLY = ChatReply(
     text="{} é 😀",

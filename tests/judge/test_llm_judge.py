@@ -14,7 +14,7 @@ import pytest
 from proctor.cassettes.cassette import Player, Recorder
 from proctor.cassettes.ports import LIVE
 from proctor.errors import SpecError, StoreError
-from proctor.judge.cached import FolderCache, MemoryCache
+from proctor.judge.cached import FolderCache
 from proctor.judge.llm_judge import LlmJudge
 from proctor.judge.settings import JudgeSettings
 from proctor.llm.build import build_model
@@ -26,7 +26,7 @@ from proctor.llm.settings import ModelSettings
 from proctor.model.evidence import Usage
 from proctor.model.judgement import Material, Opinion, Question
 from proctor.runner.ports import Judge
-from tests.judge.twins import OneAfterTheOther, ask, entry, fill_ids, ids_in, results, says
+from tests.judge.twins import MemoryCache, OneAfterTheOther, ask, entry, fill_ids, ids_in, results, says
 
 
 def model_of(*lines: Any, name: str = "m") -> ScriptedModel:

@@ -6,12 +6,13 @@ import asyncio
 import json
 from collections.abc import Awaitable, Callable
 from itertools import product
+from typing import Any
 
 import pytest
 
 from proctor.cassettes.ports import LIVE
 from proctor.judge.llm_judge import LlmJudge
-from proctor.judge.scripted import list_ids, write_reply
+from proctor.judge.scripted import list_ids
 from proctor.judge.settings import JudgeSettings
 from proctor.llm.ports import ChatReply, ChatRequest, ModelCall, ModelFault
 from proctor.model.judgement import Material, Opinion, Question
@@ -20,7 +21,8 @@ Reply = Callable[[ChatRequest], "str | ChatReply | ModelFault | Awaitable[str]"]
 
 
 def yes(request: ChatRequest) -> str:
-    return write_reply(request, 1.0 if '"score"' in json.dumps(request.answer_schema) else True, "good")
+    decision: dict[str, Any] = {"score": 1.0} if '"score"' in json.dumps(request.answer_schema) else {"pass": True}
+    return json.dumps({"results": [{"id": name, "quotes": [], "reason": "good", **decision} for name in list_ids(request)]})
 
 
 def twist(**members: object) -> Reply:

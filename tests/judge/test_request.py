@@ -138,15 +138,6 @@ def test_the_reply_is_held_to_its_shape() -> None:
     assert ask(Question(criterion="x", material=HELLO)).schema_name == "judge_batch_result"
 
 
-def test_questions_that_do_not_go_together_are_refused() -> None:
-    with pytest.raises(ValueError, match="at least one"):
-        ask()
-    with pytest.raises(ValueError, match="different kinds of answer"):
-        ask(Question(criterion="x", material=HELLO), Question(criterion="x", material=HELLO, threshold=0.5))
-    with pytest.raises(ValueError, match="share one material"):
-        ask(Question(criterion="x", material=HELLO), Question(criterion="x", material=Material(subject="Hello")))
-
-
 def test_equal_materials_are_one_however_deep() -> None:
     def deep(bottom: str) -> Material:
         value: Any = bottom

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from proctor.cassettes.ports import LIVE
-from proctor.judge.llm_judge import LlmJudge, PlainlyWordedJudge
+from proctor.judge.llm_judge import LlmJudge
 from proctor.judge.settings import JudgeSettings
 from proctor.llm.ports import ChatReply, ChatRequest, ModelFault
 from proctor.model.judgement import Material, Opinion, Question
@@ -39,7 +39,7 @@ class Model:
 
 def heard(said: str | ModelFault | ChatReply, *questions: Question, **settings: Any) -> list[Opinion]:
     chosen = JudgeSettings(name=settings.pop("name", "grader"), retries=0, **settings)
-    judge = PlainlyWordedJudge(LlmJudge([Model(said)], chosen))
+    judge = LlmJudge([Model(said)], chosen, plain_words=True)
     return list(asyncio.run(judge.judge(questions or QUESTIONS, case="c", attempt=0, tape=LIVE)))
 
 
@@ -71,7 +71,7 @@ def test_a_fault_is_told_of_the_judge_and_of_no_agent_check(said: Any, told: str
 @pytest.mark.parametrize("said", ["nonsense", '{"results": []}', ModelFault("transport", "connection refused")])
 def test_a_fault_among_several_judgements_is_told_in_the_same_words(said: Any) -> None:
     good = '{"results": [{"id": "agent-check-1", "reason": "so", "pass": true}]}'
-    judge = PlainlyWordedJudge(LlmJudge([Model(good), Model(said)], JudgeSettings(name="grader", retries=0)))
+    judge = LlmJudge([Model(good), Model(said)], JudgeSettings(name="grader", retries=0), plain_words=True)
     (opinion,) = asyncio.run(judge.judge(QUESTIONS[:1], case="c", attempt=0, tape=LIVE))
     assert opinion.outcome == "error" and opinion.reason.startswith("1 of 2 judgements were given") and ": the judge " in opinion.reason
     assert "gent check" not in repr((opinion.reason, opinion.details["samples"])) and "Judge did" not in opinion.reason
@@ -90,19 +90,3 @@ def test_what_the_judge_says_is_left_alone_and_silence_is_a_fault() -> None:
     (opinion,) = heard('{"results": [{"id": "agent-check-1", "reason": " ", "pass": true}]}', question)
     assert (opinion.outcome, opinion.code) == ("error", "judge_no_reason")
     assert opinion.reason == 'the judge "grader" gave no reason for "greets"'
-
-
-def test_questions_and_opinions_keep_their_order_and_the_judge_is_closed() -> None:
-    closed: list[bool] = []
-
-    class Odd:
-        async def judge(self, questions: Any, *, case: str, attempt: int, tape: Any) -> list[Opinion]:
-            return [Opinion(outcome="pass", reason=question.criterion) for question in questions]
-
-        async def close(self) -> None:
-            closed.append(True)
-
-    judge = PlainlyWordedJudge(Odd())
-    opinions = asyncio.run(judge.judge(QUESTIONS, case="c", attempt=0, tape=LIVE))
-    asyncio.run(judge.close())
-    assert [opinion.reason for opinion in opinions] == ["greets", "is kind"] and closed == [True]

@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 
+from proctor.judge.cached import strip_reply
 from proctor.judge.request import shuffle
 from proctor.judge.scripted import list_ids
 from proctor.llm.ports import ChatReply, ChatRequest
@@ -71,3 +72,19 @@ class OneAfterTheOther:
 
     def __call__(self, request: ChatRequest) -> Any:
         return follow(self._lines.pop(0), request)
+
+
+class MemoryCache:
+    """A cache of replies that lives as long as its test."""
+
+    def __init__(self) -> None:
+        self.replies: dict[str, ChatReply] = {}
+
+    def get(self, key: str) -> ChatReply | None:
+        return self.replies.get(key)
+
+    def put(self, key: str, reply: ChatReply) -> None:
+        self.replies[key] = strip_reply(reply)
+
+    def close(self) -> None:
+        """Nothing to finish."""

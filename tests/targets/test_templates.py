@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from proctor.errors import SpecError
 from proctor.model.case import Case
-from proctor.targets.shared.templates import BUILT_IN, message_template, unknown_placeholders, values_for
+from proctor.targets.shared.templates import BUILT_IN, Template, unknown_placeholders, values_for
 from proctor.targets.shared.wire import json_bytes
 from tests.tables import rows
 
@@ -21,17 +21,17 @@ def test_a_template_becomes_the_body(row: dict[str, Any]) -> None:
     values = values_for(row.get("context", {}), message=row.get("message", "hello"), request_id="req-1", session_id="ses-1")
     if "error" in row:
         with pytest.raises(SpecError, match=row["error"]) as caught:
-            message_template(row["template"])
+            Template(row["template"])
         assert caught.value.field == row["field"]
         assert caught.value.offset == row.get("offset")
     else:
-        filled = message_template(row["template"]).fill(values)
+        filled = Template(row["template"]).fill(values)
         assert filled == row["expect"]
         assert json.dumps(filled, sort_keys=True) == json.dumps(row["expect"], sort_keys=True), "types are kept"
 
 
 def test_a_variable_that_a_case_lacks_is_a_problem_at_the_case_and_names_the_nearest() -> None:
-    template = message_template({"user": "{USER_ID}", "say": "{user_message}"})
+    template = Template({"user": "{USER_ID}", "say": "{user_message}"})
     cases = [
         Case(id="has", input="hi", context={"USER_ID": 1}),
         Case(id="lacks", input="hi", context={"USERID": 1}),
@@ -70,7 +70,7 @@ JSON = st.recursive(
 @settings(max_examples=150, deadline=None)
 @given(message=st.text(), value=JSON)
 def test_whatever_is_filled_in_the_body_is_json_and_says_the_same(message: str, value: Any) -> None:
-    template = message_template({"a": "{user_message}", "b": ["{V}", "x{V}y"], "c": "{{V}}"})
+    template = Template({"a": "{user_message}", "b": ["{V}", "x{V}y"], "c": "{{V}}"})
     filled = template.fill(values_for({"V": value}, message=message, request_id="r", session_id="s"))
     try:
         sent = json.loads(json_bytes(filled))
@@ -88,4 +88,4 @@ def test_whatever_is_filled_in_the_body_is_json_and_says_the_same(message: str, 
 def test_a_literal_text_with_doubled_braces_is_itself(text: str) -> None:
     doubled = text.replace("{", "{{").replace("}", "}}")
     # As a member, so that a text that happens to be JSON is not read as a template.
-    assert message_template({"a": doubled}).fill({}) == {"a": text}
+    assert Template({"a": doubled}).fill({}) == {"a": text}

@@ -52,11 +52,21 @@ class Recorder:
     def __init__(self, path: Path, *, secrets: Iterable[str] = ()) -> None:
         # The target of a link is locked and, when compacted, replaced; the link stays a link.
         self._path = Path(os.path.realpath(path))
-        self._scrubber = Scrubber(secrets)
+        self.scrubber = Scrubber(secrets)
         self._file = _open_locked(self._path)
         self._views: dict[Scope, RecordingTape] = {}
         try:
-            self._replaced = self._load_file()
+            self._replaced = False
+            self._size = 0
+            self._known: set[Scope] = set()
+            if os.fstat(self._file).st_size == 0:
+                self._append_line(make_header_line(datetime.now(UTC).isoformat(timespec="seconds")))
+            else:
+                contents = read_file(self._path)
+                self._size, self._replaced = contents.size, contents.replaced
+                self._known.update(line.entry.scope for line in contents.lines)
+                # The incomplete line of a recorder that died while writing.
+                os.ftruncate(self._file, self._size)
         except BaseException:
             os.close(self._file)
             raise
@@ -98,27 +108,6 @@ class Recorder:
         # An abandoned attempt may still get a response after its scope was restarted; it must not mix with the new recording.
         if self._views.get(view.scope) is view and self._file >= 0:
             self._append_line(encode_line(msgspec.to_builtins(entry)))
-
-    def scrub(self, value: Json) -> Json:
-        """Return a value without secrets."""
-        return self._scrubber.scrub_value(to_plain_json(value))
-
-    def scrub_text(self, text: str) -> str:
-        """Return a message without secrets."""
-        return self._scrubber.scrub_text(text)
-
-    def _load_file(self) -> bool:
-        self._size = 0
-        self._known: set[Scope] = set()
-        if os.fstat(self._file).st_size == 0:
-            self._append_line(make_header_line(datetime.now(UTC).isoformat(timespec="seconds")))
-            return False
-        contents = read_file(self._path)
-        self._size = contents.size
-        self._known = {line.entry.scope for line in contents.lines}
-        # The incomplete line of a recorder that died while writing.
-        os.ftruncate(self._file, self._size)
-        return contents.replaced
 
     def _append_line(self, line: bytes) -> None:
         try:
@@ -166,7 +155,7 @@ class RecordingTape:
     async def exchange(self, kind: Kind, request: Json, send: Callable[[], Awaitable[Json]]) -> Json:
         """Send the request, record the response or the error, and return it."""
         # Before sending: `send` may change the object.
-        scrubbed = self._recorder.scrub(request)
+        scrubbed = self._recorder.scrubber.scrub_value(to_plain_json(request))
         # Before sending: answers may come in another order, and a replay follows the order of the requests.
         seq, self._next = self._next, self._next + 1
         entry = Entry(scope=self.scope, seq=seq, kind=kind, about=summarise(kind, scrubbed), request=scrubbed)
@@ -174,18 +163,19 @@ class RecordingTape:
             response = await send()
         except Exception as error:
             # A cancelled exchange is not recorded (`CancelledError` is no `Exception`).
-            fault = Fault(type=type(error).__name__, message=self._recorder.scrub_text(str(error)))
+            fault = Fault(type=type(error).__name__, message=self._recorder.scrubber.scrub_text(str(error)))
             if isinstance(error, TargetError):
                 fault = msgspec.structs.replace(fault, code=error.code, safe=error.safe, retry_after_s=error.retry_after_s)
             self._recorder.write_entry(self, msgspec.structs.replace(entry, fault=fault))
             raise
-        self._recorder.write_entry(self, msgspec.structs.replace(entry, response=self._recorder.scrub(response)))
+        self._recorder.write_entry(
+            self, msgspec.structs.replace(entry, response=self._recorder.scrubber.scrub_value(to_plain_json(response)))
+        )
         # Unscrubbed: only the file must not contain secrets.
         return response
 
 
 def _open_locked(path: Path) -> int:
-    """Open the file for this process only."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         while True:
@@ -222,7 +212,6 @@ _MOST_LEAVES = 2000
 _MOST_CANDIDATES = 200
 """The maximum number of recordings compared with a request that was not found."""
 _WINDOW = 100
-"""The number of characters shown around the first difference of two long texts."""
 _MARKER = re.compile(r"(?<=DATA )[0-9a-f]{32}(?=>>>)|(?<=The marker of this request is )[0-9a-f]{32}")
 
 
@@ -252,23 +241,19 @@ def make_miss(path: str, scope: Scope, kind: Kind, request: Json, lines: Sequenc
         attempts = sorted({line.entry.scope.attempt for line in lines if line.entry.scope.case == scope.case})
         known = f"only attempts {', '.join(map(str, attempts))} were recorded" if attempts else "nothing was recorded"
         out.append(f"  {known} of this case")
-    near = find_nearest_line(kind, request, own or others, used)
+    candidates = [line for line in own or others if line.entry.kind == kind][:_MOST_CANDIDATES]
+    wanted = _count_leaves(request)
+
+    def rank(line: Line) -> tuple[float, bool, int]:
+        """Rank recordings: most fields in common, then not played yet, then the first."""
+        leaves = _count_leaves(line.entry.request)
+        return (2 * (wanted & leaves).total() / max(1, wanted.total() + leaves.total()), line.number not in used, -line.number)
+
+    near = max(candidates, key=rank, default=None)
     if near is not None:
         out.extend(_describe_nearest(near, request, near.entry.scope != scope, near.number in used))
     out.append("  if the change is wanted, record it again with `--record`")
     return CassetteMiss("\n".join(out))
-
-
-def find_nearest_line(kind: Kind, request: Json, lines: Iterable[Line], used: Container[int]) -> Line | None:
-    """Return the recording most like a request: most fields in common, then not played yet, then the first."""
-    candidates = [line for line in lines if line.entry.kind == kind][:_MOST_CANDIDATES]
-    wanted = _count_leaves(request)
-
-    def rank(line: Line) -> tuple[float, bool, int]:
-        leaves = _count_leaves(line.entry.request)
-        return (2 * (wanted & leaves).total() / max(1, wanted.total() + leaves.total()), line.number not in used, -line.number)
-
-    return max(candidates, key=rank, default=None)
 
 
 def find_first_difference(recorded: Json, now: Json) -> Difference | None:
@@ -346,11 +331,12 @@ class Player:
 
     def __init__(self, path: Path, *, secrets: Iterable[str] = ()) -> None:
         self._path = path
-        self._scrubber = Scrubber(secrets)
+        self.scrubber = Scrubber(secrets)
         self._lines = read_file(path).lines
         self._scopes = group_by_scope(self._lines)
         self._opened: set[Scope] = set()
-        self._played: set[int] = set()
+        self.played: set[int] = set()
+        """The numbers of the recordings that were used."""
         self._misses: list[CassetteMiss] = []
 
     def scope(self, case: str, attempt: int = 0) -> PlayingTape:
@@ -366,7 +352,7 @@ class Player:
 
     def list_unused(self) -> tuple[Entry, ...]:
         """Return the recordings of the played attempts that were never requested."""
-        return tuple(line.entry for line in self._lines if line.entry.scope in self._opened and line.number not in self._played)
+        return tuple(line.entry for line in self._lines if line.entry.scope in self._opened and line.number not in self.played)
 
     def describe_unused(self) -> str | None:
         """Return one line about `list_unused`, with the first few; None if everything was played."""
@@ -387,17 +373,9 @@ class Player:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self.close()
 
-    def scrub_request(self, request: Json) -> Json:
-        """Return a request as a recorder would have written it."""
-        return self._scrubber.scrub_value(to_plain_json(request))
-
-    def note_played(self, line: Line) -> None:
-        """Mark a recording as used."""
-        self._played.add(line.number)
-
     def note_miss(self, scope: Scope, kind: Kind, request: Json) -> CassetteMiss:
         """Store a missing request and return the error for it."""
-        miss = make_miss(str(self._path), scope, kind, request, self._lines, self._played)
+        miss = make_miss(str(self._path), scope, kind, request, self._lines, self.played)
         self._misses.append(miss)
         return miss
 
@@ -420,13 +398,13 @@ class PlayingTape:
             # A new error: the first one may be in use elsewhere, and raising it again would extend its traceback.
             raise CassetteMiss(self._miss.message)
         # The file contains no secrets, so a request is looked up in its scrubbed form.
-        scrubbed = self._player.scrub_request(request)
+        scrubbed = self._player.scrubber.scrub_value(to_plain_json(request))
         waiting = self._waiting.get((kind, make_lookup_key(scrubbed)))
         if not waiting:
             self._miss = self._player.note_miss(self._scope, kind, scrubbed)
             raise self._miss
         line = waiting.pop()
-        self._player.note_played(line)
+        self._player.played.add(line.number)
         fault = line.entry.fault
         if fault is None:
             # A copy: the caller may change it, and the scope may be played again.

@@ -25,13 +25,12 @@ from proctor import __version__
 from proctor.cassettes.ports import Kind
 from proctor.errors import InputError, TargetError
 from proctor.model.evidence import Json
-from proctor.model.json_values import MAX_DEPTH, exceeds_depth
+from proctor.model.json_values import MAX_DEPTH, exceeds_depth, to_whole_numbers
 from proctor.model.problem import Origin, Problem
 from proctor.model.show import shorten, show
 from proctor.model.typed import convert_to
 
 VERSION = 1
-"""The version of the file format."""
 
 
 class Scope(msgspec.Struct, frozen=True, order=True):
@@ -114,7 +113,7 @@ def to_plain_json(value: Json) -> Json:
 def make_lookup_key(request: Json) -> str:
     """Return the lookup key of a request: the order of keys is ignored, and `1` equals `1.0`."""
     # As text, in which `true` and `1` differ; as Python values they are equal.
-    return json.dumps(_normalise_numbers(request), sort_keys=True, separators=(",", ":"))
+    return json.dumps(to_whole_numbers(request), sort_keys=True, separators=(",", ":"))
 
 
 def summarise(kind: Kind, request: Json) -> str:
@@ -227,17 +226,6 @@ def _copy_bounded(value: Json, depth: int) -> Json:
     return value
 
 
-def _normalise_numbers(value: Json) -> Json:
-    # JavaScript writes `1.0` as `1`, and a request may contain its output.
-    if isinstance(value, float) and value.is_integer():
-        return int(value)
-    if isinstance(value, dict):
-        return {key: _normalise_numbers(member) for key, member in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_normalise_numbers(item) for item in value]
-    return value
-
-
 # Removes secrets from a recording before it is written, and from a request before it is looked up.
 # Removed: values of headers, fields and query parameters with a secret name; secrets from the settings, also escaped for JSON or URLs;
 # text that looks like a key (bearer tokens, keys of well-known services, JSON web tokens, private keys); user and password in URLs. Only
@@ -246,7 +234,6 @@ def _normalise_numbers(value: Json) -> Json:
 # that was recorded. Every pattern is linear in the length of the text.
 
 REDACTED = "[redacted]"
-"""Replaces a secret."""
 
 SHORTEST_SECRET = 8
 """The minimum length of a known secret that is searched for: a key such as `test` would remove ordinary words from every sentence."""

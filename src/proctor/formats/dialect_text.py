@@ -86,7 +86,13 @@ def _compare_case(case: Case, back: Case, dialect: str) -> Iterator[Problem]:
     names = (*_COUNTING, "weight", "axis") if case.scoring.mode == "weighted" else _COUNTING
     rest = list(back.assertions)
     for assertion in case.assertions:
-        differing = [(_find_differing(assertion, other, names), other) for other in rest if other.check == assertion.check]
+        mine = _normalise(assertion.spec)
+        differing: list[tuple[frozenset[str], Assertion]] = []
+        for other in rest:
+            if other.check == assertion.check:
+                theirs = _normalise(other.spec)
+                specs = {name for name in mine.__struct_fields__ if getattr(mine, name) != getattr(theirs, name)}
+                differing.append((frozenset(specs | {name for name in names if getattr(assertion, name) != getattr(other, name)}), other))
         fields, other = min(differing, key=lambda found: (not found[0] <= _QUIRKS, len(found[0])), default=(frozenset(("check",)), None))
         title = f"the case {case.id!r}: {assertion.check} ({assertion.label or assertion.id})"
         if other is None:
@@ -102,12 +108,6 @@ def _compare_case(case: Case, back: Case, dialect: str) -> Iterator[Problem]:
 def _describe_scoring(scoring: Scoring, case: Case) -> tuple[Json, ...]:
     bounds = (scoring.pass_at, scoring.partial_above) if scoring.mode == "weighted" else ()
     return (scoring.mode, *bounds, None if case.assertions else scoring.when_empty)
-
-
-def _find_differing(assertion: Assertion, other: Assertion, names: tuple[str, ...]) -> frozenset[str]:
-    mine, theirs = _normalise(assertion.spec), _normalise(other.spec)
-    specs = {name for name in mine.__struct_fields__ if getattr(mine, name) != getattr(theirs, name)}
-    return frozenset(specs | {name for name in names if getattr(assertion, name) != getattr(other, name)})
 
 
 def _normalise(spec: msgspec.Struct) -> msgspec.Struct:
@@ -273,9 +273,7 @@ def _write_predicate(assertion: Assertion) -> Fragment | None:
 
 
 _KINDS: Final = {
-    "fhir_resource": "fhir-resource-state",
     "portal_record": "portal-state-match",
-    "voice_said": "voice-transcript",
     **{reader.check: kind for kind, reader in BY_FIELDS.items()},
     **{check: kind for kind, (check, _) in SYSTEM_CLAIMS.items()},
 }

@@ -11,7 +11,7 @@ claim, as there.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
 from proctor.formats.native.drafting import Claim, build_assertion, build_unsupported, make_slug, make_unique
 from proctor.formats.text.located import Located, Reading
@@ -96,17 +96,17 @@ def _read_evaluator(reading: Reading, node: Located, expected: Located | None) -
     if parameters is None:
         built = build_unsupported(reading, node, label, f"{name!r} is an evaluator in Python code")
         return [built] if built is not None else []
-    arguments = _name_arguments(argument, parameters)
-    if arguments is None:
+    # An object has keywords; anything else is the first argument.
+    arguments: Arguments = argument if isinstance(argument, dict) else {parameters[0] if parameters else "": argument}
+    if not set(arguments) <= {*parameters, "evaluation_name"}:
         reading.error(node, f"{name}: expected the arguments {', '.join(parameters)}", code="wrong_value")
         return []
     if name == "EqualsExpected":
         if expected is None or expected.value is None:
             return []
         arguments = {"value": expected.plain()}
-    if arguments.get("include_expected_output") and expected is not None:
-        arguments = {**arguments, "reference": _write_text(expected.plain())}
-    claims = _EVALUATORS[name](arguments)
+    reference = _write_text(expected.plain()) if arguments.get("include_expected_output") and expected is not None else None
+    claims = _make_claims(name, arguments, reference)
     if isinstance(claims, str):
         built = [build_unsupported(reading, node, label, claims)]
     else:
@@ -114,104 +114,66 @@ def _read_evaluator(reading: Reading, node: Located, expected: Located | None) -
     return [assertion for assertion in built if assertion is not None]
 
 
-def _name_arguments(argument: Json, parameters: tuple[str, ...]) -> Arguments | None:
-    """Return arguments by name; None if they do not fit. An object has keywords; anything else is the first argument."""
-    if isinstance(argument, dict):
-        return argument if set(argument) <= {*parameters, "evaluation_name"} else None
-    return {parameters[0]: argument} if parameters else None
-
-
-def _compare_output(arguments: Arguments) -> list[Claim]:
+def _make_claims(name: str, arguments: Arguments, reference: str | None) -> list[Claim] | str:
+    """Return the claims of an evaluator, or why it cannot be claimed."""
     value = arguments.get("value")
-    if isinstance(value, str):
-        return [Claim("response_equals", {"text": value, "ignore_case": False})]
-    return [Claim("json_path", {"path": "$", "equals": value})]
-
-
-def _find_in_output(arguments: Arguments) -> list[Claim] | str:
-    value = arguments.get("value")
-    if isinstance(value, str) or arguments.get("as_strings"):
-        return [Claim("response_contains", {"text": _write_text(value), "ignore_case": arguments.get("case_sensitive") is False})]
-    if isinstance(value, dict):
-        return [Claim("json_path", {"path": f"$[{json.dumps(key)}]", "equals": expected}) for key, expected in value.items()]
-    if isinstance(value, list):
-        return "a list inside a list is not compared; use json_path"
-    return [Claim("json_path", {"path": f"$[?@ == {json.dumps(value)}]"})]
-
-
-def _compare_type(arguments: Arguments) -> list[Claim] | str:
-    name = str(arguments.get("type_name"))
-    if name == "str":
-        return []  # a recorded answer is text
-    if name not in _JSON_TYPES:
-        return f"{name!r} is a class in Python code; use json_schema"
-    return [Claim("json_schema", {"schema": {"type": _JSON_TYPES[name]}})]
-
-
-def _limit_duration(arguments: Arguments) -> list[Claim] | str:
-    seconds = arguments.get("seconds")
-    return [Claim("responded_within", {"ms": seconds * 1000})] if isinstance(seconds, int | float) else "the duration is not in seconds"
-
-
-def _judge(arguments: Arguments) -> list[Claim]:
-    fields: dict[str, Json] = {"criteria": arguments.get("rubric") or arguments.get("criteria")}
-    if arguments.get("include_input"):
-        fields["show_prompt"] = True
-    if "reference" in arguments:
-        fields["reference"] = arguments["reference"]
-    if steps := arguments.get("evaluation_steps"):
-        fields["steps"] = steps
-    # A score alone decides nothing in pydantic-evals.
-    return [Claim("judged", fields, advisory=arguments.get("assertion") is False or "evaluation_steps" in arguments)]
-
-
-def _find_span(arguments: Arguments) -> list[Claim] | str:
-    query = arguments.get("query")
-    if isinstance(query, dict) and set(query) == {"name_equals"}:
-        return [Claim("node_called", {"name": query["name_equals"]})]
-    return "only spans with an exact name (`name_equals`) can be claimed; write it as `node_called` or `that`"
-
-
-def _compare_tools(arguments: Arguments) -> list[Claim]:
-    calls: Json = [{"name": name} for name in arguments.get("expected_tools") or ()]
-    more: dict[str, Json] = {} if arguments.get("allow_extra") else {"max_extra": 0}
-    return [Claim("tool_calls_match", {"calls": calls, "arguments": "ignore", **more})]
-
-
-def _compare_trajectory(arguments: Arguments) -> list[Claim]:
-    names = arguments.get("expected_trajectory") or []
-    match arguments.get("order", "in_order"):
-        case "exact":
-            return [Claim("tools_exactly", {"names": names}, advisory=True)]
-        case "any_order":
-            return [Claim("tool_calls_match", {"calls": [{"name": name} for name in names], "arguments": "ignore"}, advisory=True)]
+    match name:
+        case "Equals" | "EqualsExpected" if isinstance(value, str):
+            return [Claim("response_equals", {"text": value, "ignore_case": False})]
+        case "Equals" | "EqualsExpected":
+            return [Claim("json_path", {"path": "$", "equals": value})]
+        case "Contains" if isinstance(value, str) or arguments.get("as_strings"):
+            return [Claim("response_contains", {"text": _write_text(value), "ignore_case": arguments.get("case_sensitive") is False})]
+        case "Contains" if isinstance(value, dict):
+            return [Claim("json_path", {"path": f"$[{json.dumps(key)}]", "equals": expected}) for key, expected in value.items()]
+        case "Contains":
+            if isinstance(value, list):
+                return "a list inside a list is not compared; use json_path"
+            return [Claim("json_path", {"path": f"$[?@ == {json.dumps(value)}]"})]
+        case "IsInstance":
+            type_name = str(arguments.get("type_name"))
+            if type_name != "str" and type_name not in _JSON_TYPES:
+                return f"{type_name!r} is a class in Python code; use json_schema"
+            # A recorded answer is text.
+            return [] if type_name == "str" else [Claim("json_schema", {"schema": {"type": _JSON_TYPES[type_name]}})]
+        case "MaxDuration":
+            seconds = arguments.get("seconds")
+            is_number = isinstance(seconds, int | float)
+            return [Claim("responded_within", {"ms": seconds * 1000})] if is_number else "the duration is not in seconds"
+        case "LLMJudge" | "GEval":
+            steps = arguments.get("evaluation_steps")
+            optional = {"show_prompt": bool(arguments.get("include_input")), "reference": reference, "steps": steps}
+            fields = {
+                "criteria": arguments.get("rubric") or arguments.get("criteria"),
+                **{key: each for key, each in optional.items() if each},
+            }
+            # A score alone decides nothing in pydantic-evals.
+            return [Claim("judged", fields, advisory=arguments.get("assertion") is False or "evaluation_steps" in arguments)]
+        case "HasMatchingSpan":
+            query = arguments.get("query")
+            if isinstance(query, dict) and set(query) == {"name_equals"}:
+                return [Claim("node_called", {"name": query["name_equals"]})]
+            return "only spans with an exact name (`name_equals`) can be claimed; write it as `node_called` or `that`"
+        case "ToolCorrectness":
+            calls: Json = [{"name": tool} for tool in arguments.get("expected_tools") or ()]
+            more: dict[str, Json] = {} if arguments.get("allow_extra") else {"max_extra": 0}
+            return [Claim("tool_calls_match", {"calls": calls, "arguments": "ignore", **more})]
+        case "TrajectoryMatch":
+            names = arguments.get("expected_trajectory") or []
+            order = arguments.get("order", "in_order")
+            if order == "any_order":
+                return [Claim("tool_calls_match", {"calls": [{"name": tool} for tool in names], "arguments": "ignore"}, advisory=True)]
+            return [Claim("tools_exactly" if order == "exact" else "tools_in_order", {"names": names}, advisory=True)]
+        case "ArgumentCorrectness":
+            if arguments.get("occurrence", "first") != "first":
+                return "only the first call or any call can be claimed; write it as `that`"
+            match = "exact" if arguments.get("match_mode") == "exact" else "partial"
+            fields = {"name": arguments.get("tool_name"), "arguments": arguments.get("expected_arguments"), "match": match}
+            return [Claim("tool_called", {**fields, "values": "literal"})]
+        case "MaxToolCalls":
+            return [Claim("that", {"expression": f"len(tool_calls) <= {arguments.get('max_calls')}"})]
         case _:
-            return [Claim("tools_in_order", {"names": names}, advisory=True)]
-
-
-def _compare_arguments(arguments: Arguments) -> list[Claim] | str:
-    if arguments.get("occurrence", "first") != "first":
-        return "only the first call or any call can be claimed; write it as `that`"
-    match = "exact" if arguments.get("match_mode") == "exact" else "partial"
-    fields: dict[str, Json] = {"name": arguments.get("tool_name"), "arguments": arguments.get("expected_arguments"), "match": match}
-    return [Claim("tool_called", {**fields, "values": "literal"})]
-
-
-_EVALUATORS: dict[str, Callable[[Arguments], list[Claim] | str]] = {
-    "Equals": _compare_output,
-    "EqualsExpected": _compare_output,
-    "Contains": _find_in_output,
-    "IsInstance": _compare_type,
-    "MaxDuration": _limit_duration,
-    "LLMJudge": _judge,
-    "GEval": _judge,
-    "HasMatchingSpan": _find_span,
-    "ToolCorrectness": _compare_tools,
-    "TrajectoryMatch": _compare_trajectory,
-    "ArgumentCorrectness": _compare_arguments,
-    "MaxToolCalls": lambda arguments: [Claim("that", {"expression": f"len(tool_calls) <= {arguments.get('max_calls')}"})],
-    "MaxModelRequests": lambda arguments: "requests to the model are not counted in evidence; limit tokens or calls instead",
-}
+            return "requests to the model are not counted in evidence; limit tokens or calls instead"
 
 
 def _write_text(value: Json) -> str:

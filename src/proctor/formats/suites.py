@@ -17,14 +17,14 @@ from proctor.errors import InputError
 from proctor.formats.text.documents import read_text
 from proctor.formats.text.located import Located, Reading
 from proctor.model.case import Suite
-from proctor.model.show import nearest
+from proctor.model.show import suggest
 
 if TYPE_CHECKING:
     from proctor.formats.text.row_shapes import DataSource
 
 DIALECTS = ("native", "mcplab", "mibo", "verial", "mcpjam")
 DATASETS = {"pydantic-evals": "pydantic_evals", "deepeval": "deepeval"}
-"""Datasets of other libraries, by their module in `formats.datasets`. They are only read, and tried after the dialects."""
+"""Datasets of other libraries, by their module. They are only read, and tried after the dialects."""
 
 
 def read_suite(
@@ -43,9 +43,7 @@ def read_suite(
     checks that a native suite may name; by default ours and those of plugins. `source` opens its data files; without one it may name none.
     """
     if dialect is not None and dialect not in (known := (*DIALECTS, *DATASETS)):
-        close = nearest(dialect, known)
-        hint = f"; nearest: {', '.join(close)}" if close else ""
-        raise InputError(f"unknown dialect {dialect!r}; expected one of {', '.join(known)}{hint}")
+        raise InputError(f"unknown dialect {dialect!r}; expected one of {', '.join(known)}{suggest(dialect, known)}")
     reading = Reading(file=file, text=text)
     document = read_text(text, file=file, reading=reading)
     if document is None:
@@ -82,10 +80,7 @@ def recognise(document: Located, reading: Reading) -> str | None:
         claims = [dialect for dialect in DATASETS if load_reader(dialect).sniff(document)]
     if len(claims) == 1:
         return claims[0]
-    if claims:
-        message = f"this document could be {' or '.join(claims)}"
-    else:
-        message = "this document is not a known suite format"
+    message = f"this document could be {' or '.join(claims)}" if claims else "this document is not a known suite format"
     of_promptfoo = document.get("prompts") is not None and document.get("providers") is not None
     keys = ", ".join(repr(key) for key, _ in list(document.members())[:8])
     reading.error(

@@ -16,8 +16,8 @@ The settings of a suite are plain values: their line numbers are looked up in it
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from functools import cache
-from typing import Final, TypeVar
+from functools import cache, reduce
+from typing import Final, TypeVar, cast
 
 import msgspec
 
@@ -33,7 +33,7 @@ from proctor.model.json_values import is_finite
 from proctor.model.lazy_pattern import lazy_pattern
 from proctor.model.mapping import DeclaredEvidence
 from proctor.model.problem import Origin, Problem
-from proctor.model.show import nearest, shorten, show
+from proctor.model.show import nearest, shorten, show, suggest
 
 # --- prices of models, from the workspace file or a separate file; not from a suite, which could make itself cheap
 
@@ -60,11 +60,8 @@ def read_prices(node: Located | None, reading: Reading) -> PriceList | None:
         prices[name] = price
         first = next(iter(prices.values()))
         if price.currency != first.currency:
-            reading.error(
-                member,
-                f"prices: {name!r} is in {price.currency}, others are in {first.currency}",
-                hint="costs of one run are summed, so all prices are in one currency",
-            )
+            message = f"prices: {name!r} is in {price.currency}, others are in {first.currency}"
+            reading.error(member, message, hint="costs of one run are summed, so all prices are in one currency")
     return PriceList(prices) if prices else None
 
 
@@ -78,9 +75,6 @@ def read_price_file(text: str, *, file: str) -> PriceList:
     if prices is None:
         raise InputError(f"{file}: no prices in this file")
     return prices
-
-
-# ---
 
 
 # --- settings of custom checks, allowed only in the workspace file: their Python files and time limit
@@ -140,15 +134,23 @@ class Section:
     """One entry of a settings file, and its position."""
 
     def __init__(
-        self, node: Located, *, file: str | None, text: str | None, trusted: bool, placed: Callable[[], Section | None] = lambda: None
+        self,
+        node: Located,
+        *,
+        file: str | None,
+        text: str | None,
+        trusted: bool,
+        parse: Callable[[], tuple[Located, str] | None] = lambda: None,
+        find: Callable[[Located], Located | None] = lambda document: document,
     ) -> None:
+        """If the lines are unknown here, `parse` returns the document with its lines and its text, and `find` this entry in it."""
         self.node = node
         self.file = file
         self.trusted = trusted
         """Whether it comes from the workspace or from Python; a suite is untrusted."""
         self._text = text
-        self._placed = placed
-        """The same entry with its lines, if they are unknown here and can be found."""
+        self._parse = parse
+        self._find = find
 
     @classmethod
     def of(cls, value: Mapping[str, Json], *, file: str | None = None, path: str = "$", trusted: bool = True) -> Section:
@@ -156,13 +158,19 @@ class Section:
         return cls(locate_value(value, path=path), file=file, text=None, trusted=trusted)
 
     def with_node(self, node: Located, find: Callable[[Located], Located | None]) -> Section:
-        """Return another entry of the same file; `find` locates it if lines are known."""
+        """Return another entry of the same file; `find` locates it below this one."""
 
-        def place() -> Section | None:
-            placed = self._placed()
-            return None if placed is None or (found_node := find(placed.node)) is None else placed.with_node(found_node, find)
+        def find_below(document: Located) -> Located | None:
+            outer = self._find(document)
+            return None if outer is None else find(outer)
 
-        return Section(node, file=self.file, text=self._text, trusted=self.trusted, placed=place)
+        return Section(node, file=self.file, text=self._text, trusted=self.trusted, parse=self._parse, find=find_below)
+
+    def _placed(self) -> Section | None:
+        """Return the same entry with its lines, if they are unknown here and can be found."""
+        found = self._parse()
+        node = None if found is None else self._find(found[0])
+        return None if found is None or node is None else Section(node, file=self.file, text=found[1], trusted=self.trusted)
 
     def find_text(self, key: str) -> str | None:
         """Return the member `key` as written, if it is a text: the `model` of a target, for example."""
@@ -292,17 +300,13 @@ class Workspace(msgspec.Struct, frozen=True, kw_only=True):
             hint = "without either, name it: module:function, a URL, or a command in quotes"
             raise InputError(f"no target is described: {where}; {hint}")
         if name not in self.targets:
-            close = nearest(name, self.targets)
-            hint = f"; nearest: {', '.join(close)}" if close else ""
-            raise InputError(f"there is no target {name!r}{hint}; known: {known or 'none'}")
+            raise InputError(f"there is no target {name!r}{suggest(name, self.targets)}; known: {known or 'none'}")
         return name, self.targets[name]
 
     def find_model(self, name: str) -> Section:
         """Return the model of that name; raises `InputError` if there is none."""
         if name not in self.models:
-            close = nearest(name, self.models)
-            hint = f"; nearest: {', '.join(close)}" if close else ""
-            raise InputError(f"there is no model {name!r}{hint}; known: {', '.join(self.models) or 'none'}")
+            raise InputError(f"there is no model {name!r}{suggest(name, self.models)}; known: {', '.join(self.models) or 'none'}")
         return self.models[name]
 
 
@@ -381,11 +385,10 @@ def build_workspace(
     `text` gives the text of the suite, for the lines of problems; it is not used if it has changed.
     """
     known = {key: settings[key] for key in WORKSPACE_KEYS if settings.get(key) is not None}
-    reading = Reading(file=file, text="")
 
     # Several entries may have problems; the text is parsed again for all of them.
     @cache
-    def parse_text() -> tuple[Workspace, Reading] | None:
+    def parse() -> tuple[Located, str] | None:
         written = text() if text is not None else ""
         placed = Reading(file=file, text=written)
         document = read_text(written, file=file, reading=placed) if written else None
@@ -393,17 +396,17 @@ def build_workspace(
             return None
         members = {key: node for key, node in document.members() if key in known}
         document = Located(value=members, line=document.line, column=document.column, path="$", key_at=document.key_at)
-        # The file has changed since the suite was read, so its lines would be wrong.
-        return None if document.plain() != known else (_read(document, placed, text=written, trusted=trusted), placed)
+        # If the file has changed since the suite was read, its lines would be wrong.
+        return (document, written) if document.plain() == known else None
 
-    def placed() -> Workspace | None:
-        rebuilt = parse_text()
-        return rebuilt[0] if rebuilt is not None else None
+    def read(document: Located, written: str | None) -> tuple[Workspace, list[Problem]]:
+        reading = Reading(file=file, text=written or "")
+        return _read(document, reading, text=written, trusted=trusted, parse=parse), reading.problems
 
-    workspace = _read(Section.of(known, file=file).node, reading, text=None, trusted=trusted, placed=placed)
-    if reading.problems:
-        rebuilt = parse_text()
-        problems = rebuilt[1].problems if rebuilt is not None else _drop_lines(reading.problems, file)
+    workspace, problems = read(locate_value(known), None)
+    if problems:
+        placed = parse()
+        problems = read(*placed)[1] if placed is not None else _drop_lines(problems, file)
         raise InputError(problems[0].message, problems)
     return workspace
 
@@ -414,39 +417,35 @@ def _read(
     *,
     text: str | None,
     trusted: bool,
-    placed: Callable[[], Workspace | None] = lambda: None,
+    parse: Callable[[], tuple[Located, str] | None] = lambda: None,
     keys: tuple[str, ...] = WORKSPACE_KEYS,
 ) -> Workspace:
     if reading.require_object(document, "the workspace") is None:
         return Workspace()
     reading.check_keys(document, keys, "the workspace")
 
-    def section(node: Located, same: Callable[[Workspace], Section | None]) -> Section:
-        def with_lines() -> Section | None:
-            workspace = placed()
-            return same(workspace) if workspace is not None else None
+    def section(node: Located, *keys: str) -> Section:
+        def find(root: Located) -> Located | None:
+            return reduce(lambda place, key: None if place is None else place.get(key), keys, cast("Located | None", root))
 
-        return Section(node, file=reading.file, text=text, trusted=trusted, placed=with_lines)
+        return Section(node, file=reading.file, text=text, trusted=trusted, parse=parse, find=find)
 
     def named(key: str, what: str) -> dict[str, Section]:
         holder = reading.require_object(document.get(key), key)
         members = holder.members() if holder is not None else ()
-        return {
-            name: section(node, lambda other, name=name: getattr(other, key).get(name))
-            for name, node in members
-            if reading.require_object(node, f"{what} {name!r}") is not None
-        }
+        objects = ((name, node) for name, node in members if reading.require_object(node, f"{what} {name!r}") is not None)
+        return {name: section(node, key, name) for name, node in objects}
 
     default = document.get("default_target")
     judge = _read_judge(document.get("judge"), reading)
     return Workspace(
         file=reading.file,
         targets=named("targets", "target"),
-        default_target=section(default, lambda other: other.default_target)
+        default_target=section(default, "default_target")
         if default is not None and reading.require_text(default, "default_target") is not None
         else None,
         models=named("models", "model"),
-        judge=section(judge, lambda other: other.judge) if judge is not None else None,
+        judge=section(judge, "judge") if judge is not None else None,
     )
 
 
@@ -454,12 +453,8 @@ def _read_judge(node: Located | None, reading: Reading) -> Located | None:
     if node is None or not isinstance(node.value, str):
         return reading.require_object(node, "judge")
     # People usually write just the name of a model.
-    reading.error(
-        node,
-        f"judge: expected an object, found text {show(node.value, 60)}",
-        hint=f"a judge is named by its model: judge: {{model: {shorten(node.value, 60)}}}",
-        code="wrong_type",
-    )
+    message = f"judge: expected an object, found text {show(node.value, 60)}"
+    reading.error(node, message, hint=f"a judge is named by its model: judge: {{model: {shorten(node.value, 60)}}}", code="wrong_type")
     return None
 
 

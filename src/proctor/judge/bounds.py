@@ -23,13 +23,11 @@ from proctor.report.words.wording import count_noun
 LEAST_CHARS = 200
 """The smallest useful limit: below it only cut marks would be shown."""
 DEEPEST = 60
-"""How many levels of lists and objects are shown."""
 WIDEST = 1_000
 """How many members of one list or object are shown."""
 MOST_MEMBERS = 20_000
 """The maximum number of members visited in all lists and objects together."""
 LONGEST_KEY = 200
-"""The maximum number of characters shown of a key."""
 MOST_WINDOWS = 8
 """The maximum number of parts in which an overlong subject is shown if the check requires that something is absent."""
 LONGEST_FAULT = 600

@@ -13,6 +13,7 @@ import itertools
 import json
 import os
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 from typing import Protocol
 
@@ -28,7 +29,6 @@ FORMAT = 2
 _LARGEST_FILE = 8 * LARGEST_REPLY
 """The maximum size of a file in bytes: JSON takes at most six bytes per character."""
 _NUMBERS = itertools.count()
-_BINARY = getattr(os, "O_BINARY", 0)
 
 
 class ReplyCache(Protocol):
@@ -45,24 +45,6 @@ class ReplyCache(Protocol):
     def close(self) -> None:
         """Finish writing. The cache is not used afterwards."""
         ...
-
-
-class MemoryCache:
-    """A cache that lives as long as its process."""
-
-    def __init__(self) -> None:
-        self.replies: dict[str, ChatReply] = {}
-
-    def get(self, key: str) -> ChatReply | None:
-        """Return the cached reply, or None."""
-        return self.replies.get(key)
-
-    def put(self, key: str, reply: ChatReply) -> None:
-        """Store a reply."""
-        self.replies[key] = strip_reply(reply)
-
-    def close(self) -> None:
-        """Do nothing."""
 
 
 class _StoredReply(msgspec.Struct, frozen=True, kw_only=True):
@@ -93,7 +75,9 @@ class FolderCache:
         if key[2:] not in self._list_names(key[:2]):
             return None
         try:
-            stored = self._decoder.decode(_read_file(self._make_path(key)))
+            with open(self._make_path(key), "rb") as file:
+                # A longer file is cut here and then is not valid JSON.
+                stored = self._decoder.decode(file.read(_LARGEST_FILE))
         except (OSError, msgspec.MsgspecError, UnicodeError, RecursionError):
             return None
         return stored.reply if (stored.proctor_judge_reply, stored.digest) == (FORMAT, self._digest(key, stored.reply)) else None
@@ -109,19 +93,16 @@ class FolderCache:
             # Not flushed to disk: after a machine crash the reply is requested again.
             stored = strip_reply(reply)
             data = self._encoder.encode(_StoredReply(digest=self._digest(key, stored), reply=stored))
-            try:
-                _write_file(partial, data)
-            except FileNotFoundError:
-                os.makedirs(os.path.dirname(place), exist_ok=True)
-                _write_file(partial, data)
+            os.makedirs(os.path.dirname(place), exist_ok=True)
+            # `x`: the name is new, so an existing file or a planted link is never written to.
+            with open(partial, "xb") as file:
+                file.write(data)
             os.replace(partial, place)
             self._list_names(key[:2]).add(key[2:])
         except (OSError, UnicodeError) as error:
             self.trouble = f"{type(error).__name__}: {error.strerror}" if isinstance(error, OSError) else "the reply is no UTF-8 text"
-            try:
+            with suppress(OSError):
                 os.unlink(partial)
-            except OSError:
-                return
 
     def close(self) -> None:
         """Do nothing: every file is already complete."""
@@ -180,28 +161,6 @@ class WriteBehindCache:
         # here but still written; until then the same question calls the model again.
         if self._waiting.get(key) is reply:
             del self._waiting[key]
-
-
-# Uses system calls: for a small file, the overhead of `open` doubles the cost.
-
-
-def _read_file(path: str) -> bytes:
-    file = os.open(path, os.O_RDONLY | _BINARY)
-    try:
-        # A longer file is cut here and then is not valid JSON.
-        return os.read(file, _LARGEST_FILE)
-    finally:
-        os.close(file)
-
-
-def _write_file(path: str, data: bytes) -> None:
-    # `O_EXCL`: the name is new, so an existing file or a planted link is never written to.
-    file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | _BINARY, 0o666)
-    try:
-        while data:
-            data = data[os.write(file, data) :]
-    finally:
-        os.close(file)
 
 
 def is_too_large(reply: ChatReply) -> bool:

@@ -24,7 +24,6 @@ from proctor.llm.ports import ChatModel, ChatReply, ChatRequest, FaultCode, Mode
 from proctor.model.cost import PriceList, price_usage
 
 MAX_BACKOFF_S = 30.0
-"""The longest pause between two attempts, unless the provider requests a longer one."""
 
 
 MAX_REPLY_BYTES = 8 * 1024 * 1024
@@ -89,7 +88,8 @@ class GatedModel:
             return await self._call_with_retries(request)
         for rung in _RUNGS[self._rung :]:
             try:
-                reply = await self._call_with_retries(_apply_rung(request, rung))
+                schema = None if rung == "free" else without_ids(request.answer_schema) if rung == "shape" else request.answer_schema
+                reply = await self._call_with_retries(msgspec.structs.replace(request, answer_schema=schema))
             except ModelFault as fault:
                 # Providers report an unsupported schema in many ways; a request with a simpler schema shows whether that was the cause.
                 is_other = fault.code != "bad_request" or self._settings.structured != "auto"
@@ -238,13 +238,6 @@ class RememberedModel:
 
     async def close(self) -> None:
         """Do nothing: the model serves other requests too."""
-
-
-def _apply_rung(request: ChatRequest, rung: Rung) -> ChatRequest:
-    schema = request.answer_schema
-    if schema is None or rung == "ids":
-        return request
-    return msgspec.structs.replace(request, answer_schema=without_ids(schema) if rung == "shape" else None)
 
 
 # Limits the number of concurrent requests of a judge, over all cases.

@@ -12,7 +12,7 @@ import asyncio
 import itertools
 import re
 from collections.abc import Coroutine, Mapping, Sequence
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -22,7 +22,7 @@ from proctor.judge.bounds import split_windows
 from proctor.judge.cached import ReplyCache, encode_canonical, make_key
 from proctor.judge.gated_model import GatedModel, JudgeSpending, RememberedModel, RequestGate
 from proctor.judge.prompt import load_prompt
-from proctor.judge.reply import Fault, Item, ReadReply, clean_text, make_spoiled, read_reply
+from proctor.judge.reply import Fault, Item, ReadReply, clean_text, make_spoiled, name_judge, read_reply
 from proctor.judge.request import RenderedRequest, render_request
 from proctor.judge.settings import JudgeSettings
 from proctor.judge.votes import Ballot, Prices, combine_ballots, compute_cost, sum_usage, write_usage
@@ -43,7 +43,6 @@ _NEGATION = re.compile(
 )
 """Words of a criterion that claims an absence, in some languages."""
 MAX_STORED = 4_000
-"""The maximum number of characters of a raw reply stored in a verdict."""
 
 _CODES = {
     "rate_limited": ("judge_rate_limited", "is rate limited"),
@@ -78,8 +77,6 @@ _REPAIRS = {
 
 
 class _Group(msgspec.Struct, frozen=True):
-    """Questions that share a request, and their positions in the full list."""
-
     positions: list[int]
     questions: list[Question]
 
@@ -106,11 +103,13 @@ class LlmJudge:
         costs: Mapping[str, Prices] = {},
         spent: JudgeSpending | None = None,
         takes_first_entry: bool = False,
+        plain_words: bool = False,
         calibrations: Mapping[str, dict[str, Json]] = {},
     ) -> None:
         """Judges with the same `spent` share one count and one request limit.
 
-        With `takes_first_entry`, the first of several contradictory entries about a claim counts, as in MCPLab. `calibrations`, by form
+        With `takes_first_entry`, the first of several contradictory entries about a claim counts, as in MCPLab; with `plain_words`, faults
+        are worded for authors of other suites. `calibrations`, by form
         (`yes_no`, `score`), are stamped on verdicts; one of the same form takes precedence.
         """
         if not models:
@@ -120,7 +119,8 @@ class LlmJudge:
         self.prompt = load_prompt(settings.prompt, settings.decisions)
         self.spent = JudgeSpending() if spent is None else spent
         self._cache = cache
-        self._takes_first_entry = takes_first_entry
+        self._takes_first_entry, self._plain_words = takes_first_entry, plain_words
+        self._who = name_judge(self.name, plain_words=plain_words)
         self._costs = costs
         # Requests are prepared while others are in flight, but no more than will soon be sent.
         self._group_gate = RequestGate(2 * settings.concurrency)
@@ -330,13 +330,13 @@ class LlmJudge:
             code, problem = _CODES.get(error.code, _OTHERWISE)
             if rendered.has_images and code == "judge_bad_request" and _ABOUT_IMAGES.search(error.message):
                 code, problem = "judge_no_images", "takes no images"
-            judge = f'judge "{self.name}"' if juror.name == self.name else f'judge "{self.name}" (model {juror.name})'
-            return _Try(make_spoiled(Fault(code, f"Agent check failed: {judge} {problem}: {error.message}"), len(questions)), call, number)
+            who = self._who if juror.name == self.name else f"{self._who} (model {juror.name})"
+            return _Try(make_spoiled(Fault(code, f"{who} {problem}: {error.message}"), len(questions)), call, number)
         return _Try(self._read_answer(reply, questions, rendered), call, number, reply)
 
     def _read_answer(self, reply: ChatReply, questions: Sequence[Question], rendered: RenderedRequest) -> ReadReply:
         unusable: Fault | None = None
-        who = f'Agent check failed: judge "{self.name}"'
+        who = self._who
         if reply.finish == "content_filter":
             unusable = Fault("judge_refused", f"{who} did not answer: a content filter held the reply back")
         elif reply.tool_calls:
@@ -346,7 +346,15 @@ class LlmJudge:
             unusable = Fault("judge_cut_off", f"{who} {what}")
         if unusable is not None:
             return make_spoiled(unusable, len(questions))
-        return read_reply(reply.text, questions, rendered.ids, self.name, material=rendered.line, takes_first_entry=self._takes_first_entry)
+        return read_reply(
+            reply.text,
+            questions,
+            rendered.ids,
+            self.name,
+            material=rendered.line,
+            takes_first_entry=self._takes_first_entry,
+            plain_words=self._plain_words,
+        )
 
 
 def _combine_windows(opinions: list[Opinion]) -> Opinion:
@@ -359,7 +367,6 @@ def _combine_windows(opinions: list[Opinion]) -> Opinion:
 
 
 def _group_questions(questions: Sequence[Question]) -> list[_Group]:
-    """Return the questions grouped by material and kind of answer, in order of first occurrence."""
     groups: dict[tuple[bytes, bool, tuple[str, ...]], _Group] = {}
     names: dict[int, bytes] = {}
     for position, question in enumerate(questions):
@@ -403,57 +410,3 @@ async def _gather_all(works: Sequence[Coroutine[Any, Any, _T]]) -> list[_T]:
 # Rewords the faults of a judge for suites that are not MCPLab's.
 # A judge words its faults as MCPLab does: `Agent check failed: judge "x" ... for batched agent checks`. Authors of other suites do not
 # know agent checks, and read `the judge "x" ...`.
-
-_FAULT = re.compile(r"(?:^|(?<=: ))(?:Agent check failed: judge |Judge (?=did not return))")
-"""The beginning of a fault: of the text, or after the number of judgements that were given."""
-_AFTER = " for batched agent checks"
-_WORDS = {
-    "returned invalid results array": "returned no list `results`",
-    "returned invalid result item": "returned a result without an id, a reason or a decision of the demanded type",
-}
-
-
-class _Judge(Protocol):
-    async def judge(self, questions: Sequence[Question], *, case: str, attempt: int, tape: Tape) -> Sequence[Opinion]: ...
-
-    async def close(self) -> None: ...
-
-
-class PlainlyWordedJudge:
-    """A judge whose faults are reworded; implements `proctor.runner.ports.Judge`."""
-
-    def __init__(self, judge: _Judge) -> None:
-        self._judge = judge
-
-    async def judge(self, questions: Sequence[Question], *, case: str, attempt: int, tape: Tape) -> list[Opinion]:
-        """Return one opinion per question, in order."""
-        return [reword_opinion(opinion) for opinion in await self._judge.judge(questions, case=case, attempt=attempt, tape=tape)]
-
-    async def close(self) -> None:
-        """Close the connections."""
-        await self._judge.close()
-
-
-def reword_opinion(opinion: Opinion) -> Opinion:
-    """Return the opinion with MCPLab's wording of faults removed."""
-    reason = _reword_fault(opinion.reason) if opinion.outcome == "error" else opinion.reason
-    samples = opinion.details.get("samples")
-    reworded = [_reword_sample(sample) for sample in samples] if isinstance(samples, list) else samples
-    if reason == opinion.reason and reworded == samples:
-        return opinion
-    return msgspec.structs.replace(
-        opinion, reason=reason, details={**opinion.details, **({} if samples is None else {"samples": reworded})}
-    )
-
-
-def _reword_sample(sample: Json) -> Json:
-    if not isinstance(sample, dict) or "code" not in sample or not isinstance(sample.get("reason"), str):
-        return sample
-    return {**sample, "reason": _reword_fault(sample["reason"])}
-
-
-def _reword_fault(text: str) -> str:
-    reworded, count = _FAULT.subn("the judge ", text, count=1)
-    for original, words in _WORDS.items():
-        reworded = reworded.replace(f"{original}{_AFTER}", words)
-    return reworded.removesuffix(_AFTER).removesuffix(",") if count else text

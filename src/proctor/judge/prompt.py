@@ -19,7 +19,6 @@ from proctor.llm import fence
 from proctor.model.evidence import Json
 
 LONGEST_EXAMPLE = 4_000
-"""The maximum number of JSON characters of one example."""
 VERSION = "2"
 """The folder of the current prompt. A changed text gets a new folder, so that old verdicts still name the text that was used."""
 
@@ -84,11 +83,10 @@ def load_prompt(override: str | None = None, examples: Sequence[dict[str, Json]]
 
 @cache
 def _load_version(version: str) -> Prompt:
-    names = [name for name in Prompt.__struct_fields__ if name not in ("version", "decisions")]
-    return Prompt(version=version, **{name: _read_file(f"{version}/{name.replace('_', '-')}.md") for name in names})
-
-
-def _read_file(path: str) -> str:
-    content = get_data("proctor.judge", f"prompts/{path}")
-    assert content is not None, "part of the package"
-    return content.decode().strip()
+    texts: dict[str, str] = {}
+    for name in Prompt.__struct_fields__:
+        if name not in ("version", "decisions"):
+            content = get_data("proctor.judge", f"prompts/{version}/{name.replace('_', '-')}.md")
+            assert content is not None, "part of the package"
+            texts[name] = content.decode().strip()
+    return Prompt(version=version, **texts)

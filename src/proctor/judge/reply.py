@@ -32,15 +32,10 @@ from proctor.model.judgement import Question
 from proctor.model.show import shorten, show
 
 MAX_REPLY = 1_000_000
-"""The maximum length of a reply in characters; a longer one is rejected."""
 MAX_REASON = 4_000
-"""The maximum number of characters stored of a reason."""
 MAX_QUOTE = 1_000
-"""The maximum number of characters stored of a quote."""
 LONGEST_QUOTE = 20_000
-"""The maximum number of characters looked up of a quote."""
 MOST_QUOTES = 20
-"""The maximum number of quotes per answer that are stored and looked up."""
 
 _ANSWER = re.compile(r'"(?:results|pass|score|choice)"', re.IGNORECASE)
 """Markers of an answer, and of the rest of an answer that quoted text ended early."""
@@ -173,14 +168,20 @@ class ReadReply(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class _Unusable(Exception):
-    def __init__(self, code: str, what: str) -> None:
-        self.code = code
-        self.what = what
+    """Why no answer can be read; `what` is MCPLab's own wording, and `plain` that for other suites, if it differs."""
+
+    def __init__(self, code: str, what: str, plain: str = "") -> None:
+        self.code, self.what, self.plain = code, what, plain or what.removesuffix(",")
 
 
 def make_spoiled(fault: Fault, count: int) -> ReadReply:
     """Return a reply that is unusable for all of `count` questions."""
     return ReadReply(items=(fault,) * count, fault=fault)
+
+
+def name_judge(name: str, *, plain_words: bool) -> str:
+    """Return how a fault begins: authors of other suites than MCPLab's do not know agent checks."""
+    return f'the judge "{name}"' if plain_words else f'Agent check failed: judge "{name}"'
 
 
 def name_question(question: Question) -> str:
@@ -203,12 +204,14 @@ def read_reply(
     *,
     material: str | None = None,
     takes_first_entry: bool = False,
+    plain_words: bool = False,
 ) -> ReadReply:
     """Return the answers in `text`; `ids[i]` is the judge's id for `questions[i]`.
 
     Quotes are looked up in `material`, the line that was shown, if it is given. Two contradictory entries about one question are both
-    rejected; with `takes_first_entry` the first one counts, as in MCPLab.
+    rejected; with `takes_first_entry` the first one counts, as in MCPLab. With `plain_words`, faults are not worded as MCPLab does.
     """
+    who = name_judge(judge_name, plain_words=plain_words)
     try:
         entries = _find_entries(text)
         decision = _name_decision(questions[0] if questions else None)
@@ -220,16 +223,15 @@ def read_reply(
         if decision == "choice" and any(identifier not in ids or len(group) > 1 for identifier, group in entries_by_id.items()):
             raise _Unusable("judge_bad_item", "returned a result for an unknown id, or several for one id,")
     except _Unusable as error:
-        # MCPLab's own wording; `wording.py` rewords it for other suites.
-        fault = Fault(error.code, f'Agent check failed: judge "{judge_name}" {error.what} for batched agent checks')
-        return make_spoiled(fault, len(questions))
-    pairs = zip(questions, ids, strict=True)
-    items = [
-        _read_entries(
-            entries_by_id.get(identifier, [])[: 1 if takes_first_entry else None], question, judge_name, any_order=takes_first_entry
-        )
-        for question, identifier in pairs
-    ]
+        text = f"{who} {error.plain}" if plain_words else f"{who} {error.what} for batched agent checks"
+        return make_spoiled(Fault(error.code, text), len(questions))
+    items: list[Item | Fault] = []
+    for question, identifier in zip(questions, ids, strict=True):
+        if found := entries_by_id.get(identifier):
+            items.append(_read_entries(found[: 1 if takes_first_entry else None], question, who, any_order=takes_first_entry))
+        else:
+            text = f'{"the judge" if plain_words else "Judge"} did not return a result for "{name_question(question)}"'
+            items.append(Fault("judge_missing_result", text))
     if material is not None and any(isinstance(item, Item) and (item.quotes or item.choice) for item in items):
         data = msgspec.json.decode(material)
         # The fault of an earlier reply is not part of the judged material, and may repeat what that reply invented.
@@ -238,11 +240,11 @@ def read_reply(
         if isinstance(context := data.get("context"), dict) and _WINDOW.fullmatch(str(context.get("part"))):
             del context["part"]
         shown = _Passages(data)
-        items = [_check_quotes(item, question, shown, data, judge_name) for item, question in zip(items, questions, strict=True)]
+        items = [_check_quotes(item, question, shown, data, who) for item, question in zip(items, questions, strict=True)]
     return ReadReply(items=tuple(items))
 
 
-def _check_quotes(item: Item | Fault, question: Question, shown: _Passages, data: dict[str, Json], judge_name: str) -> Item | Fault:
+def _check_quotes(item: Item | Fault, question: Question, shown: _Passages, data: dict[str, Json], who: str) -> Item | Fault:
     """Return the answer, or a fault if a quote is not in the material or none comes from the required source."""
     if isinstance(item, Fault):
         return item
@@ -258,7 +260,7 @@ def _check_quotes(item: Item | Fault, question: Question, shown: _Passages, data
             continue  # The reference is shown for comparison, and is not part of the judged material.
         if quote_text is None:
             what = f'quoted {show(quote, 80)} for "{name_question(question)}", which is not in the data'
-            return Fault("judge_unfounded", f'Agent check failed: judge "{judge_name}" {what}')
+            return Fault("judge_unfounded", f"{who} {what}")
         quotes.append(quote_text)
     source = shown
     if needs_source := question.founded_in is not None and item.passed and item.choice in question.accepted[:1]:
@@ -268,13 +270,11 @@ def _check_quotes(item: Item | Fault, question: Question, shown: _Passages, data
     is_supported = any(map(source.supports, quotes))
     if needs_source and not is_supported:
         what = f'chose {show(item.choice)} for "{name_question(question)}" without a quote from context.{question.founded_in}'
-        return Fault("judge_unfounded", f'Agent check failed: judge "{judge_name}" {what}')
+        return Fault("judge_unfounded", f"{who} {what}")
     return msgspec.structs.replace(item, quotes=tuple(dict.fromkeys(quotes)), is_supported=is_supported)
 
 
 class _Passages:
-    """A part of the material, in which quotes are looked up."""
-
     def __init__(self, value: Json) -> None:
         self._forms = _write_forms(value)
         self._values = set(map(_fold, _list_texts(value, keys=False)))
@@ -299,7 +299,6 @@ def _find_symbols(text: str) -> set[str]:
 
 
 def _is_quoted(quote: str, *forms: str) -> bool:
-    """Return whether the words of a quote are in one of these folded texts."""
     words = {_fold(form) for form in (quote, _unescape(quote))}
     return any(_contains(form, each) for form in forms for each in words)
 
@@ -405,20 +404,18 @@ def _unescape(text: str) -> str:
     return _ESCAPE.sub(lambda found: chr(int(found[1], 16)) if found[1] else _ESCAPED.get(found[2], found[2]), text)
 
 
-def _read_entries(entries: Sequence[dict[str, Json]], question: Question, judge_name: str, *, any_order: bool) -> Item | Fault:
+def _read_entries(entries: Sequence[dict[str, Json]], question: Question, who: str, *, any_order: bool) -> Item | Fault:
     """Return the one answer in the entries about a question; contradictory entries give no answer."""
-    items = [_read_item(entry, question, judge_name, any_order=any_order) for entry in entries or (None,)]
+    items = [_read_item(entry, question, who, any_order=any_order) for entry in entries]
     if len({(item.passed, item.score, item.choice) if isinstance(item, Item) else item.code for item in items}) > 1:
         label = name_question(question)
-        return Fault("judge_contradiction", f'Agent check failed: judge "{judge_name}" returned different results for "{label}"')
+        return Fault("judge_contradiction", f'{who} returned different results for "{label}"')
     return items[0]
 
 
-def _read_item(entry: dict[str, Json] | None, question: Question, judge_name: str, *, any_order: bool) -> Item | Fault:
+def _read_item(entry: dict[str, Json], question: Question, who: str, *, any_order: bool) -> Item | Fault:
     label = name_question(question)
-    if entry is None:
-        return Fault("judge_missing_result", f'Judge did not return a result for "{label}"')
-    who, decision = f'Agent check failed: judge "{judge_name}"', _name_decision(question)
+    decision = _name_decision(question)
     if not any_order and not entry["reason"].strip():
         return Fault("judge_no_reason", f'{who} gave no reason for "{label}"')
     members = list(entry)
@@ -435,7 +432,7 @@ def _read_item(entry: dict[str, Json] | None, question: Question, judge_name: st
         if choice is None:
             chosen = show(clean_text(entry["choice"], 80), 80)
             repair = f"The choice {chosen} is not one of the names under `choices`: {', '.join(question.choices)}."
-            return Fault("judge_bad_choice", f'Agent check failed: judge "{judge_name}" chose {chosen} for "{label}"', repair)
+            return Fault("judge_bad_choice", f'{who} chose {chosen} for "{label}"', repair)
         value = question.score_choice(choice)
         score = None if question.threshold is None else value
         passed: bool = value >= (question.threshold or 1)
@@ -446,7 +443,7 @@ def _read_item(entry: dict[str, Json] | None, question: Question, judge_name: st
         # Python treats `true` as a number, but a yes is not a score.
         if not is_number(raw_score) or not 0 <= raw_score <= 1:
             problem = "no score" if raw_score is MISSING else f"the score {show(raw_score)}, which is no number from 0 to 1,"
-            return Fault("judge_bad_score", f'Agent check failed: judge "{judge_name}" returned {problem} for "{label}"')
+            return Fault("judge_bad_score", f'{who} returned {problem} for "{label}"')
         score = float(raw_score)
         passed = score >= question.threshold
     is_yes = passed and (decision == "pass" or (score is not None and not question.choices and score > 0.5))
@@ -509,16 +506,14 @@ def _index_by_id(entries: list[Json], *, decision: Literal["pass", "score", "cho
             and isinstance(entry.get("reason"), str)
             # An invalid score is a fault of that answer only.
             and (decision == "score" or isinstance(entry.get(decision), bool if decision == "pass" else str))
-            and _are_texts(entry.get("quotes", []))
+            and isinstance(quotes := entry.get("quotes", []), list)
+            and all(isinstance(quote, str) for quote in quotes)
         )
         if not well_shaped:
-            raise _Unusable("judge_bad_item", "returned invalid result item")
+            plain = "returned a result without an id, a reason or a decision of the demanded type"
+            raise _Unusable("judge_bad_item", "returned invalid result item", plain)
         entries_by_id.setdefault(entry["id"], []).append(entry)
     return entries_by_id
-
-
-def _are_texts(value: Json) -> bool:
-    return isinstance(value, list) and all(isinstance(each, str) for each in value)
 
 
 def _find_entries(text: str) -> list[Json]:
@@ -541,7 +536,7 @@ def _find_entries(text: str) -> list[Json]:
         raise _Unusable("judge_not_json", "returned invalid JSON")
     entries: Json = document.get("results") if isinstance(document, dict) else None
     if not isinstance(entries, list):
-        raise _Unusable("judge_bad_results", "returned invalid results array")
+        raise _Unusable("judge_bad_results", "returned invalid results array", "returned no list `results`")
     if _has_stray_decision(document, entries):
         raise _Unusable("judge_bad_item", "returned a decision outside of its results")
     return entries
@@ -566,7 +561,6 @@ def _has_stray_decision(document: Json, entries: list[Json]) -> bool:
 
 
 def _pick_answer(text: str) -> Json | Missing:
-    """Return the only answer in a text with other words."""
     second_best: Json | Missing = MISSING
     for start, end in _list_candidates(text):
         document = _decode_lenient(text[start:end])
@@ -610,7 +604,6 @@ def _list_candidates(text: str) -> Iterator[tuple[int, int]]:
 
 
 def _find_object_end(text: str, start: int) -> int | None:
-    """Return where the object that begins at `start` ends, ignoring brackets inside texts."""
     depth = 0
     for token in _TOKENS.finditer(text, start):
         if token[0] == "{":
@@ -623,7 +616,6 @@ def _find_object_end(text: str, start: int) -> int | None:
 
 
 def _has_no_other_answer(text: str, answer: Json) -> bool:
-    """Return whether a text contains no other answer than this one."""
     # Every object is skipped once, so the time is linear in the length of the text.
     position, mark = 0, _find_mark(text, 0)
     while mark >= 0:

@@ -17,7 +17,7 @@ from proctor.judge.prompt import Prompt
 from proctor.llm import fence
 from proctor.llm.ports import Attachment, ChatMessage
 from proctor.model.evidence import Json
-from proctor.model.judgement import Material, Question
+from proctor.model.judgement import Question
 
 # The name of MCPLab's own requests to a judge.
 SCHEMA_NAME = "judge_batch_result"
@@ -53,7 +53,6 @@ def render_request(
 
     `repair` describes the fault of an earlier reply. It may quote the reply, which may quote the agent; so it is shown as data.
     """
-    require_one_kind(questions)
     scored, choices = questions[0].threshold is not None, tuple(questions[0].choices)
     shown = show_material(questions[0].material, max_chars=max_chars, fault=repair)
     checks = [_write_check(question) for question in questions]
@@ -64,7 +63,14 @@ def render_request(
     ids = tuple(f"check-{listing.index(position) + 1}-{digest}" for position in range(len(checks)))
     listed: list[dict[str, Json]] = [{"id": ids[position], **checks[position]} for position in listing]
     shape = prompt.choices if choices else prompt.scores if scored else prompt.passes
-    before = f"{prompt.opening}\n{fence.encode_line(_share_members(listed) if choices else listed)}\n\n"
+    if choices and len(listed) > 1:
+        # Written once: a metric has the same members for every statement.
+        shared = {key: value for key, value in listed[0].items() if all(each.get(key) == value for each in listed)}
+        own: list[dict[str, Json]] = [{key: value for key, value in each.items() if key not in shared} for each in listed]
+        shown_checks = [{"every_check": shared}, *own]
+    else:
+        shown_checks = listed
+    before = f"{prompt.opening}\n{fence.encode_line(shown_checks)}\n\n"
     if questions[0].material.images:
         before += f"{prompt.images}\n\n"
     reminder = prompt.reminder.replace("{{cuts}}", str(shown.places)).replace("{{ids}}", ", ".join(check["id"] for check in listed))
@@ -122,26 +128,6 @@ def without_ids(schema: dict[str, Json]) -> dict[str, Json]:
     return reply_schema(scored="score" in members, choices=members["choice"]["enum"] if "choice" in members else ())
 
 
-def require_one_kind(questions: Sequence[Question]) -> None:
-    """Raise `ValueError` for questions that cannot share one request."""
-    if not questions:
-        raise ValueError("a request needs at least one question")
-    first = questions[0]
-    for question in questions:
-        if (question.threshold is None) != (first.threshold is None) or list(question.choices) != list(first.choices):
-            raise ValueError("questions with different kinds of answer cannot share a request")
-        if question.material is not first.material and not _is_same_material(question.material, first.material):
-            raise ValueError("the questions of one request share one material")
-
-
-def _is_same_material(one: Material, other: Material) -> bool:
-    try:
-        return one == other
-    except RecursionError:
-        # Nested too deeply for Python to compare: compare their JSON as shown to a judge.
-        return show_material(one, max_chars=1_000_000) == show_material(other, max_chars=1_000_000)
-
-
 def _write_check(question: Question) -> dict[str, Json]:
     check: dict[str, Json] = {"rule": "must_not" if question.forbidden else "must", "criterion": _drop_surrogates(question.criterion)}
     # The label of an unnamed claim consists of its check and criterion (`judged · The answer ...`), which would be shown twice.
@@ -156,14 +142,6 @@ def _write_check(question: Question) -> dict[str, Json]:
     if question.choices:
         check["choices"] = {name: _drop_surrogates(meaning) for name, meaning in question.choices.items()}
     return check
-
-
-def _share_members(listed: list[dict[str, Json]]) -> list[dict[str, Json]]:
-    """Return the checks with their common members written once: a metric has the same members for every statement."""
-    shared = {key: value for key, value in listed[0].items() if all(each.get(key) == value for each in listed)}
-    if len(listed) == 1:
-        return listed
-    return [{"every_check": shared}, *({key: value for key, value in each.items() if key not in shared} for each in listed)]
 
 
 def _drop_surrogates(text: str) -> str:

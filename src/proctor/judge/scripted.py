@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import re
 from collections.abc import Awaitable, Callable, Sequence
@@ -24,12 +23,6 @@ _ID = re.compile(r'"id":"(check-[0-9]+-[0-9a-f]{12})"')
 def list_ids(request: ChatRequest) -> list[str]:
     """Return the ids of the checks in a request to a judge, in the order of its list."""
     return _ID.findall(request.messages[-1].text)
-
-
-def write_reply(request: ChatRequest, decision: bool | float | str, reason: str = "") -> str:
-    """Return the reply of a judge that gives the same decision on every check: yes or no, a score, or a choice."""
-    member = "pass" if isinstance(decision, bool) else "choice" if isinstance(decision, str) else "score"
-    return json.dumps({"results": [{"id": id_, "quotes": [], "reason": reason, member: decision} for id_ in list_ids(request)]})
 
 
 class ScriptedJudge:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 import statistics
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import msgspec
 
@@ -51,7 +51,8 @@ def combine_ballots(question: Question, ballots: Sequence[Ballot], settings: Jud
         return _report_no_quorum(votes, faults, f"more than {settings.quorum * 100:g} % are needed", details)
     yes = sum(vote.passed for vote in votes)
     values = [float(vote.passed) if vote.score is None else vote.score for vote in votes]
-    mean = _compute_mean(values)
+    # Rounded, because in decimal arithmetic the mean of three times 0.8 is 0.8, not slightly less.
+    mean = values[0] if len(values) == 1 else round(math.fsum(values) / len(values), 12)
     if settings.combine == "mean" and question.threshold is not None and faults:
         lowest, highest = sum(values) / total, (sum(values) + len(faults)) / total
         if not _reaches(lowest, question.threshold) and _reaches(highest, question.threshold):
@@ -65,7 +66,8 @@ def combine_ballots(question: Question, ballots: Sequence[Ballot], settings: Jud
         # Between two choices, take the lower one.
         details["choice"] = list(question.choices)[int(score * (len(question.choices) - 1) + 1e-9)]
     if len(values) > 1:
-        details["spread"] = {"range": max(values) - min(values), "stdev": _compute_deviation(values, mean)}
+        deviation = math.sqrt(math.fsum((value - mean) ** 2 for value in values) / (len(values) - 1))
+        details["spread"] = {"range": max(values) - min(values), "stdev": deviation}
     uncertainty = _explain_uncertainty(question, yes, len(votes), score, total, settings)
     if uncertainty is not None:
         return _report_uncertain(uncertainty, score, faults, settings, details)
@@ -73,7 +75,9 @@ def combine_ballots(question: Question, ballots: Sequence[Ballot], settings: Jud
         passed = 2 * yes > total
     else:
         passed = _reaches(score, question.threshold)
-    return Opinion(outcome="pass" if passed else "fail", score=score, reason=_choose_reason(votes, passed, total), details=details)
+    agreeing = [vote for vote in votes if vote.passed == passed] or votes
+    reason = agreeing[0].reason if total == 1 else f"{len(agreeing)} of {total}: {agreeing[0].reason}"
+    return Opinion(outcome="pass" if passed else "fail", score=score, reason=reason, details=details)
 
 
 def _report_uncertain(why: str, score: float, faults: Sequence[Fault], settings: JudgeSettings, details: dict[str, Json]) -> Opinion:
@@ -122,7 +126,6 @@ def _report_no_quorum(votes: Sequence[Item], faults: Sequence[Fault], needed: st
 
 
 def _explain_uncertainty(question: Question, yes: int, votes: int, score: float, total: int, settings: JudgeSettings) -> str | None:
-    """Return why the votes are inconclusive, or None."""
     threshold = question.threshold
     if threshold is not None and _is_near(score, threshold, settings.margin):
         return f"the judge is uncertain: the score {score:.4g} is within {settings.margin:g} of the threshold {threshold:g}"
@@ -138,13 +141,6 @@ def _explain_uncertainty(question: Question, yes: int, votes: int, score: float,
         return None
     unanswered = f", {total - votes} gave no answer" if total > votes else ""
     return f"the judge is uncertain: {yes} of {total} say yes{unanswered}, and more than {least * 100:g} % must agree"
-
-
-def _choose_reason(votes: Sequence[Item], passed: bool, total: int) -> str:
-    agreeing = [vote for vote in votes if vote.passed == passed] or votes
-    if total == 1:
-        return agreeing[0].reason
-    return f"{len(agreeing)} of {total}: {agreeing[0].reason}"
 
 
 def _make_details(ballots: Sequence[Ballot]) -> dict[str, Json]:
@@ -195,18 +191,9 @@ def _is_near(score: float, threshold: float, margin: float) -> bool:
     return margin > 0 and abs(score - threshold) <= margin + 1e-9
 
 
-def _compute_mean(values: Sequence[float]) -> float:
-    # Rounded for the same reason: the mean of three times 0.8 is 0.8, not slightly less.
-    return values[0] if len(values) == 1 else round(math.fsum(values) / len(values), 12)
-
-
 def _reaches(mean: float, threshold: float) -> bool:
     # The threshold of a rating is a fraction such as 1/3, which a mean misses by its rounding.
     return mean >= threshold - 1e-9
-
-
-def _compute_deviation(values: Sequence[float], mean: float) -> float:
-    return math.sqrt(math.fsum((value - mean) ** 2 for value in values) / (len(values) - 1))
 
 
 def sum_usage(usages: Sequence[Usage]) -> Usage:
@@ -214,16 +201,16 @@ def sum_usage(usages: Sequence[Usage]) -> Usage:
     if len(usages) == 1:
         return usages[0]
 
-    def add(counts: list[int | None]) -> int | None:
+    def add(counts: Iterable[int | None]) -> int | None:
         known = [count for count in counts if count is not None]
         return sum(known) if known else None
 
     return Usage(
-        input_tokens=add([usage.input_tokens for usage in usages]),
-        output_tokens=add([usage.output_tokens for usage in usages]),
-        total_tokens=add([usage.total() for usage in usages]),
-        cached_input_tokens=add([usage.cached_input_tokens for usage in usages]),
-        cache_write_tokens=add([usage.cache_write_tokens for usage in usages]),
+        input_tokens=add(usage.input_tokens for usage in usages),
+        output_tokens=add(usage.output_tokens for usage in usages),
+        total_tokens=add(usage.total() for usage in usages),
+        cached_input_tokens=add(usage.cached_input_tokens for usage in usages),
+        cache_write_tokens=add(usage.cache_write_tokens for usage in usages),
     )
 
 

@@ -12,18 +12,16 @@ from typing import Any
 
 import msgspec
 
-from proctor.evidence.shared.usage import read_usage
 from proctor.llm.client import ConcededParts, Dialect
 from proctor.llm.ports import Attachment, ChatMessage, ChatReply, ChatRequest, FaultCode, Finish, ModelCall
 from proctor.llm.reading import (
+    build_reply,
     classify_attachment,
-    complete_usage,
     list_objects,
     list_unread_kinds,
     make_reported_fault,
     read_call,
     read_finish,
-    read_model_name,
     read_text_attachment,
     refuse_answer,
     refuse_attachment,
@@ -55,11 +53,6 @@ def _make_url(settings: ModelSettings) -> str:
     return join_url(base, "messages" if base.partition("?")[0].rstrip("/").endswith("/v1") else "v1/messages")
 
 
-def _make_headers(settings: ModelSettings) -> dict[str, str]:
-    key = {"x-api-key": settings.api_key} if settings.api_key else {}
-    return {**key, "anthropic-version": settings.api_version or DEFAULT_VERSION}
-
-
 def _write_body(request: ChatRequest, settings: ModelSettings, conceded: ConcededParts) -> dict[str, Json]:
     out: dict[str, Json] = {"model": settings.model, "max_tokens": request.max_tokens or DEFAULT_MAX_TOKENS}
     system = "\n\n".join(message.text for message in request.messages if message.role == "system" and message.text)
@@ -78,10 +71,7 @@ def _write_body(request: ChatRequest, settings: ModelSettings, conceded: Concede
     out["messages"] = [
         {"role": side, "content": sorted(blocks, key=lambda block: block["type"] != "tool_result")} for side, blocks in sides
     ]
-    tools: list[Json] = [
-        {"name": tool.name, "description": tool.description, "input_schema": tool.schema or {"type": "object", "properties": {}}}
-        for tool in request.tools
-    ]
+    tools: list[Json] = [{"name": tool.name, "description": tool.description, "input_schema": tool.parameters} for tool in request.tools]
     if request.answer_schema is not None and "answer_schema" not in conceded:
         out["output_config"] = {"format": {"type": "json_schema", "schema": request.answer_schema}}
     elif request.answer_schema is not None:
@@ -141,23 +131,19 @@ def _read_reply(answer: dict[str, Json], request: ChatRequest, conceded: Concede
         elif block.get("type") == "tool_use":
             calls.append(read_call(block.get("id"), block.get("name"), block.get("input"), len(calls)))
     finish = read_finish(answer.get("stop_reason"), _FINISH, tuple(calls))
-    return ChatReply(
-        text="".join(texts) if answered is None else answered,
-        tool_calls=tuple(calls),
-        finish="stop" if answered is not None and not calls and finish == "tool_calls" else finish,
-        unread=(
-            *list_unread_kinds(answer["content"], _KNOWN_BLOCKS, "a block"),
-            *(("an answer that a content filter has cut",) if finish == "content_filter" else ()),
-        ),
-        usage=complete_usage(read_usage(answer.get("usage"))),
-        model=read_model_name(answer.get("model")),
-    )
+    if answered is not None and not calls and finish == "tool_calls":
+        finish = "stop"
+    unread = list_unread_kinds(answer["content"], _KNOWN_BLOCKS, "a block")
+    return build_reply(answer, "".join(texts) if answered is None else answered, calls, finish, unread)
 
 
 DIALECT = Dialect(
     provider="anthropic",
     url=_make_url,
-    headers=_make_headers,
+    headers=lambda settings: {
+        **({"x-api-key": settings.api_key} if settings.api_key else {}),
+        "anthropic-version": settings.api_version or DEFAULT_VERSION,
+    },
     body=_write_body,
     reply=_read_reply,
     lacks=("seed",),

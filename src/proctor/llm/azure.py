@@ -21,10 +21,6 @@ def _is_versionless(base: str) -> bool:
     return base.partition("?")[0].rstrip("/").endswith("/openai/v1")
 
 
-def _get_deployment(settings: ModelSettings) -> str:
-    return settings.deployment or settings.model
-
-
 def _make_url(settings: ModelSettings) -> str:
     base = settings.base_url or ""
     if _is_versionless(base):
@@ -33,26 +29,27 @@ def _make_url(settings: ModelSettings) -> str:
     else:
         # The portal shows both `https://NAME.openai.azure.com` and `.../openai`.
         base = base.rstrip("/").removesuffix("/openai")
-        url = join_url(base, f"openai/deployments/{quote_path_part(_get_deployment(settings))}/chat/completions")
+        url = join_url(base, f"openai/deployments/{quote_path_part(settings.deployment or settings.model)}/chat/completions")
         version = settings.api_version or DEFAULT_API_VERSION
     if version is None:
         return url
     return f"{url}{'&' if '?' in url else '?'}api-version={quote_path_part(version)}"
 
 
-def _make_headers(settings: ModelSettings) -> dict[str, str]:
-    return {"api-key": settings.api_key} if settings.api_key else {}
-
-
 def _write_body(request: ChatRequest, settings: ModelSettings, conceded: ConcededParts) -> dict[str, Json]:
     out = openai.write_body(request, settings, conceded)
     if _is_versionless(settings.base_url or ""):
-        out["model"] = _get_deployment(settings)
+        out["model"] = settings.deployment or settings.model
     else:
         del out["model"]
     return out
 
 
 DIALECT = Dialect(
-    provider="azure", url=_make_url, headers=_make_headers, body=_write_body, reply=openai.read_reply, instead=openai.DIALECT.instead
+    provider="azure",
+    url=_make_url,
+    headers=lambda settings: {"api-key": settings.api_key} if settings.api_key else {},
+    body=_write_body,
+    reply=openai.read_reply,
+    instead=openai.DIALECT.instead,
 )

@@ -29,10 +29,8 @@ from proctor.model.show import shorten, show
 # --- sends requests to a model provider over HTTP
 
 MAX_ANSWER = 50 * 1024 * 1024
-"""Maximum bytes of an answer."""
 
 _EXCERPT = 200
-"""Characters of an unusable answer shown in a message."""
 
 
 class Refused(ModelFault):
@@ -68,7 +66,10 @@ class ModelWire:
 
     async def post(self, url: str, body: Json) -> dict[str, Json]:
         """Post `body` and return the JSON object of the answer. Raises `ModelFault`."""
-        content = encode_body(body)
+        try:
+            content = encode_strangers(body)
+        except RecursionError:
+            raise ModelFault("bad_request", "the request is nested too deep to be sent") from None
         try:
             async with asyncio.timeout(self._timeout_s):
                 answer = await self._connections.post(url, content)
@@ -132,38 +133,20 @@ class ModelWire:
         return show(text[:_EXCERPT]) if text.strip() else "(nothing)"
 
 
-def encode_body(body: Json) -> bytes:
-    """Return a request as JSON text."""
-    try:
-        return encode_strangers(body)
-    except RecursionError:
-        raise ModelFault("bad_request", "the request is nested too deep to be sent") from None
-
-
 def _find_error(content: bytes) -> Json:
     try:
         document = decode(content)
     except EvidenceError:
         return None
-    if isinstance(document, list) and document:
-        document = document[0]
-    if not isinstance(document, dict):
-        return None
-    return document.get("error") or document
+    document = document[0] if isinstance(document, list) and document else document
+    return (document.get("error") or document) if isinstance(document, dict) else None
 
 
 def _find_message(error: Json) -> str:
-    if isinstance(error, str):
-        return error
     if not isinstance(error, dict):
-        return ""
-    for key in ("message", "detail", "error", "msg"):
-        message: Json = error.get(key)
-        if isinstance(message, str) and message:
-            return message
-        if message:
-            return show(message, 400)
-    return ""
+        return error if isinstance(error, str) else ""
+    message: Json = next((error[key] for key in ("message", "detail", "error", "msg") if error.get(key)), "")
+    return message if isinstance(message, str) else show(message, 400)
 
 
 ConcededParts = Collection[str]
@@ -245,7 +228,8 @@ class HttpModel:
                 word = find_refused_part(refusal, parts - set(conceded))
                 if word is None:
                     raise
-                conceded[word] = self._describe_concession(word, refusal)
+                instead = self._dialect.instead.get(word, "was left out")
+                conceded[word] = f"{word} {instead}, the model refused it: {shorten(refusal.message)}"
         duration_ms = (time.perf_counter() - started) * 1000
         reply = self._dialect.reply(answer, request, conceded)
         # Only now: the successful answer proves that these parts were the cause.
@@ -262,10 +246,6 @@ class HttpModel:
     async def close(self) -> None:
         """Close the connections."""
         await self._wire.close()
-
-    def _describe_concession(self, word: str, refusal: Refused) -> str:
-        instead = self._dialect.instead.get(word, "was left out")
-        return f"{word} {instead}, the model refused it: {shorten(refusal.message)}"
 
 
 def find_refused_part(refusal: Refused, parts: Collection[str]) -> str | None:

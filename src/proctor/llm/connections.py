@@ -28,7 +28,6 @@ MakeTransport = Callable[[bool], "httpx2.AsyncBaseTransport"]
 """Makes restricted connections; the argument is whether certificates are verified."""
 
 CONNECT_S = 30.0
-"""Maximum seconds to connect."""
 _TIMEOUTS = {"connect": CONNECT_S, "read": None, "write": None, "pool": None}
 """The caller limits the time of the whole exchange."""
 KEEPALIVE_S = 5.0

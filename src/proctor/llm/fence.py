@@ -113,17 +113,7 @@ def is_free(marker: str, parts: tuple[str, ...]) -> bool:
 
 def fence_line(line: str, marker: str) -> str:
     """Return the block of data: a marker line, the material, the closing marker line."""
-    return f"{make_opening_line(marker)}\n{line}\n{make_closing_line(marker)}"
-
-
-def make_opening_line(marker: str) -> str:
-    """Return the line that begins the data."""
-    return f"<<<DATA {marker}>>>"
-
-
-def make_closing_line(marker: str) -> str:
-    """Return the line that ends the data."""
-    return f"<<<END OF DATA {marker}>>>"
+    return f"<<<DATA {marker}>>>\n{line}\n<<<END OF DATA {marker}>>>"
 
 
 def _has_sign(text: str) -> bool:

@@ -6,12 +6,11 @@ sent when there is one. The name of the model is sent as configured.
 
 from __future__ import annotations
 
-from proctor.evidence.shared.usage import read_usage
 from proctor.llm.client import ConcededParts, Dialect
 from proctor.llm.ports import Attachment, ChatMessage, ChatReply, ChatRequest, Finish, ModelCall
 from proctor.llm.reading import (
+    build_reply,
     classify_attachment,
-    complete_usage,
     is_closed_schema,
     list_objects,
     list_unread_kinds,
@@ -19,7 +18,6 @@ from proctor.llm.reading import (
     make_reported_fault,
     read_call,
     read_finish,
-    read_model_name,
     read_text,
     read_text_attachment,
     refuse_answer,
@@ -64,7 +62,7 @@ def write_body(request: ChatRequest, settings: ModelSettings, conceded: Conceded
                 "function": {
                     "name": tool.name,
                     "description": tool.description,
-                    "parameters": tool.schema or {"type": "object", "properties": {}},
+                    "parameters": tool.parameters,
                 },
             }
             for tool in request.tools
@@ -110,14 +108,7 @@ def read_reply(answer: dict[str, Json], request: ChatRequest, conceded: Conceded
     audio: Json = message.get("audio")
     transcript = audio.get("transcript") if isinstance(audio, dict) else None
     text = read_text(message.get("content")) or (refusal if refused else "") or (transcript if isinstance(transcript, str) else "")
-    return ChatReply(
-        text=text,
-        tool_calls=calls,
-        finish="content_filter" if refused else finish,
-        unread=_list_unread(message, text, filtered=finish == "content_filter"),
-        usage=complete_usage(read_usage(answer.get("usage"))),
-        model=read_model_name(answer.get("model")),
-    )
+    return build_reply(answer, text, calls, finish, _list_unread(message, text), refused=refused)
 
 
 DIALECT = Dialect(
@@ -163,8 +154,7 @@ def _write_attachment(attachment: Attachment) -> dict[str, Json]:
             raise refuse_attachment(attachment)
 
 
-def _list_unread(message: dict[str, Json], text: str, *, filtered: bool) -> tuple[str, ...]:
-    """Return the unrecognised parts of a message: calls other than functions, and an answer that is not text."""
+def _list_unread(message: dict[str, Json], text: str) -> list[str]:
     calls: Json = message.get("tool_calls")
     listed = calls if isinstance(calls, list) else []
     unknown_calls = [call for call in listed if not (isinstance(call, dict) and isinstance(call.get("function"), dict))]
@@ -173,6 +163,4 @@ def _list_unread(message: dict[str, Json], text: str, *, filtered: bool) -> tupl
         unread.append(f"tool calls that are not a list but {kind_of(calls)}")
     if message.get("audio") and not text:
         unread.append("an answer that is spoken, without its words")
-    if filtered:
-        unread.append("an answer that a content filter has cut")
-    return tuple(unread)
+    return unread

@@ -62,6 +62,11 @@ class ToolDefinition(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
     schema: dict[str, Json] = {}
     """The JSON Schema of its arguments."""
 
+    @property
+    def parameters(self) -> dict[str, Json]:
+        """The schema for a provider, which requires one."""
+        return self.schema or {"type": "object", "properties": {}}
+
 
 class ChatRequest(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The input of a model. Unset fields are not sent."""

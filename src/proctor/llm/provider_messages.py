@@ -39,7 +39,15 @@ from pydantic_ai.output import OutputObjectDefinition
 from pydantic_ai.tools import ToolDefinition as OfferedTool
 
 from proctor.llm.ports import Attachment, ChatMessage, ChatReply, ChatRequest, Finish, ModelCall, ModelFault
-from proctor.llm.reading import classify_attachment, complete_usage, read_call, read_finish, read_text_attachment, refuse_attachment
+from proctor.llm.reading import (
+    FILTERED,
+    classify_attachment,
+    complete_usage,
+    read_call,
+    read_finish,
+    read_text_attachment,
+    refuse_attachment,
+)
 from proctor.model.evidence import Json, Usage
 from proctor.model.json_values import drop_nulls, write_as_text
 from proctor.model.show import show
@@ -52,7 +60,6 @@ _FINISH: Final[dict[str, Finish]] = {
     "error": "other",
 }
 _MOST_REMEMBERED: Final = 1000
-"""Maximum number of responses stored to be sent back unchanged."""
 
 
 class EarlierResponses:
@@ -88,7 +95,12 @@ def write_messages(request: ChatRequest, earlier: EarlierResponses) -> list[Mode
             if waiting:
                 out.append(ModelRequest(parts=waiting))
                 waiting = []
-            out.append(earlier.find(message) or ModelResponse(parts=_write_assistant(message)))
+            parts: list[ModelResponsePart] = [TextPart(content=message.text)] if message.text else []
+            for call in message.tool_calls:
+                # Providers that accept an object get one; other text is wrapped.
+                arguments = call.arguments if isinstance(call.arguments, dict) else {"text": call.arguments}
+                parts.append(ToolCallPart(tool_name=call.name, args=arguments, tool_call_id=call.id))
+            out.append(earlier.find(message) or ModelResponse(parts=parts))
         else:
             waiting.append(_write_part(message, names))
     if waiting:
@@ -99,10 +111,7 @@ def write_messages(request: ChatRequest, earlier: EarlierResponses) -> list[Mode
 def write_parameters(request: ChatRequest, *, native: bool) -> ModelRequestParameters:
     """Return the offered tools and the schema of the answer; `native` means that the model supports JSON Schema."""
     tools = [
-        OfferedTool(
-            name=tool.name, description=tool.description or None, parameters_json_schema=tool.schema or {"type": "object", "properties": {}}
-        )
-        for tool in request.tools
+        OfferedTool(name=tool.name, description=tool.description or None, parameters_json_schema=tool.parameters) for tool in request.tools
     ]
     schema = request.answer_schema
     if schema is None:
@@ -141,15 +150,6 @@ def read_reply(response: ModelResponse, request: ChatRequest, *, native: bool) -
 def write_json(messages: Sequence[ModelMessage]) -> list[Json]:
     """Return messages for storage, without empty members."""
     return cast("list[Json]", drop_nulls(ModelMessagesTypeAdapter.dump_python(list(messages), mode="json")))
-
-
-def _write_assistant(message: ChatMessage) -> list[ModelResponsePart]:
-    parts: list[ModelResponsePart] = [TextPart(content=message.text)] if message.text else []
-    for call in message.tool_calls:
-        # Providers that accept an object get one; other text is wrapped.
-        arguments = call.arguments if isinstance(call.arguments, dict) else {"text": call.arguments}
-        parts.append(ToolCallPart(tool_name=call.name, args=arguments, tool_call_id=call.id))
-    return parts
 
 
 def _write_part(message: ChatMessage, names: Mapping[str, str]) -> ModelRequestPart:
@@ -194,7 +194,7 @@ def _read_output(response: ModelResponse) -> tuple[str, tuple[ModelCall, ...]]:
 
 def _list_unread(response: ModelResponse) -> tuple[str, ...]:
     unknown_parts = [part for part in response.parts if not isinstance(part, (TextPart, ToolCallPart, ThinkingPart))]
-    cut = ("an answer that a content filter has cut",) if response.finish_reason == "content_filter" else ()
+    cut = (FILTERED,) if response.finish_reason == "content_filter" else ()
     return (*dict.fromkeys(f"a part of the kind {show(part.part_kind, 60)}" for part in unknown_parts), *cut)
 
 

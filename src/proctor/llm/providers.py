@@ -26,7 +26,7 @@ from proctor.errors import MissingExtra, SpecError, install_command
 from proctor.llm.ports import ChatReply, ChatRequest, FaultCode, ModelFault, classify_status
 from proctor.llm.settings import REQUEST_SETTINGS, ModelSettings, strip_url
 from proctor.model.evidence import Json
-from proctor.model.show import nearest, shorten, show
+from proctor.model.show import shorten
 
 if TYPE_CHECKING:
     from pydantic_ai.models import Model
@@ -56,18 +56,14 @@ def is_provider(word: str) -> bool:
 def build_provider_model(settings: ModelSettings) -> ProviderModel:
     """Build the model that settings describe. Raises `MissingExtra` or `SpecError`; nothing is sent yet."""
     provider = normalise_provider(settings.provider)
-    if provider not in KNOWN:
-        raise SpecError(f"unknown provider {show(settings.provider)}", field="provider", nearest=nearest(provider, KNOWN))
     if not settings.model:
         raise SpecError(f"a model of {provider} needs its name", field="model")
     for field in _NOT_PASSED_ON:
         if getattr(settings, field) is not None:
             raise SpecError(f"{field} is unknown to models of {provider}", field=field)
     if settings.base_url is not None and not settings.api_key:
-        raise SpecError(
-            f"a model of {provider} with a custom base_url needs `api_key` (any text if the server needs none)",
-            field="api_key",
-        )
+        message = f"a model of {provider} with a custom base_url needs `api_key` (any text if the server needs none)"
+        raise SpecError(message, field="api_key")
     return ProviderModel(provider, _make_model(provider, settings), settings)
 
 
@@ -141,7 +137,6 @@ class ProviderModel:
                 await self._model.__aexit__(None, None, None)
 
     def _write_settings(self, request: ChatRequest) -> tuple[PydanticSettings, tuple[str, ...]]:
-        """Return the settings of one request, and the omitted ones."""
         options: dict[str, Any] = {key: getattr(request, key) for key in REQUEST_SETTINGS if getattr(request, key) is not None}
         unknown = self._model.unsupported_settings
         notes = tuple(f"{key} is unknown to this API and was left out" for key in options if key in unknown)

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import base64
 import binascii
-from collections.abc import Collection
+from collections.abc import Collection, Iterable, Sequence
 from typing import Any, Literal
 
 import msgspec
 
-from proctor.llm.ports import Attachment, FaultCode, Finish, ModelCall, ModelFault, classify_status
+from proctor.evidence.shared.usage import read_usage
+from proctor.llm.ports import Attachment, ChatReply, FaultCode, Finish, ModelCall, ModelFault, classify_status
 from proctor.model.evidence import Json, Usage
 from proctor.model.json_values import decode_embedded
 from proctor.model.show import kind_of, show
@@ -19,12 +20,13 @@ from proctor.model.show import kind_of, show
 _TEXTS = ("application/json", "application/xml", "application/yaml", "application/x-yaml")
 
 AttachmentKind = Literal["image", "document", "audio", "text"]
+FILTERED = "an answer that a content filter has cut"
 
 
 def classify_attachment(attachment: Attachment) -> AttachmentKind:
     """Return the kind of an attachment. Raises `ModelFault` for one that no provider supports."""
     if attachment.data is None and attachment.url is None:
-        raise ModelFault("bad_request", f"the attachment {_show_name(attachment)} has neither data nor an address")
+        raise ModelFault("bad_request", f"the attachment {show(attachment.name or '(without a name)')} has neither data nor an address")
     kind = attachment.media_type.partition(";")[0].strip().lower()
     if kind.startswith("image/"):
         return "image"
@@ -40,7 +42,8 @@ def classify_attachment(attachment: Attachment) -> AttachmentKind:
 def refuse_attachment(attachment: Attachment) -> ModelFault:
     """Return the fault for an attachment that this provider does not support."""
     return ModelFault(
-        "bad_request", f"the attachment {_show_name(attachment)} of type {show(attachment.media_type)} cannot be given to this model"
+        "bad_request",
+        f"the attachment {show(attachment.name or '(without a name)')} of type {show(attachment.media_type)} cannot be given to this model",
     )
 
 
@@ -49,17 +52,15 @@ def read_text_attachment(attachment: Attachment) -> str:
     try:
         text = base64.b64decode(attachment.data or "", validate=True).decode()
     except (binascii.Error, ValueError):
-        raise ModelFault("bad_request", f"the attachment {_show_name(attachment)} is not base64 of UTF-8 text") from None
+        raise ModelFault(
+            "bad_request", f"the attachment {show(attachment.name or '(without a name)')} is not base64 of UTF-8 text"
+        ) from None
     return f"{attachment.name}:\n{text}" if attachment.name else text
 
 
 def make_data_url(attachment: Attachment) -> str:
     """Return the attachment as one address: its own, or a data URL."""
     return attachment.url or f"data:{attachment.media_type};base64,{attachment.data}"
-
-
-def _show_name(attachment: Attachment) -> str:
-    return show(attachment.name or "(without a name)")
 
 
 def refuse_answer(answer: Json, why: str) -> ModelFault:
@@ -120,16 +121,26 @@ def list_objects(value: Json) -> list[dict[str, Any]]:
     return [item for item in value if isinstance(item, dict)] if isinstance(value, list) else []
 
 
-def read_model_name(value: Json) -> str:
-    """Return a model's name as the provider gives it."""
-    return value if isinstance(value, str) else ""
-
-
 def complete_usage(usage: Usage | None) -> Usage | None:
     """Return usage with its total, which some providers omit."""
     if usage is None or usage.total_tokens is not None or usage.input_tokens is None or usage.output_tokens is None:
         return usage
     return msgspec.structs.replace(usage, total_tokens=usage.input_tokens + usage.output_tokens)
+
+
+def build_reply(
+    answer: dict[str, Json], text: str, calls: Sequence[ModelCall], finish: Finish, unread: Iterable[str], *, refused: bool = False
+) -> ChatReply:
+    """Return a reply with the usage and the model's name of the answer; a refusal counts as filtered."""
+    name = answer.get("model")
+    return ChatReply(
+        text=text,
+        tool_calls=tuple(calls),
+        finish="content_filter" if refused else finish,
+        unread=(*unread, *((FILTERED,) if finish == "content_filter" else ())),
+        usage=complete_usage(read_usage(answer.get("usage"))),
+        model=name if isinstance(name, str) else "",
+    )
 
 
 def read_finish(reason: Json, meanings: dict[str, Finish], calls: tuple[ModelCall, ...]) -> Finish:

@@ -6,20 +6,18 @@ A conversation is a list of items here: messages, `function_call`, `function_cal
 
 from __future__ import annotations
 
-from proctor.evidence.shared.usage import read_usage
 from proctor.llm.client import ConcededParts, Dialect
 from proctor.llm.openai import DEFAULT_BASE, make_bearer_headers
 from proctor.llm.ports import Attachment, ChatMessage, ChatReply, ChatRequest, FaultCode, Finish, ModelCall
 from proctor.llm.reading import (
+    build_reply,
     classify_attachment,
-    complete_usage,
     is_closed_schema,
     list_objects,
     list_unread_kinds,
     make_data_url,
     make_reported_fault,
     read_call,
-    read_model_name,
     read_text,
     read_text_attachment,
     refuse_answer,
@@ -43,7 +41,7 @@ def _write_body(request: ChatRequest, settings: ModelSettings, conceded: Concede
                 "type": "function",
                 "name": tool.name,
                 "description": tool.description,
-                "parameters": tool.schema or {"type": "object", "properties": {}},
+                "parameters": tool.parameters,
                 # The default is true, which rejects most schemas of MCP tools.
                 "strict": False,
             }
@@ -113,18 +111,10 @@ def _read_reply(answer: dict[str, Json], request: ChatRequest, conceded: Concede
         details: Json = answer.get("incomplete_details")
         reason = details.get("reason") if isinstance(details, dict) else None
         finish = "length" if reason == "max_output_tokens" else "content_filter" if reason == "content_filter" else "other"
-    return ChatReply(
-        text="".join(texts),
-        tool_calls=tuple(calls),
-        finish="content_filter" if refused else finish,
-        unread=(
-            *list_unread_kinds(answer["output"], _KNOWN_ITEMS, "an item"),
-            *(part for item in list_objects(answer["output"]) for part in list_unread_kinds(item.get("content"), _KNOWN_PARTS, "a part")),
-            *(("an answer that a content filter has cut",) if finish == "content_filter" else ()),
-        ),
-        usage=complete_usage(read_usage(answer.get("usage"))),
-        model=read_model_name(answer.get("model")),
-    )
+    output = answer["output"]
+    parts = [part for item in list_objects(output) for part in list_unread_kinds(item.get("content"), _KNOWN_PARTS, "a part")]
+    unread = [*list_unread_kinds(output, _KNOWN_ITEMS, "an item"), *parts]
+    return build_reply(answer, "".join(texts), calls, finish, unread, refused=refused)
 
 
 DIALECT = Dialect(

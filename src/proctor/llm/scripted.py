@@ -21,7 +21,6 @@ from proctor.model.show import kind_of, nearest, show
 from proctor.model.typed import convert_to
 
 Line = ChatReply | ModelFault | str
-"""One line of a script: a reply, its text, or a fault."""
 Script = Sequence[Line] | Callable[[ChatRequest], Line | Awaitable[Line]]
 
 

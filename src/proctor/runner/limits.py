@@ -10,11 +10,9 @@ from proctor.model.evidence import Cost
 from proctor.model.json_values import is_finite, is_integer, is_number
 
 MOST_AT_ONCE = 1_000
-"""Maximum concurrent attempts of one run."""
 MOST_RETRIES = 100
 """Maximum retries; transient faults never need more."""
 MOST_ATTEMPTS = 1_000_000
-"""Maximum planned attempts of one run."""
 LONGEST_S = 7 * 24 * 3600.0
 """The longest pause of a run: a week."""
 

@@ -93,7 +93,6 @@ class AttemptStopped(Exception):
 
 _EVIDENCE = make_json_decoder(Evidence)
 _LONGEST_REASON = 4_000
-"""Maximum characters of a fault in a result."""
 
 
 class AttemptDriver:
@@ -452,7 +451,6 @@ class Runner:
         )
 
     def _start_attempts(self, group: asyncio.TaskGroup) -> None:
-        """Start as many attempts as there are free slots."""
         # Finished attempts that are not yet on disk would be repeated after a crash, so only a few may wait.
         while self._has_more and self._writing <= self._settings.concurrency and self._gate.enter():
             # The slot comes first: an attempt taken from the iterator cannot be put back.
@@ -557,7 +555,6 @@ class Runner:
         self._spent.tokens_unknown += evidence is not None and usage is None
 
     def _count_result(self, result: CaseResult, evidence: Evidence | None) -> None:
-        """Count the outcome and the cost of an attempt."""
         self._spent.add(failed=result.outcome in ("fail", "error"))
         # An agent without an answer has no cost.
         if result.outcome != "skip" and evidence is not None:

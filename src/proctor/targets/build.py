@@ -34,7 +34,6 @@ TYPES: dict[str, str] = {
     "command": "a program that reads the message and prints the answer",
     "recorded": "an agent that was recorded",
 }
-"""Every kind of target, with a description."""
 
 
 _MODULES = {

@@ -109,7 +109,6 @@ PARTS: list[tuple[str, Callable[[], Any], str]] = [
     ("an id", lambda: uuid.UUID(int=0), "uuid.UUID"),
     ("a complex number", lambda: 1j, "complex"),
     ("a key that is no text", lambda: {1: 2}, "a key of the type int"),
-    ("a mapping that raises", Hostile, "Hostile"),
     ("an object that raises", Trap, "Trap"),
     ("a function", lambda: deep, "function"),
     ("an exception", Mute, "Mute"),
@@ -133,6 +132,11 @@ def fault_of(function: Callable[..., Any]) -> TargetFault:
     with pytest.raises(TargetFault) as caught:
         asyncio.run(CallableTarget("agent", function).run(attempt("hi"), LIVE))
     return caught.value
+
+
+def test_a_mapping_that_raises_is_a_fault_of_the_function() -> None:
+    fault = fault_of(lambda message: Hostile())
+    assert fault.code == "bad_answer" and "reading it raised Mute" in fault.message
 
 
 @pytest.mark.parametrize("place", list(PLACES))

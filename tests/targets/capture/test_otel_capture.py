@@ -25,9 +25,8 @@ from proctor.evidence.unknowns.account import declare_complete
 from proctor.model.case import Assertion, Case, Suite
 from proctor.model.evidence import Evidence
 from proctor.targets.build import build_target
-from proctor.targets.capture import call_spans, otel_capture
-from proctor.targets.capture.call_spans import CallSpans
-from proctor.targets.capture.processor import explain_sampling
+from proctor.targets.capture import otel_capture
+from proctor.targets.capture.processor import CallSpans, explain_sampling
 from proctor.targets.local.callable import CallableTarget
 from proctor.targets.shared.faults import TargetFault
 from tests.targets.loopback import attempt
@@ -554,9 +553,9 @@ def test_an_sdk_that_is_switched_off_is_named(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_more_spans_than_are_kept_leave_the_calls_unknown(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(call_spans, "CallSpans", lambda: CallSpans(max_spans=3))
+    monkeypatch.setattr(CallSpans.__init__, "__kwdefaults__", {"max_spans": 3, "max_bytes": 10**6})
     assert "3 spans over the limit" in unknown(capture(lambda message: look_up(17) + look_up(18)))["tool_calls"]
-    monkeypatch.setattr(call_spans, "CallSpans", lambda: CallSpans(max_bytes=1500))
+    monkeypatch.setattr(CallSpans.__init__, "__kwdefaults__", {"max_spans": 100, "max_bytes": 1500})
     assert "spans over the limit" in unknown(capture(lambda message: look_up(17)))["tool_calls"]
 
 

@@ -175,6 +175,7 @@ def pick(events: list[Any]) -> Iterator[list[Any]]:
 def test_a_whole_stream_shows_the_calls(name: str) -> None:
     evidence = drive(lambda message: iter(STREAMS[name]()))
     assert names(evidence) == ["lookup_order"] and evidence.text == shapes.TEXT
+    assert [call.arguments for call in evidence.tool_calls or ()] == [{"id": 17}]
     assert "tool_calls" not in not_known(evidence), evidence.account
 
 

@@ -273,7 +273,7 @@ def open_judge(
             specs = [a.spec for case in suite.cases for a in case.assertions if hasattr(a.spec, "negative_constraints")]
             forms = {"yes_no" if getattr(spec, "threshold", None) is None else "score" for spec in specs}
     from proctor.judge.cached import FolderCache, WriteBehindCache  # only needed with a judge
-    from proctor.judge.llm_judge import LlmJudge, PlainlyWordedJudge
+    from proctor.judge.llm_judge import LlmJudge
     from proctor.judge.prompt import load_prompt
     from proctor.judge.stamps import find_stamps
 
@@ -288,10 +288,11 @@ def open_judge(
         costs=prices,
         spent=spent,
         takes_first_entry=is_mcplab,
+        plain_words=not is_mcplab if plain is None else plain,
         calibrations={form: stamp.describe() for form, stamp in stamps.items()},
     )
     return OpenedJudge(
-        judge=PlainlyWordedJudge(judge) if (not is_mcplab if plain is None else plain) else judge,
+        judge=judge,
         settings=settings,
         models=labels,
         secrets=frozenset(secrets),

@@ -28,7 +28,7 @@ from proctor.evals.grading.score_rows import (
     skipped,
 )
 from proctor.evals.grading.scorers import Scorer, ScorerContext, check_limit
-from proctor.judge.llm_judge import LlmJudge, reword_opinion
+from proctor.judge.llm_judge import LlmJudge
 from proctor.judge.prompt import load_prompt
 from proctor.judge.request import render_request
 from proctor.judge.settings import JudgeSettings
@@ -167,7 +167,7 @@ class _JudgeAccess:
         if self._judge is not None:
             return self._read_opinion(question, await self._judge.judge([question], case=case, attempt=attempt, tape=LIVE))
         model, ours = self._open_model()
-        judge = LlmJudge([model], self._settings, costs=self._find_prices(model.name))
+        judge = LlmJudge([model], self._settings, costs=self._find_prices(model.name), plain_words=True)
         try:
             return self._read_opinion(question, await judge.judge([question], case=case, attempt=attempt, tape=LIVE))
         finally:
@@ -183,7 +183,7 @@ class _JudgeAccess:
     def _read_opinion(self, question: Question, opinions: Sequence[Opinion]) -> ScoreOutcome:
         if len(opinions) != 1:
             return make_error_outcome(f"the judge gave {len(opinions)} opinions on one question", model=self.name)
-        opinion = reword_opinion(opinions[0])
+        opinion = opinions[0]
         details: dict[str, Json] = {**opinion.details, **({} if opinion.code is None else {"code": opinion.code})}
         if opinion.outcome == "error":
             return make_error_outcome(opinion.reason or "the judge gave no reason", model=self.name, details=details)

@@ -36,8 +36,6 @@ _WHOLE_RUN = ("tokenBudgetUnder", "turnCountUnder")
 
 
 class _Made(msgspec.Struct, frozen=True):
-    """The parts of our assertion for one predicate."""
-
     check: str
     spec: msgspec.Struct
     about: str = ""

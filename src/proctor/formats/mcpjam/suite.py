@@ -13,7 +13,7 @@ called `checks` or `assertions`, also as `{mode, list}`), and `prompt`, `query` 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection
 from typing import cast
 
 from proctor.checks.tools.tool_order import ExpectedCall, ToolCallsMatch, ToolsCalled
@@ -80,15 +80,12 @@ class Steps:
         reading = self._reading
         if reading.require_object(node, "a step") is None:
             return
-        kind_node = reading.require_member(node, "kind", "a step")
-        kind = reading.require_text(kind_node, "the kind of a step")
-        if kind is None or kind_node is None:
+        kind = reading.require_choice(
+            node, "kind", _STEP_KEYS, "a step", lambda word: f"unknown kind of step {show(word, 60)}", code="unknown_step"
+        )
+        if kind is None:
             return
-        keys = _STEP_KEYS.get(kind)
-        if keys is None:
-            reading.error_unknown(kind_node, f"unknown kind of step {show(kind, 60)}", kind, _STEP_KEYS, code="unknown_step")
-            return
-        reading.check_keys(node, keys, f"a {kind} step")
+        reading.check_keys(node, _STEP_KEYS[kind], f"a {kind} step")
         self._read_id(node, kind)
         match kind:
             case "prompt":
@@ -98,7 +95,11 @@ class Steps:
             case "toolCall":
                 self._read_tool_call(node)
             case "interact":
-                self._read_interact(node)
+                reading.need_text(node, "toolName", "an interact step")
+                action = reading.require_object(reading.require_member(node, "action", "an interact step"), "'action'")
+                if action is not None:
+                    self._read_kind(action, _ACTIONS, "action")
+                self._mark_unsupported("an interact step drives a widget")
             case _:
                 self._read_assert(node)
 
@@ -109,12 +110,9 @@ class Steps:
             return
         if value in self._ids:
             first = self._ids[value]
-            self._reading.error(
-                id_node,
-                f"duplicate step id {show(value, 80)}",
-                hint=f"first used in line {first.line}; step ids are unique in a case",
-                code="duplicate_id",
-            )
+            message = f"duplicate step id {show(value, 80)}"
+            hint = f"first used in line {first.line}; step ids are unique in a case"
+            self._reading.error(id_node, message, hint=hint, code="duplicate_id")
         self._ids.setdefault(value, id_node)
 
     def _read_tool_call(self, node: Located) -> None:
@@ -133,14 +131,6 @@ class Steps:
         names = {"id": "id", "serverId": "server_id", "renderTimeoutMs": "render_timeout_ms"}
         self.direct_calls.append(call | {name: member.plain() for key, name in names.items() if (member := node.get(key)) is not None})
 
-    def _read_interact(self, node: Located) -> None:
-        reading = self._reading
-        reading.need_text(node, "toolName", "an interact step")
-        action = reading.require_object(reading.require_member(node, "action", "an interact step"), "'action'")
-        if action is not None:
-            self._read_kind(action, _ACTIONS, "action")
-        self._mark_unsupported("an interact step drives a widget")
-
     def _read_assert(self, node: Located) -> None:
         reading = self._reading
         assertion = reading.require_object(reading.require_member(node, "assertion", "an assert step"), "'assertion'")
@@ -153,7 +143,7 @@ class Steps:
         if assertion.get("type") is not None:
             reading.error_at_key(assertion, "kind", "an assertion has 'type' (a predicate) or 'kind' (a widget assertion), not both")
             return
-        kind = self._read_kind(assertion, tuple(_WIDGET_ASSERTIONS), "widget assertion")
+        kind = self._read_kind(assertion, _WIDGET_ASSERTIONS, "widget assertion")
         if kind is not None:
             fields = _WIDGET_ASSERTIONS[kind]
             reading.check_keys(assertion, ("kind", *fields), kind)
@@ -161,19 +151,11 @@ class Steps:
                 reading.require_member(assertion, key, kind)
             self._mark_unsupported(f"{kind} looks at a widget")
 
-    def _read_kind(self, node: Located, words: tuple[str, ...], what: str) -> str | None:
-        kind_node = self._reading.require_member(node, "kind", what)
-        kind = self._reading.require_text(kind_node, f"the kind of {what}")
-        if kind is None or kind in words or kind_node is None:
-            return kind
-        self._reading.error_unknown(kind_node, f"unknown {what} {show(kind, 60)}", kind, words, code="unknown_step")
-        return None
+    def _read_kind(self, node: Located, words: Collection[str], what: str) -> str | None:
+        return self._reading.require_choice(node, "kind", words, what, lambda word: f"unknown {what} {show(word, 60)}", code="unknown_step")
 
     def _mark_unsupported(self, why: str) -> None:
         self.unsupported = self.unsupported or f"{why}, which recorded evidence cannot show"
-
-
-# ---
 
 
 # --- the calls an MCPJam case expects, and how they are compared
@@ -207,7 +189,13 @@ def read_expected_calls(reading: Reading, node: Located, negative: bool | None, 
     options = {**options, **read_match_options(reading, node.get("matchOptions"))}
     call_list = reading.require_list(node.get("expectedToolCalls"), "'expectedToolCalls'")
     calls = list(filter(None, (_call(reading, entry) for entry in call_list.items()))) if call_list is not None else []
-    assertions = _read_expected_tools(reading, node)
+    assertions: list[Assertion] = []
+    # The retired form: names only, any order, each at least once.
+    tools = node.get("expectedTools")
+    names = reading.list_texts(tools, "'expectedTools'", "an expected tool")
+    if names and tools is not None:
+        label = f"expected tools · {', '.join(names)}"
+        assertions.append(draft_assertion(reading, tools, "tools_called", ToolsCalled(names=tuple(names)), label=label))
     at = call_list if call_list is not None else node
     if negative:
         if calls or assertions:
@@ -221,15 +209,6 @@ def read_expected_calls(reading: Reading, node: Located, negative: bool | None, 
         label = f"expected calls · {', '.join(call.name for call in calls)}" if calls else "expected calls"
         assertions.insert(0, draft_assertion(reading, at, "tool_calls_match", spec, label=label))
     return assertions
-
-
-def _read_expected_tools(reading: Reading, node: Located) -> list[Assertion]:
-    """Return the claims of the retired form: names only, any order, each at least once."""
-    tools = node.get("expectedTools")
-    names = reading.list_texts(tools, "'expectedTools'", "an expected tool")
-    if not names or tools is None:
-        return []
-    return [draft_assertion(reading, tools, "tools_called", ToolsCalled(names=tuple(names)), label=f"expected tools · {', '.join(names)}")]
 
 
 def _call(reading: Reading, node: Located) -> ExpectedCall | None:
@@ -249,13 +228,10 @@ def _call(reading: Reading, node: Located) -> ExpectedCall | None:
 
 
 _MOST_CASES = 500
-"""MCPJam's own limit."""
 _MOST_ASSERTIONS = 50
 """MCPJam's own limit, per case."""
 _MOST_TITLE = 200
-"""MCPJam's own limit, in characters."""
 _MOST_REPETITIONS = 100
-"""MCPJam's own limit."""
 
 _GATE_KEYS = ("predicates", "checks", "assertions")
 _LIVE_KEYS = (
@@ -291,17 +267,8 @@ def sniff(document: Located) -> bool:
             return False
         if document.get("schemaVersion") is not None and document.get("cases") is not None:
             return True
-    return any(_is_case(case) for case in _iterate_cases(document))
-
-
-def _iterate_cases(document: Located) -> Iterator[Located]:
-    if document.is_list:
-        return document.items()
-    for key in ("cases", "tests"):
-        case_list = document.get(key)
-        if case_list is not None:
-            return case_list.items()
-    return iter((document,))
+    listed = document if document.is_list else document.get("cases") or document.get("tests")
+    return any(map(_is_case, [document] if listed is None else listed.items()))
 
 
 def _is_case(case: Located) -> bool:
@@ -317,13 +284,10 @@ def _is_case(case: Located) -> bool:
             if key == "steps" and kind is not None and kind.value in ("prompt", "toolCall", "interact", "assert"):
                 return True
             # An assertion with a `target` belongs to Mibo, whatever its type.
-            if key != "steps" and type_node is not None and entry.get("target") is None and _is_predicate(type_node.value):
+            predicate = type_node.value if key != "steps" and type_node is not None and entry.get("target") is None else None
+            if isinstance(predicate, str) and predicate in PREDICATES:
                 return True
     return False
-
-
-def _is_predicate(word: Json) -> bool:
-    return isinstance(word, str) and word in PREDICATES
 
 
 def read(document: Located, reading: Reading, *, name: str) -> Suite:
@@ -331,27 +295,20 @@ def read(document: Located, reading: Reading, *, name: str) -> Suite:
     if document.get("schemaVersion") is not None:
         return _read_file(document, reading, name)
     listed: Located | None = document
-    single = document.is_object and document.get("cases") is None and document.get("tests") is None
-    title: str | None = None
-    description: str | None = None
-    if document.is_object and not single:
+    suite: Located | None = None
+    title, description = None, None
+    if document.get("cases") is not None or document.get("tests") is not None:
+        suite = document
         reading.check_keys(document, _LIST_KEYS, "an MCPJam document")
         if document.get("cases") is not None and document.get("tests") is not None:
             reading.error_at_key(document, "tests", "give 'cases' or 'tests', not both")
         listed = document.get("cases") or document.get("tests")
         title = reading.require_text(document.get("name") or document.get("title"), "'name'")
         description = reading.require_text(document.get("description"), "'description'")
-    elif single:
+    elif document.is_object:
         listed = Located(value=[document], line=document.line, column=document.column, path=document.path)
-    suite_level = document if document.is_object and not single else None
-    cases = _Cases(
-        reading,
-        keys=_LIST_CASE_KEYS,
-        defaults=reading.require_object(suite_level.get("defaults"), "defaults") if suite_level is not None else None,
-        match_options=suite_level.get("matchOptions") if suite_level is not None else None,
-        gate=_find_gate(suite_level, reading) if suite_level is not None else None,
-    )
-    return Suite(name=title or name, dialect="mcpjam", description=description or "", cases=cases.read(listed))
+    cases = _Cases(reading, suite).read(listed)
+    return Suite(name=title or name, dialect="mcpjam", description=description or "", cases=cases)
 
 
 def _read_file(document: Located, reading: Reading, name: str) -> Suite:
@@ -371,11 +328,10 @@ def _read_file(document: Located, reading: Reading, name: str) -> Suite:
         reading.need_text(head, "id", "suite", "suite 'id'")
         title = _read_title(reading, reading.require_member(head, "name", "suite"), "suite 'name'")
         description = reading.require_text(head.get("description"), "suite 'description'")
-    defaults = reading.require_object(document.get("defaults"), "defaults")
-    if defaults is not None:
+    if (defaults := document.get("defaults")) is not None:
         reading.check_keys(defaults, _DEFAULT_KEYS, "defaults")
     _read_target(document, reading)
-    cases = _Cases(reading, keys=_FILE_CASE_KEYS, defaults=defaults, closed=True, provenance=document.get("provenance") is not None)
+    cases = _Cases(reading, document, closed=True)
     return Suite(
         name=title or name,
         dialect="mcpjam",
@@ -407,7 +363,6 @@ def _read_title(reading: Reading, node: Located | None, what: str) -> str | None
 
 
 def _find_gate(node: Located, reading: Reading) -> Located | None:
-    """Return the predicates of a case or suite, under any of their names."""
     gate_keys = [key for key in _GATE_KEYS if node.get(key) is not None]
     for key in gate_keys[1:]:
         reading.error_at_key(node, key, f"{gate_keys[0]!r} and {key!r} are two names for the same list; give one")
@@ -415,28 +370,17 @@ def _find_gate(node: Located, reading: Reading) -> Located | None:
 
 
 class _Cases:
-    """Reads cases with the defaults of the suite."""
-
-    def __init__(
-        self,
-        reading: Reading,
-        *,
-        keys: tuple[str, ...],
-        defaults: Located | None = None,
-        match_options: Located | None = None,
-        gate: Located | None = None,
-        closed: bool = False,
-        provenance: bool = False,
-    ) -> None:
+    def __init__(self, reading: Reading, suite: Located | None, *, closed: bool = False) -> None:
         self._reading = reading
-        self._keys = keys
-        self._defaults = defaults
-        self._options = read_match_options(reading, match_options)
-        self._gate = gate
         self._closed = closed
         """Whether this is a suite file, which is stricter."""
-        self._provenance = provenance
+        self._keys = _FILE_CASE_KEYS if closed else _LIST_CASE_KEYS
+        open_suite = None if closed else suite
+        self._options = read_match_options(reading, None if open_suite is None else open_suite.get("matchOptions"))
+        self._gate = None if open_suite is None else _find_gate(open_suite, reading)
+        self._has_provenance = suite is not None and suite.get("provenance") is not None
         self._ids: dict[str, Located] = {}
+        defaults = None if suite is None else reading.require_object(suite.get("defaults"), "defaults")
         self._repetitions = self._count(defaults, ("repetitions",))
         self._threshold = self._read_share(defaults)
 
@@ -459,11 +403,17 @@ class _Cases:
         written = reading.require_member(node, "steps", "a case") if self._closed else node.get("steps")
         if written is not None:
             steps.read(written)
-        prompt = self._find_prompt(node, written)
+        prompt_keys = [key for key in ("steps", "prompt", "query") if node.get(key) is not None]
+        for key in prompt_keys[1:]:
+            reading.error_at_key(node, key, f"a case has {prompt_keys[0]!r} or {key!r}, not both")
+        prompt = reading.require_text(node.get("prompt") or node.get("query"), "'prompt'")
         name = _read_title(reading, node.get("title") or node.get("name"), "'title'") or ""
         negative = reading.require_boolean(node.get("isNegativeTest"), "'isNegativeTest'")
         assertions = [*read_expected_calls(reading, node, negative, self._options), *steps.list_assertions(), *self._read_predicates(node)]
         self._read_import(node)
+        skip = None if steps.unsupported is None else Skip(code="unsupported_step", reason=steps.unsupported)
+        if reading.require_boolean(node.get("disabled"), "'disabled'"):
+            skip = Skip(code="disabled", reason="the case is disabled")
         # A single prompt step is an ordinary input, so that its assertions are about the run and match evidence without turns.
         only = steps.turns[0].input if len(steps.turns) == 1 else prompt
         return Case(
@@ -475,7 +425,7 @@ class _Cases:
             tags=self._read_tags(node),
             assertions=tuple(assertions),
             scoring=Scoring(mode="boolean", when_empty="skip"),
-            skip=self._read_skip(node, steps),
+            skip=skip,
             repetitions=self._count(node, ("repetitions", "iterations", "runs")) or self._repetitions,
             pass_threshold=self._read_share(node, self._threshold),
             settings={
@@ -501,15 +451,6 @@ class _Cases:
         self._ids.setdefault(value, entry)
         return value
 
-    def _find_prompt(self, node: Located, steps: Located | None) -> str | None:
-        prompt_keys = [key for key in ("prompt", "query") if node.get(key) is not None]
-        if steps is not None:
-            prompt_keys.insert(0, "steps")
-        for key in prompt_keys[1:]:
-            self._reading.error_at_key(node, key, f"a case has {prompt_keys[0]!r} or {key!r}, not both")
-        prompt_node = node.get("prompt") or node.get("query")
-        return self._reading.require_text(prompt_node, "'prompt'")
-
     def _read_tags(self, node: Located) -> dict[str, Json]:
         tags = node.get("tags")
         if tags is not None and tags.is_list:
@@ -517,18 +458,13 @@ class _Cases:
         tag_object = self._reading.require_object(tags, "'tags'")
         return tag_object.plain() if tag_object is not None else {}
 
-    def _read_skip(self, node: Located, steps: Steps) -> Skip | None:
-        if self._reading.require_boolean(node.get("disabled"), "'disabled'"):
-            return Skip(code="disabled", reason="the case is disabled")
-        return Skip(code="unsupported_step", reason=steps.unsupported) if steps.unsupported is not None else None
-
     def _read_import(self, node: Located) -> None:
         import_node = self._reading.require_object(node.get("import"), "'import'")
         if import_node is None:
             return
         self._reading.check_keys(import_node, ("status", "sourceCaseKey", "note"), "'import'")
         read_word(self._reading, self._reading.require_member(import_node, "status", "'import'"), _IMPORT_STATUSES, "'status'")
-        if self._closed and not self._provenance:
+        if self._closed and not self._has_provenance:
             self._reading.error_at_key(node, "import", "'import' needs 'provenance' at the top of the file", code="missing_key")
 
     def _count(self, node: Located | None, keys: tuple[str, ...]) -> int | None:

@@ -59,16 +59,11 @@ EVAL_KEYS: Final = (
     "agent_assertions",
     "agent_context",
 )
-_MISPLACED_KEYS: Final = {
+MISPLACED_KEYS: Final = {
     **{key: f"write {key!r} in the scenarios it is meant for" for key in _OF_A_SCENARIO},
     **{key: f"write {key!r} under 'eval' of a scenario" for key in EVAL_KEYS},
     "selected_agents": "write it under 'run_defaults'",
 }
-
-
-def check_config_keys(document: Located, reading: Reading) -> None:
-    """Report the top-level keys of a config that are ignored."""
-    reading.check_record_keys(document, CONFIG_KEYS, "an evaluation config", {**_MISPLACED_KEYS, **REMOVED_KEYS})
 
 
 def warn_of_snapshots(node: Located, reading: Reading) -> None:
@@ -82,7 +77,7 @@ def warn_of_snapshots(node: Located, reading: Reading) -> None:
 _LISTS: Final = ("tool_input_assertions", "response_assertions", "agent_assertions")
 
 # type: check, label, spec
-_TEXT_CHECKS: Final[Mapping[str, tuple[str, str, type[msgspec.Struct]]]] = {
+TEXT_CHECKS: Final[Mapping[str, tuple[str, str, type[msgspec.Struct]]]] = {
     "contains": ("response_contains", "Text contains", ResponseContains),
     "not_contains": ("response_not_contains", "Text does not contain", ResponseNotContains),
     "starts_with": ("response_starts_with", "Text starts with", ResponseStartsWith),
@@ -90,7 +85,7 @@ _TEXT_CHECKS: Final[Mapping[str, tuple[str, str, type[msgspec.Struct]]]] = {
     "equals": ("response_equals", "Text equals", ResponseEquals),
 }
 _RESPONSE_KEYS: Final[Mapping[str, tuple[str, ...]]] = {
-    **dict.fromkeys(_TEXT_CHECKS, ("type", "value")),
+    **dict.fromkeys(TEXT_CHECKS, ("type", "value")),
     "regex": ("type", "pattern"),
     "jsonpath": ("type", "path", "equals"),
     "jsonpath_exists": ("type", "path"),
@@ -101,7 +96,7 @@ _INPUT_KEYS: Final[Mapping[str, tuple[str, ...]]] = {
     "regex": ("type", "tool", "pattern"),
     "jsonpath": ("type", "tool", "path", "equals"),
 }
-_CONTEXT_FLAGS: Final = {
+CONTEXT_FLAGS: Final = {
     "include_prompt": "show_prompt",
     "include_tool_sequence": "show_tool_names",
     "include_tool_inputs": "show_tool_inputs",
@@ -148,9 +143,17 @@ class _Rules:
         context = reading.require_object(node.find("agent_context"), "'agent_context'")
         shown: dict[str, Json] = {}
         if context is not None:
-            reading.check_keys(context, tuple(_CONTEXT_FLAGS), "'agent_context'")
-            shown = {field: bool(reading.require_boolean(context.get(key), f"{key!r}")) for key, field in _CONTEXT_FLAGS.items()}
-        assertions += [self._read_agent_check(rule, shown) for rule in judged]
+            reading.check_keys(context, tuple(CONTEXT_FLAGS), "'agent_context'")
+            shown = {field: bool(reading.require_boolean(context.get(key), f"{key!r}")) for key, field in CONTEXT_FLAGS.items()}
+        for rule in judged:
+            what = "an agent assertion"
+            if reading.require_object(rule, what) is None:
+                continue
+            reading.check_keys(rule, ("label", "prompt"), what)
+            label, prompt = reading.need_text(rule, "label", what), reading.need_text(rule, "prompt", what)
+            if label is not None and prompt is not None:
+                spec = Judged(criteria=prompt, **shown)
+                assertions.append(self._draft_assertion(rule, "judged", spec, label, criteria=rule.value["prompt"]))
         return [assertion for assertion in assertions if assertion is not None]
 
     def _read_sequence(self, node: Located | None) -> Assertion | None:
@@ -164,12 +167,9 @@ class _Rules:
         allowed = self.reading.require_list(self.reading.require_member(node, "allow", "'tool_sequence' as an object"), "'allow'")
         if allowed is None:
             return None
-        self.reading.warn(
-            node,
-            "the old form of 'tool_sequence': the whole list of calls must equal one of the allowed lists",
-            hint="write a plain list for the present meaning: these tools in this order, others may lie between",
-            code="legacy_form",
-        )
+        message = "the old form of 'tool_sequence': the whole list of calls must equal one of the allowed lists"
+        hint = "write a plain list for the present meaning: these tools in this order, others may lie between"
+        self.reading.warn(node, message, hint=hint, code="legacy_form")
         lists = tuple(
             tuple(name for _, name in self._read_names(item, "an allowed sequence"))
             for item in allowed.items()
@@ -207,8 +207,8 @@ class _Rules:
         kind = self._read_type(rule, _RESPONSE_KEYS, what)
         if kind is None or (value := self._read_value(rule, kind, what, flags="i", drop_inline_flags=True)) is None:
             return None
-        if kind in _TEXT_CHECKS:
-            check, label, spec = _TEXT_CHECKS[kind]
+        if kind in TEXT_CHECKS:
+            check, label, spec = TEXT_CHECKS[kind]
             # MCPLab lower-cases both sides of every text rule.
             return self._draft_assertion(rule, check, spec(text=value, ignore_case=True), f"{label} · {value}")
         if kind == "regex":
@@ -226,40 +226,23 @@ class _Rules:
         # Without `equals` two rules are equivalent; the writer needs to know which one it was.
         return msgspec.structs.replace(self._draft_assertion(rule, "json_path", spec, f"JSONPath {label}"), rule={"type": kind})
 
-    def _read_agent_check(self, rule: Located, shown: dict[str, Json]) -> Assertion | None:
-        what = "an agent assertion"
-        if self.reading.require_object(rule, what) is None:
-            return None
-        self.reading.check_keys(rule, ("label", "prompt"), what)
-        label, prompt = self.reading.need_text(rule, "label", what), self.reading.need_text(rule, "prompt", what)
-        if label is None or prompt is None:
-            return None
-        return self._draft_assertion(rule, "judged", Judged(criteria=prompt, **shown), label, criteria=rule.value["prompt"])
-
     def _draft_assertion(self, node: Located, check: str, spec: msgspec.Struct, label: str, **fields: Located) -> Assertion:
         spelled = {"text": "value", "pattern": "pattern", "path": "path", "equals": "equals"}
         known = {field: member for field, key in spelled.items() if (member := node.get(key)) is not None}
         return draft_assertion(self.reading, node, check, spec, fields={**known, **fields}, label=label)
 
     def _read_names(self, node: Located | None, what: str) -> list[tuple[Located, str]]:
-        """Return the tool names in a list."""
         names = [(item, self.reading.require_text(item, f"a tool name in {what}")) for item in self.reading.list_items(node, what)]
         return [(item, name) for item, name in names if name is not None]
 
     def _read_type(self, rule: Located, keys: Mapping[str, tuple[str, ...]], what: str) -> str | None:
         """Return the rule's type, after checking its keys against those of the type."""
-        node = self.reading.require_member(rule, "type", what)
-        kind = self.reading.require_text(node, f"the type of {what}")
-        if kind is None or node is None:
-            return None
-        if kind not in keys:
-            self.reading.error_unknown(node, f"unknown type {kind!r} of {what}", kind, keys, code="unknown_type")
-            return None
-        self.reading.check_keys(rule, keys[kind], f"{what} of type {kind!r}")
+        kind = self.reading.require_choice(rule, "type", keys, what, lambda word: f"unknown type {word!r} of {what}", code="unknown_type")
+        if kind is not None:
+            self.reading.check_keys(rule, keys[kind], f"{what} of type {kind!r}")
         return kind
 
     def _read_value(self, rule: Located, kind: str, what: str, *, flags: str = "", drop_inline_flags: bool = False) -> str | None:
-        """Return the text, pattern or path of a rule."""
         key = "pattern" if kind == "regex" else "path" if kind.startswith("jsonpath") else "value"
         node = self.reading.require_member(rule, key, what)
         if key == "value" and node is not None and isinstance(node.value, (int, float)):
@@ -330,7 +313,6 @@ def read_captures(node: Located | None, reading: Reading) -> tuple[Capture, ...]
 
 
 def _write_label(value: Json) -> str:
-    """Return a value in a label, as JavaScript writes it into text."""
     if isinstance(value, str):
         return value
     if isinstance(value, float) and value.is_integer():

@@ -126,12 +126,8 @@ def read_auth(node: Located, reading: Reading) -> Json:
     """Return the authentication for a server; environment variables are read only when connecting."""
     if reading.require_object(node, "'auth'") is None:
         return None
-    kind_node = reading.require_member(node, "type", "'auth'")
-    kind = reading.require_text(kind_node, "the type of 'auth'")
-    if kind_node is None or kind is None:
-        return None
-    if kind not in _AUTH:
-        reading.error_unknown(kind_node, f"unknown type {kind!r} of 'auth'", kind, _AUTH)
+    kind = reading.require_choice(node, "type", _AUTH, "'auth'", lambda word: f"unknown type {word!r} of 'auth'")
+    if kind is None:
         return None
     required, optional = _AUTH[kind]
     extra = ("token_params",) if kind == "oauth_client_credentials" else ()
@@ -244,12 +240,8 @@ def _find_media_type(node: Located, reading: Reading, attachment: Entry) -> str 
     ending = source.rsplit("/", 1)[-1].partition("?")[0].rpartition(".")[2].lower()
     if ending not in _MEDIA_TYPES:
         at = node.get("path") or node.get("url") or node
-        reading.error(
-            at,
-            f"the media type of {show(source, 60)} is unknown",
-            hint="write 'media_type'",
-            expected="one of " + ", ".join(_MEDIA_TYPES),
-        )
+        message = f"the media type of {show(source, 60)} is unknown"
+        reading.error(at, message, hint="write 'media_type'", expected="one of " + ", ".join(_MEDIA_TYPES))
         return None
     return _MEDIA_TYPES[ending]
 

@@ -15,7 +15,15 @@ from typing import Final
 import msgspec
 
 from proctor.formats.mcplab.library import Library
-from proctor.formats.mcplab.rules import REMOVED_KEYS, SCENARIO_KEYS, check_config_keys, read_captures, read_rules, warn_of_snapshots
+from proctor.formats.mcplab.rules import (
+    CONFIG_KEYS,
+    MISPLACED_KEYS,
+    REMOVED_KEYS,
+    SCENARIO_KEYS,
+    read_captures,
+    read_rules,
+    warn_of_snapshots,
+)
 from proctor.formats.mcplab.setup import Entry, iterate_entries, read_agent, read_attachments, read_server, refuse_ref
 from proctor.formats.text.located import Located, Reading
 from proctor.model.case import UNSEEN_TOOLS, Case, Scoring, Suite
@@ -49,11 +57,8 @@ def read(document: Located, reading: Reading, *, name: str, library: Library | N
     if reading.require_object(document, "an MCPLab file") is None:
         return Suite(name=name, dialect="mcplab")
     config = _Config(reading, library)
-    return config.read_suite(document, name) if _is_config(document) else config.read_single_case(document, name)
-
-
-def _is_config(document: Located) -> bool:
-    return document.get("scenarios") is not None or (document.get("prompt") is None and document.get("eval") is None)
+    is_config = document.get("scenarios") is not None or (document.get("prompt") is None and document.get("eval") is None)
+    return config.read_suite(document, name) if is_config else config.read_single_case(document, name)
 
 
 class _Config:
@@ -71,7 +76,7 @@ class _Config:
 
     def read_suite(self, document: Located, name: str) -> Suite:
         reading = self.reading
-        check_config_keys(document, reading)
+        reading.check_record_keys(document, CONFIG_KEYS, "an evaluation config", {**MISPLACED_KEYS, **REMOVED_KEYS})
         warn_of_snapshots(document, reading)
         self._read_pool(document.get("servers"))
         for given_id, item in iterate_entries(document.get("agents"), self.reading, "'agents'"):
@@ -84,7 +89,13 @@ class _Config:
             if agent["id"] in self.agents:
                 self._report_duplicate(item, "agent", agent["id"])
             self.agents.setdefault(agent["id"], agent)
-        cases = self._read_cases(document.find("scenarios"))
+        cases_by_id: dict[str, Case] = {}
+        for item in reading.list_items(document.find("scenarios"), "'scenarios'"):
+            is_reference = item.get("ref") is not None
+            case = self._read_referred_scenario(item, cases_by_id) if is_reference else self._read_scenario(item, reading, cases_by_id)
+            if case is not None:
+                cases_by_id.setdefault(case.id, case)
+        cases = list(cases_by_id.values())
         if not cases and not reading.has_errors_since(0):
             reading.warn(document, "no scenarios: there is nothing to check", code="no_cases")
         defaults = self._read_run_defaults(document.find("run_defaults"))
@@ -127,7 +138,6 @@ class _Config:
                 self._define(server, item, self.reading)
 
     def _read_server(self, node: Located, reading: Reading, given_id: str | None = None) -> Entry | None:
-        """Return a server by reference or written out."""
         if node.get("ref") is None:
             return read_server(node, reading, "a server", given_id)
         # Looked up in both rather than merged, because a document may have many references.
@@ -138,15 +148,10 @@ class _Config:
         first = self.servers.setdefault(server["id"], (server, reading.origin(node)))
         # Identity first: all references to one library entry give the same object.
         if first[0] is not server and first[0] != server:
-            reading.error(
-                node.get("id") or node,
-                f"the server {server['id']!r} is defined differently at {first[1]}",
-                hint="use one definition, or another id",
-                code="conflicting_server",
-            )
+            message = f"the server {server['id']!r} is defined differently at {first[1]}"
+            reading.error(node.get("id") or node, message, hint="use one definition, or another id", code="conflicting_server")
 
     def _resolve(self, node: Located, reading: Reading, kind: str, known: Mapping[str, Entry]) -> Entry | None:
-        """Return the entry that a `ref` names, or None after a problem."""
         reading.check_keys(node, ("ref",), f"a reference to a library {kind}")
         ref = node.get("ref")
         ref_id = reading.require_text(ref, "'ref'")
@@ -182,17 +187,6 @@ class _Config:
         if not browsers:
             return tuple(cases)
         return tuple(msgspec.structs.replace(case, settings={**case.settings, UNSEEN_TOOLS: browsers}) for case in cases)
-
-    def _read_cases(self, node: Located | None) -> list[Case]:
-        cases: dict[str, Case] = {}
-        for item in self.reading.list_items(node, "'scenarios'"):
-            if item.get("ref") is not None:
-                case = self._read_referred_scenario(item, cases)
-            else:
-                case = self._read_scenario(item, self.reading, cases)
-            if case is not None:
-                cases.setdefault(case.id, case)
-        return list(cases.values())
 
     def _read_referred_scenario(self, item: Located, cases: dict[str, Case]) -> Case | None:
         self.reading.check_keys(item, ("ref", "mcp_servers"), "a reference to a library scenario")
@@ -265,13 +259,8 @@ class _Config:
         name = reading.require_text(member, "'agent'")
         if member is None or name is None:
             return
-        reading.warn_at_key(
-            node,
-            "agent",
-            "'agent' does not pin a scenario to an agent: it adds the agent to the selection for all scenarios",
-            hint="write run_defaults: {selected_agents: [...]}",
-            code="legacy_form",
-        )
+        message = "'agent' does not pin a scenario to an agent: it adds the agent to the selection for all scenarios"
+        reading.warn_at_key(node, "agent", message, hint="write run_defaults: {selected_agents: [...]}", code="legacy_form")
         if self.strict_refs and self._is_known_agent(member, name, reading) and name not in self.wanted_agents:
             self.wanted_agents.append(name)
 

@@ -10,19 +10,14 @@ from typing import Final, cast
 
 import msgspec
 
+from proctor.formats.mcplab.rules import CONTEXT_FLAGS, TEXT_CHECKS
 from proctor.formats.mcplab.setup import PROVIDERS, Entry
 from proctor.model.case import Assertion, Case, Suite
 from proctor.model.evidence import Json
 
-_TEXT_RULES: Final = {
-    "response_contains": "contains",
-    "response_not_contains": "not_contains",
-    "response_starts_with": "starts_with",
-    "response_ends_with": "ends_with",
-    "response_equals": "equals",
-}
+_TEXT_RULES: Final = {check: kind for kind, (check, _, _) in TEXT_CHECKS.items()}
 _OTHER_RULES: Final = ("tool_input_contains", "tool_input_matches", "tool_input_path", "response_matches", "json_path")
-_CONTEXT: Final = {"show_prompt": "include_prompt", "show_tool_names": "include_tool_sequence", "show_tool_inputs": "include_tool_inputs"}
+_CONTEXT: Final = {field: key for key, field in CONTEXT_FLAGS.items()}
 _AGENT_KEYS: Final = ("system", "temperature", "max_tokens", "max_turns")
 _LOOP: Final[Entry] = {"tool_errors": "json", "unknown_tools": "end"}
 """How the agent loop of MCPLab differs from ours."""
@@ -125,7 +120,13 @@ def build_mcplab(suite: Suite) -> tuple[Json, list[str]]:
         listed = target.get("servers") or {}
         for entry in [{"id": key, **each} for key, each in listed.items()] if isinstance(listed, dict) else listed:
             if entry.get("url"):
-                servers.setdefault(entry["id"], _read_server(entry))
+                written: Entry = {key: entry[key] for key in ("id", "url", "headers", "session") if key in entry} | {"transport": "http"}
+                auth = dict(cast(Entry, entry.get("auth") or {}))
+                if auth.get("type") == "oauth_client_credentials":
+                    for key in ("client_id", "client_secret"):
+                        match = _WHOLE.fullmatch(auth.pop(key, ""))
+                        auth[f"{key}_env"] = match[1] if match else ""
+                servers.setdefault(entry["id"], written | ({"auth": auth} if auth else {}))
             else:
                 dropped.append(f"not written: the server {entry['id']!r}; MCPLab reaches servers over HTTP only")
     if suite.settings.get("judge"):
@@ -143,16 +144,6 @@ def build_mcplab(suite: Suite) -> tuple[Json, list[str]]:
     if suite.settings.get("default_target") in [agent["id"] for agent in agents]:
         config["run_defaults"] = {"selected_agents": [suite.settings["default_target"]]}
     return config, dropped
-
-
-def _read_server(entry: Entry) -> Entry:
-    written: Entry = {key: entry[key] for key in ("id", "url", "headers", "session") if key in entry} | {"transport": "http"}
-    auth = dict(cast(Entry, entry.get("auth") or {}))
-    if auth.get("type") == "oauth_client_credentials":
-        for key in ("client_id", "client_secret"):
-            match = _WHOLE.fullmatch(auth.pop(key, ""))
-            auth[f"{key}_env"] = match[1] if match else ""
-    return written | ({"auth": auth} if auth else {})
 
 
 def write_scenario(case: Case, servers: list[Entry], attachments: list[Entry], id: str | None = None) -> Entry:

@@ -110,25 +110,23 @@ class AssertionReader:
 
     def read_procedural(self, node: Located) -> Assertion | None:
         """Return a deterministic assertion, by its `target`."""
-        place = self._reading.require_member(node, "target", "an assertion")
-        target = self._reading.require_text(place, "target")
-        if place is None or target is None:
+        place = node.get("target")
+        hint = "a semantic assertion has no target and belongs in the list 'semantic'" if place and place.value == "semantic" else None
+        target = self._reading.require_choice(
+            node,
+            "target",
+            _TARGETS,
+            "an assertion",
+            lambda word: f"unknown target {word!r}",
+            named="target",
+            hint=hint,
+            code="unknown_target",
+        )
+        if target is None:
             return None
         if target in PLAIN_TARGETS:
             return self._read_plain(node, target, PLAIN_TARGETS[target])
-        if target == "node_call":
-            return self._read_node_call(node)
-        if target == "json_match":
-            return self._read_json_match(node)
-        self._reading.error_unknown(
-            place,
-            f"unknown target {target!r}",
-            target,
-            _TARGETS,
-            hint="a semantic assertion has no target and belongs in the list 'semantic'" if target == "semantic" else None,
-            code="unknown_target",
-        )
-        return None
+        return self._read_node_call(node) if target == "node_call" else self._read_json_match(node)
 
     def _read_plain(self, node: Located, target: str, plain: PlainTarget) -> Assertion | None:
         reading = self._reading
@@ -193,11 +191,8 @@ class AssertionReader:
         if claim is None or self._reading.has_errors_since(problem_count):
             return None
         if nested and claim["condition"] == "not_called":
-            self._reading.warn(
-                node,
-                "a node that must not run calls no tools: this forbids only runs in which the expected tool calls hold",
-                code="odd_claim",
-            )
+            message = "a node that must not run calls no tools: this forbids only runs in which the expected tool calls hold"
+            self._reading.warn(node, message, code="odd_claim")
         spec = NodeCalled(**claim, count_items=bool(count), tool_calls=tuple(nested))
         words = {"called": "calls", "not_called": "never calls", "count": f"calls {spec.count} times:"}
         inner = ", ".join(("not " if call.condition == "not_called" else "") + shorten(call.name, 40) for call in nested[:4])
@@ -267,7 +262,13 @@ class AssertionReader:
         before = len(reading.problems)
         target = node.get("target")
         rule = zip(("target", "condition", "name"), ("semantic" if target is None else target.value, *subject), strict=False)
-        more: dict[str, Json] = {"rule": dict(rule), "depends_on": self._read_dependencies(node), "turn": self._turn}
+        place = node.get("depends_on")
+        if place is not None and place.is_list:
+            dependencies = self._read_texts(node, "depends_on")
+        else:
+            dependency = reading.require_text(place, "depends_on")
+            dependencies = () if dependency is None else (dependency,)
+        more: dict[str, Json] = {"rule": dict(rule), "depends_on": dependencies, "turn": self._turn}
         for key, ask in (
             ("id", reading.require_text),
             ("axis", reading.require_text),
@@ -288,13 +289,6 @@ class AssertionReader:
         if not self._reading.has_errors_since(before):
             self._verify_variables(node, spec, fields or {})
         return assertion
-
-    def _read_dependencies(self, node: Located) -> tuple[str, ...]:
-        place = node.get("depends_on")
-        if place is not None and place.is_list:
-            return self._read_texts(node, "depends_on")
-        dependency = self._reading.require_text(place, "depends_on")
-        return () if dependency is None else (dependency,)
 
     def _read_texts(self, node: Located, key: str) -> tuple[str, ...]:
         items = enumerate(self._reading.list_items(node.get(key), key))
@@ -320,11 +314,8 @@ class AssertionReader:
             for use in compile_expected(value, field=field).uses:
                 known = use.name in self._context
                 if known and use.name.upper() in FUNCTIONS:
-                    self._reading.warn(
-                        fields.get(use.field, node),
-                        f"{use.name!r} is a variable of the context here, not the function; write {use.name}() for the function",
-                        code="hidden_function",
-                    )
+                    message = f"{use.name!r} is a variable of the context here, not the function; write {use.name}() for the function"
+                    self._reading.warn(fields.get(use.field, node), message, code="hidden_function")
                 elif not known and not is_bare_call(use.name):
                     function = FUNCTIONS.get(use.name.upper())
                     error = SpecError(
@@ -339,7 +330,6 @@ class AssertionReader:
 
 
 def _iterate_expected_values(spec: msgspec.Struct) -> Iterable[tuple[Json, str]]:
-    """Return every expected value of a spec, with its field."""
     if isinstance(spec, JsonField) and spec.condition in ("equals", "not_equals"):
         yield spec.value, "value"
     elif isinstance(spec, NodeCalled):

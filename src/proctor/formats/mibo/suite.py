@@ -80,8 +80,6 @@ def read(document: Located, reading: Reading, *, name: str) -> Suite:
 
 
 class _CaseReader:
-    """Reads one test case."""
-
     def __init__(self, reading: Reading, node: Located) -> None:
         self._reading = reading
         self._node = drop_nulls(node)
@@ -208,10 +206,8 @@ class _CaseReader:
         for kind, read_one in (("procedural", reader.read_procedural), ("semantic", reader.read_semantic)):
             for entry in reading.list_items(node.get(kind), kind):
                 if reading.require_object(entry, f"a {kind} assertion") is not None:
-                    self._entries.append((read_one(drop_nulls(entry)) or self._make_placeholder(entry, turn), entry))
-
-    def _make_placeholder(self, entry: Located, turn: int | None) -> Assertion:
-        """Return a placeholder for an assertion with problems, so that its dependents are not reported as well."""
-        known = entry.get("id")
-        name = known.value if known is not None and isinstance(known.value, str) else None
-        return Assertion(check="unsupported", spec=Unsupported(reason="it has problems"), id=name, turn=turn)
+                    # One with problems gets a placeholder, so that its dependents are not reported as well.
+                    known = entry.get("id")
+                    name = known.value if known is not None and isinstance(known.value, str) else None
+                    placeholder = Assertion(check="unsupported", spec=Unsupported(reason="it has problems"), id=name, turn=turn)
+                    self._entries.append((read_one(drop_nulls(entry)) or placeholder, entry))

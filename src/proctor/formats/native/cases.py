@@ -63,8 +63,14 @@ class CaseReader:
             reading.error_at_key(node, inputs[1], message, code="two_inputs")
         turns, turn_assertions = self._read_turns(node.get("turns"))
         user, opening = self.users.read(node)
-        entries = self.users.complete_claims([*turn_assertions, *self._read_assertions(node.get("expect"), None)], user)
+        claims = [*turn_assertions, *self._read_assertions(node.get("expect"), None)]
+        entries = [(self.users.complete_claim(assertion, item, user), item) for assertion, item in claims]
         verify_dependencies(reading, entries)
+        rate_node = node.get("pass_rate")
+        pass_rate = self._read_share(rate_node, "pass_rate")
+        if rate_node is not None and pass_rate == 0:
+            message = "pass_rate: 0 lets a case pass that never passes"
+            reading.warn(rate_node, message, hint="give a number above 0", code="vacuous_claim")
         systems = join_systems(shared.systems, node.get("systems"), reading)
         refuse_unknown_systems(entries, systems, reading)
         return Case(
@@ -84,7 +90,7 @@ class CaseReader:
             scoring=self.read_scoring(node.get("scoring"), shared.scoring),
             skip=self._read_skip(node.get("skip")),
             repetitions=reading.require_integer(node.get("repeat"), "repeat", at_least=1, at_most=MOST_REPEATS),
-            pass_threshold=self._read_pass_rate(node.get("pass_rate")),
+            pass_threshold=pass_rate,
             settings=self.read_object(node.get("settings"), "settings"),
             origin=reading.origin(node),
         )
@@ -126,7 +132,10 @@ class CaseReader:
         try:
             entry = self.registry.get(names[0])
         except SpecError as error:
-            self._report_unknown_check(node, names[0], error)
+            name, other = names[0], find_counterpart(names[0])
+            elsewhere = f"what is {name!r} elsewhere is `{other}` here: `proctor describe check {other}`"
+            expected, hint = f"one of {len(self.registry.list_names())} checks", error.hint if other is None else elsewhere
+            reading.error_at_key(node, name, error.message, nearest=error.nearest, expected=expected, hint=hint, code="unknown_check")
             return None
         value = Located(value={}, line=node.line, column=node.column, path=node.path) if is_bare_name else node.get(names[0])
         assert value is not None
@@ -146,18 +155,6 @@ class CaseReader:
                     else f"unknown key {name!r} in an assertion"
                 )
                 self.reading.error_at_key(node, name, message, nearest=near, expected="one check name and " + ", ".join(ASSERTION_KEYS))
-
-    def _report_unknown_check(self, node: Located, name: str, error: SpecError) -> None:
-        other = find_counterpart(name)
-        self.reading.error_at_key(
-            node,
-            name,
-            error.message,
-            nearest=error.nearest,
-            expected=f"one of {len(self.registry.list_names())} checks",
-            hint=error.hint if other is None else f"what is {name!r} elsewhere is `{other}` here: `proctor describe check {other}`",
-            code="unknown_check",
-        )
 
     def _draft(self, node: Located, entry: CheckEntry, value: Located, turn: int | None, common: dict[str, Json]) -> Assertion | None:
         fields: dict[str, Located] = {}
@@ -195,25 +192,21 @@ class CaseReader:
     def _read_common(self, node: Located) -> dict[str, Json]:
         reading = self.reading
         common: dict[str, Json] = {}
-        if (name := self._read_id(node.get("id"))) is not None:
-            common["id"] = name
-        for key in ("label", "axis", "because"):
-            if (text := reading.require_text(node.get(key), key)) is not None:
-                common[key] = text
-        for key in ("required", "advisory"):
-            if (flag := reading.require_boolean(node.get(key), key)) is not None:
-                common[key] = flag
+        types = {field.name: field.type for field in describe_struct_type(Assertion).fields}
+        for key in ASSERTION_KEYS:
+            member = node.get(key)
+            if member is None:
+                continue
+            if key == "id":
+                value = self._read_id(member)
+            elif key == "weight":
+                value = reading.require_weight(member)
+            else:
+                value = build(types[key], member, reading, key)
+            if value is not None and value is not UNUSABLE:
+                common[key] = value
         if common.get("required") and common.get("advisory"):
             reading.error_at_key(node, "advisory", "an assertion is required or advisory, not both", code="required_and_advisory")
-        if (weight := reading.require_weight(node.get("weight"))) is not None:
-            common["weight"] = weight
-        for key in ("when_missing", "depends_on"):
-            member = node.get(key)
-            if member is not None:
-                field = next(f for f in describe_struct_type(Assertion).fields if f.name == key)
-                built = build(field.type, member, reading, key)
-                if built is not UNUSABLE:
-                    common[key] = built
         return common
 
     def _read_captures(self, node: Located | None) -> tuple[Capture, ...]:
@@ -275,7 +268,6 @@ class CaseReader:
         return name
 
     def _read_id(self, node: Located | None) -> str | None:
-        """Return an id: a text that is not empty."""
         name = self.reading.require_text(node, "id")
         if name == "" and node is not None:
             self.reading.error(node, "id: expected a name, found empty text")
@@ -303,13 +295,6 @@ class CaseReader:
         """Return an object as plain data; empty if it is absent, or after a problem."""
         object_node = self.reading.require_object(node, what)
         return object_node.plain() if object_node is not None else {}
-
-    def _read_pass_rate(self, node: Located | None) -> float | None:
-        rate = self._read_share(node, "pass_rate")
-        if node is not None and rate == 0:
-            message = "pass_rate: 0 lets a case pass that never passes"
-            self.reading.warn(node, message, hint="give a number above 0", code="vacuous_claim")
-        return rate
 
     def _read_share(self, node: Located | None, what: str) -> float | None:
         value = self.reading.number(node, what)

@@ -24,26 +24,20 @@ def read_declared(node: Located | None, reading: Reading) -> DeclaredEvidence | 
         return None
     assert isinstance(built, EvidenceSettings)
     try:
-        check_paths(built)
+        if built.map is not None:
+            from proctor.paths.json_path import compile_path  # slow to load, and most suites declare no paths
+
+            for field, text in list_paths(built.map, "map."):
+                try:
+                    compile_path(text)
+                except SpecError as error:
+                    raise error.move_to(field) from None
     except SpecError as error:
         reading.report_spec_error(node, error)
         return None
     complete = node.get("complete")
     line = f":{complete.line}" if complete is not None and complete.line else ""
     return DeclaredEvidence(map=built.map, complete=built.complete, source=f"{reading.file or 'the suite'}{line}")
-
-
-def check_paths(settings: EvidenceSettings) -> None:
-    """Raise `SpecError` with the field and the offset for a path that cannot be parsed."""
-    if settings.map is None:
-        return
-    from proctor.paths.json_path import compile_path  # slow to load, and most suites declare no paths
-
-    for field, text in list_paths(settings.map, "map."):
-        try:
-            compile_path(text)
-        except SpecError as error:
-            raise error.move_to(field) from None
 
 
 def build_declared(settings: Mapping[str, Json] | msgspec.Struct, *, source: str) -> DeclaredEvidence:

@@ -19,7 +19,6 @@ from proctor.model.show import nearest, show
 from proctor.model.typed import convert_to
 
 _LONGEST_CHAIN = 12
-"""The maximum number of ids of a dependency cycle in a message."""
 
 
 def make_default_label(entry: CheckEntry, spec: msgspec.Struct) -> str:
@@ -59,35 +58,26 @@ _MOST_CIRCLES = 20
 def verify_dependencies(reading: Reading, entries: Sequence[tuple[Assertion, Located]]) -> None:
     """Report duplicate ids, unknown dependencies, cycles, and turn assertions that depend on later or whole-run ones."""
     by_id: dict[str, Assertion] = {}
+
+    def refuse(node: Located, key: str, message: str, code: str, **more: Json) -> None:
+        reading.error(node.get(key) or node, message, code=code, **more)
+
     for assertion, node in entries:
-        if assertion.id is None:
-            continue
-        if assertion.id in by_id:
-            reading.error(
-                _find_place(node, "id"),
-                f"duplicate assertion id {assertion.id!r}",
-                code="duplicate_id",
-                hint="ids are unique over the case",
-            )
-        by_id.setdefault(assertion.id, assertion)
+        if assertion.id is not None and assertion.id in by_id:
+            refuse(node, "id", f"duplicate assertion id {assertion.id!r}", "duplicate_id", hint="ids are unique over the case")
+        if assertion.id is not None:
+            by_id.setdefault(assertion.id, assertion)
     sound = True
     for assertion, node in entries:
         for dependency in assertion.depends_on:
             other = by_id.get(dependency)
             if other is None:
                 sound = False
-                reading.error(
-                    _find_place(node, "depends_on"),
-                    f"depends on {dependency!r}, but no assertion of this case has that id",
-                    nearest=nearest(dependency, by_id),
-                    code="unknown_dependency",
-                )
+                message = f"depends on {dependency!r}, but no assertion of this case has that id"
+                refuse(node, "depends_on", message, "unknown_dependency", nearest=nearest(dependency, by_id))
             elif assertion.turn is not None and other.turn is None:
-                reading.error(
-                    _find_place(node, "depends_on"),
-                    f"an assertion of a turn cannot depend on {dependency!r}, which is about the whole conversation",
-                    code="unknown_dependency",
-                )
+                message = f"an assertion of a turn cannot depend on {dependency!r}, which is about the whole conversation"
+                refuse(node, "depends_on", message, "unknown_dependency")
     # Only if every id is known: the search for cycles follows each dependency to its assertion.
     cycles = _find_cycles(by_id) if sound else {}
     for assertion, node in [entry for entry in entries if entry[0].id in cycles][:_MOST_CIRCLES]:
@@ -96,12 +86,7 @@ def verify_dependencies(reading: Reading, entries: Sequence[tuple[Assertion, Loc
         chain = [*cycle[at:], *cycle[: at + 1]]
         shown = [*chain[:_LONGEST_CHAIN], "...", chain[-1]] if len(chain) > _LONGEST_CHAIN + 1 else chain
         path = f": {' -> '.join(shown)}" if len(chain) > 2 else ""
-        reading.error(_find_place(node, "depends_on"), f"assertion {assertion.id!r} depends on itself{path}", code="dependency_cycle")
-
-
-def _find_place(node: Located, key: str) -> Located:
-    member = node.get(key)
-    return node if member is None else member
+        refuse(node, "depends_on", f"assertion {assertion.id!r} depends on itself{path}", "dependency_cycle")
 
 
 def _find_cycles(by_id: Mapping[str, Assertion]) -> dict[str, list[str]]:

@@ -27,7 +27,6 @@ from proctor.model.evidence import Json
 from proctor.model.lazy_pattern import lazy_pattern
 
 MOST_VARIANTS = 1_000
-"""The maximum number of combinations of one matrix."""
 _AXIS = lazy_pattern(r"[A-Za-z_][A-Za-z0-9_.-]*\Z")
 _PLAIN_NAME = lazy_pattern(r"[^\s,=\[\]{}\"'][^,=\[\]{}\"'\r\n\t]{0,39}\Z")
 _TAKEN = ("user_message", "input", "request_id", "external_id", "session_id", "id", "timezone")
@@ -83,7 +82,15 @@ def _read_values(axis: str, node: Located, reading: Reading) -> list[tuple[str, 
         named_values: list[tuple[str, Json]] = []
         taken: set[str] = set()
         for index, item in enumerate(node.items()):
-            name, value = _name_value(axis, index, item.plain())
+            value: Json = item.plain()
+            named = isinstance(value, dict) and set(value) == {"name", "value"} and isinstance(value["name"], str)
+            if named and _PLAIN_NAME.match(value["name"]):
+                name, value = value["name"], value["value"]
+            elif isinstance(value, dict):
+                name = f"{axis}-{index + 1}"
+            else:
+                text = write_text_form(value)
+                name = text if _PLAIN_NAME.match(text) else make_slug(text)[:40].rstrip("-")
             # Long values are named by their first words, which may be the same.
             name = make_unique(name, taken)
             taken.add(name)
@@ -96,15 +103,6 @@ def _read_values(axis: str, node: Located, reading: Reading) -> list[tuple[str, 
     if not named_values:
         reading.error(node, f"matrix {axis!r}: expected at least one value", code="wrong_value")
     return named_values
-
-
-def _name_value(axis: str, index: int, value: Json) -> tuple[str, Json]:
-    if isinstance(value, dict):
-        if set(value) == {"name", "value"} and isinstance(value["name"], str) and _PLAIN_NAME.match(value["name"]):
-            return value["name"], value["value"]
-        return f"{axis}-{index + 1}", value
-    text = write_text_form(value)
-    return (text if _PLAIN_NAME.match(text) else make_slug(text)[:40].rstrip("-")), value
 
 
 def make_variant(case: Case, variant: Variant, filled: Sequence[str]) -> Case:

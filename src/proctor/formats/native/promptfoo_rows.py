@@ -15,7 +15,7 @@ from proctor.errors import SpecError
 from proctor.expressions.text_form import write_text_form
 from proctor.formats.text.foreign_names import find_counterpart
 from proctor.formats.text.located import Located, Reading, locate_value
-from proctor.formats.text.row_shapes import convert_cell
+from proctor.formats.text.row_shapes import NUMBER, convert_cell
 from proctor.model.evidence import Json
 from proctor.model.show import shorten, show
 from proctor.patterns.engine import compile_pattern
@@ -43,7 +43,6 @@ _PREFIX = re.compile(r"(?:not-)?([A-Za-z][A-Za-z-]{3,40})(?:\(\d+(?:\.\d+)?\))?:
 _CODE = ("javascript", "python", "ruby", "webhook")
 # The pattern includes the end of the cell: otherwise `contains` would match in `contains-all`.
 _CLAIM = re.compile(rf"(not-)?({'|'.join(TYPES)})(?:\((\d+(?:\.\d+)?)\))?(?::([\s\S]*))?\Z")
-_NUMBER = re.compile(r"[+-]?(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][+-]?\d+)?\Z")
 _CODE_FILE = re.compile(r"file://.*\.(?:c?m?[jt]sx?|py)(?::|\Z)", re.DOTALL)
 _SPECIAL_CHARACTER = re.compile(r"[\\^$.*+?()\[\]{}|/]")
 
@@ -51,7 +50,7 @@ _SPECIAL_CHARACTER = re.compile(r"[\\^$.*+?()\[\]{}|/]")
 def read_number(text: str) -> float | None:
     """Return a whole cell as a number; None if it is not one."""
     digits = text.strip()
-    return float(digits) if _NUMBER.match(digits) and len(digits) < 300 else None
+    return float(digits) if NUMBER.match(digits) and len(digits) < 300 else None
 
 
 def read_claim(cell: str, fill: Fill, threshold: float | None = None) -> list[Claim]:
@@ -150,7 +149,13 @@ def _make_claims(kind: str, values: list[str], threshold: float | None, *, wante
         case _ if not wanted:
             return None
         case "is-json":
-            return _claim_json(value)
+            if not value:
+                return [{"json_schema": {"schema": True}}]
+            try:
+                schema = convert_cell(value, "json")
+            except ValueError as error:
+                return [_refuse(f"is-json: {error}")]
+            return [{"json_schema": {"schema": schema}}] if isinstance(schema, (dict, bool)) else None
         case "llm-rubric" | "model-graded-closedqa":
             return [_make_judged(value, threshold)]
         case "factuality" | "model-graded-factuality" | "similar" if value:
@@ -176,16 +181,6 @@ def _make_match(pattern: str, *, wanted: bool) -> Claim:
         # In promptfoo it fails the test at run time, not the file when it is read.
         return _refuse(f"a regular expression that cannot be read: {error.message}")
     return {"response_matches": {"pattern": pattern} if wanted else {"pattern": pattern, "should_match": False}}
-
-
-def _claim_json(value: str) -> list[Claim] | None:
-    if not value:
-        return [{"json_schema": {"schema": True}}]
-    try:
-        schema = convert_cell(value, "json")
-    except ValueError as error:
-        return [_refuse(f"is-json: {error}")]
-    return [{"json_schema": {"schema": schema}}] if isinstance(schema, (dict, bool)) else None
 
 
 def split_values(text: str) -> list[str]:
@@ -254,12 +249,9 @@ class PromptfooRows:
         self.used: tuple[str, ...] = axes
         """The axes that a row may use."""
         if self._prompt is None and not self._prompt_is_axis and len(self._variables) != 1:
-            reading.error(
-                place,
-                f"no prompt: the file has the variables {', '.join(self._variables) or 'none'}",
-                hint="add `prompt` next to `from`, with variables in double braces: prompt: 'Translate {{body}} into {{language}}'",
-                code="missing_prompt",
-            )
+            message = f"no prompt: the file has the variables {', '.join(self._variables) or 'none'}"
+            hint = "add `prompt` next to `from`, with variables in double braces: prompt: 'Translate {{body}} into {{language}}'"
+            reading.error(place, message, hint=hint, code="missing_prompt")
         self._expected = [column for column in columns if column.startswith("__expected")]
         for column in columns:
             self._check_column(column, reading)
@@ -284,11 +276,15 @@ class PromptfooRows:
         """Return the native case of a row; None after a problem."""
         cells = {column: write_text_form(value) for column, value in values.items() if column not in axes}
         variables = {name: cells.get(name, "") for name in self._variables}
-        render = _Renderer({**variables, **{axis: write_text_form(value) for axis, value in axes.items()}}, reading, self._place)
+        known = {**variables, **{axis: write_text_form(value) for axis, value in axes.items()}}
+
+        def render(text: str, what: str) -> str:
+            return self._render(text, what, known, reading)
+
         if self._prompt is not None:
-            text = render.fill(self._prompt, "prompt")
+            text = render(self._prompt, "prompt")
         elif self._prompt_is_axis:
-            text = render.fill(write_text_form(axes.get(PROMPT)), "prompt")
+            text = render(write_text_form(axes.get(PROMPT)), "prompt")
         else:
             text = next(iter(variables.values()), "")
         case: dict[str, Json] = {"input": cells.get("__prefix", "") + text + cells.get("__suffix", ""), "context": dict(variables)}
@@ -324,7 +320,7 @@ class PromptfooRows:
                 tags[key] = cell
         return tags
 
-    def _read_claims(self, cells: Mapping[str, str], metric: str, render: _Renderer, reading: Reading) -> list[Json]:
+    def _read_claims(self, cells: Mapping[str, str], metric: str, render: Callable[[str, str], str], reading: Reading) -> list[Json]:
         claims: list[Json] = []
         thresholds = self._read_thresholds(cells, reading)
         # An empty cell is not a claim, and claim settings count only non-empty cells.
@@ -334,7 +330,7 @@ class PromptfooRows:
             if intended is not None:
                 message = f"{column}: {show(cell, 60)} has no known claim type, so the answer must be exactly this text"
                 reading.warn(self._place, message, hint=f"did you mean {intended}:?", code="misspelt_claim")
-            for claim in read_claim(cell, lambda text, column=column: render.fill(text, column), thresholds.get(index)):
+            for claim in read_claim(cell, lambda text, column=column: render(text, column), thresholds.get(index)):
                 if metric:
                     claim["axis"] = metric
                 if "unsupported" in claim:
@@ -363,32 +359,21 @@ class PromptfooRows:
                 thresholds[int(match[1]) - 1 if match[1] else 0] = float(value)
         return thresholds
 
-
-class _Renderer:
-    """Fills `{{name}}`; other features of promptfoo's template language are rejected."""
-
-    def __init__(self, variables: Mapping[str, str], reading: Reading, place: Located) -> None:
-        self._variables, self._reading, self._place = variables, reading, place
-
-    def fill(self, text: str, what: str) -> str:
-        """Return the text with every reference replaced; an unknown variable is a problem."""
+    def _render(self, text: str, what: str, variables: Mapping[str, str], reading: Reading) -> str:
+        """Return the text with every `{{name}}` replaced; other features of promptfoo's template language are rejected."""
         if "{{" not in text and "{%" not in text and "{#" not in text:
             return text
 
         def replace(match: re.Match[str]) -> str:
             name = match[1].strip()
-            if name in self._variables:
-                return self._variables[name]
-            self._reading.error_unknown(self._place, f"{what}: there is no variable {name!r}", name, self._variables, code="unknown_column")
-            return ""
+            if name not in variables:
+                reading.error_unknown(self._place, f"{what}: there is no variable {name!r}", name, variables, code="unknown_column")
+            return variables.get(name, "")
 
         filled = _REFERENCE.sub(replace, text)
         # Searched in the template, not in the result: a value may contain braces.
         rest = _REFERENCE.sub("", text)
         if "{{" in rest or "{%" in rest or "{#" in rest:
-            self._reading.error(
-                self._place,
-                f"{what}: only {{{{name}}}} is filled in; filters and blocks are not: {show(text, 80)}",
-                code="unsupported_template",
-            )
+            message = f"{what}: only {{{{name}}}} is filled in; filters and blocks are not: {show(text, 80)}"
+            reading.error(self._place, message, code="unsupported_template")
         return filled

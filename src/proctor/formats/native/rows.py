@@ -53,8 +53,14 @@ class RowProblems:
     def add(self, problems: Sequence[Problem]) -> bool:
         """Add the problems of one row; returns whether to continue with the next row."""
         for problem in problems:
-            if problem.level == "warning" and self._was_warned(problem):
-                continue
+            if problem.level == "warning":
+                # A warning from the template is the same for every row, and reported once. Limited: if a message contains a value of its
+                # row, every row would add another one.
+                warning = (problem.message, problem.origin.path)
+                if warning in self._warned:
+                    continue
+                if len(self._warned) < MOST_PROBLEMS:
+                    self._warned.add(warning)
             self._counts[problem.level] += 1
             if self._counts[problem.level] <= MOST_PROBLEMS:
                 self.problems.append(problem)
@@ -65,19 +71,6 @@ class RowProblems:
                 self.problems.append(Problem(message=message, origin=problem.origin, code="too_many_problems"))
                 return False
         return True
-
-    def _was_warned(self, problem: Problem) -> bool:
-        """Return whether an earlier row had the same warning: one from the template is reported once."""
-        warning = (problem.message, problem.origin.path)
-        if warning in self._warned:
-            return True
-        # Limited: if a message contains a value of its row, every row would add another one.
-        if len(self._warned) < MOST_PROBLEMS:
-            self._warned.add(warning)
-        return False
-
-
-# ---
 
 
 # --- stores the cases of a data file in memory while they are few, and spools them when they are many
@@ -122,13 +115,11 @@ class CaseBytes:
     def decode(self, encoded: bytes) -> Case:
         """Return the case from its bytes."""
         fields = msgspec.structs.asdict(self._decoder.decode(encoded))
-        fields["assertions"] = tuple(map(self._make_claim, fields["assertions"]))
+        stored = [(claim, msgspec.structs.asdict(claim)) for claim in fields["assertions"]]
+        fields["assertions"] = tuple(
+            Assertion(**{**members, "spec": self._specs[claim.check].decode(claim.spec)}) for claim, members in stored
+        )
         return Case(**fields)
-
-    def _make_claim(self, stored: Any) -> Assertion:
-        fields = msgspec.structs.asdict(stored)
-        fields["spec"] = self._specs[stored.check].decode(stored.spec)
-        return Assertion(**fields)
 
 
 _ROW = make_json_decoder(Row)
@@ -182,20 +173,17 @@ class SpooledCases:
         if self._spool is None:
             return tuple(case for _, cases in self._rows for case in cases)
         spool = self._spool
-        return LazySequence(
-            self.count * self._maker.width,
-            lambda index: self._make(spool.read(index), index),
-            scratch=self._source,
-            traits=self._traits,
-        )
 
-    def _make(self, piece: bytes, index: int) -> Case:
-        if piece.startswith(_IS_CASE):
-            return self._bytes.decode(piece[1:])
-        number, variant = divmod(index, self._maker.width)
-        case = self._maker.make_case(_ROW.decode(piece[1:]), number, variant, None)
-        assert case is not None, "a row that was read once can be read again"
-        return case
+        def make(index: int) -> Case:
+            piece = spool.read(index)
+            if piece.startswith(_IS_CASE):
+                return self._bytes.decode(piece[1:])
+            number, variant = divmod(index, self._maker.width)
+            case = self._maker.make_case(_ROW.decode(piece[1:]), number, variant, None)
+            assert case is not None, "a row that was read once can be read again"
+            return case
+
+        return LazySequence(self.count * self._maker.width, make, scratch=self._source, traits=self._traits)
 
 
 BLOCK_KEYS = ("from", "as", "types", "prompt", "sheet", "split", "delimiter", "limit")
@@ -310,12 +298,9 @@ class RowMaker:
         elif is_promptfoo(columns):
             self._promptfoo = PromptfooRows(columns, self._block.prompt, axes, reading, self._block.node)
         elif not set(columns) <= set(CASE_KEYS):
-            reading.error(
-                self._block.node,
-                f"`as` is missing: it defines the case of a row; the columns of {self._table.file} are {_list_columns(columns)}",
-                hint='for example: as: {input: "{' + (columns[0] if columns else "column") + '}"}',
-                code="missing_key",
-            )
+            message = f"`as` is missing: it defines the case of a row; the columns of {self._table.file} are {_list_columns(columns)}"
+            hint = 'for example: as: {input: "{' + (columns[0] if columns else "column") + '}"}'
+            reading.error(self._block.node, message, hint=hint, code="missing_key")
         return not reading.has_errors_since(problem_count)
 
     def _prepare_template(self, node: Located, columns: tuple[str, ...], axes: tuple[str, ...], reading: Reading) -> None:
@@ -370,22 +355,21 @@ class RowMaker:
             values |= variant.values
         case = None
         shape = self._shapes.get(number)
-        if shape is not None and not reading.problems and self._has_all(values):
-            name = self.renamed.get(index) or self._name_case(self._find_written_id(values), index)
+        names = self._template.placeholders if self._template is not None else ()
+        has_all = self._table.columns is not None or all(name in values for name in names)
+        if shape is not None and not reading.problems and has_all:
+            written_id = self._fill_id(values) if self._fill_id is not None else values.get("id")
+            name = self.renamed.get(index) or self._name_case(written_id, index)
             case = shape.make(name, values, row.origin, checked=problems is None)
         # Nothing was learned yet, or the shape does not fit this row: a full read also finds its problems.
         if case is None:
             case = self._read_case(row, index, values, number, reading)
             if problems is not None:
                 problems.extend(reading.problems)
-        return case if case is None or variant is None else make_variant(case, variant, self._list_filled(variant))
-
-    def _has_all(self, values: Mapping[str, Json]) -> bool:
-        names = self._template.placeholders if self._template is not None else ()
-        return self._table.columns is not None or all(name in values for name in names)
-
-    def _find_written_id(self, values: Mapping[str, Json]) -> Json:
-        return self._fill_id(values) if self._fill_id is not None else values.get("id")
+        if case is None or variant is None:
+            return case
+        used = self._template.placeholders if self._template is not None else self._promptfoo.used if self._promptfoo is not None else ()
+        return make_variant(case, variant, [axis for axis in variant.values if axis in used])
 
     def _read_case(self, row: Row, index: int, values: dict[str, Json], number: int, reading: Reading) -> Case | None:
         """Read a row in full, and learn from it how other rows differ."""
@@ -404,10 +388,6 @@ class RowMaker:
             shared = {"tags": self._shared.tags, "context": self._shared.context}
             self._shapes[number] = learn_shape(self._template.node, case, shared, self._reader.registry, make_default_label)
         return case
-
-    def _list_filled(self, variant: Variant) -> list[str]:
-        used = self._template.placeholders if self._template is not None else self._promptfoo.used if self._promptfoo is not None else ()
-        return [axis for axis in variant.values if axis in used]
 
     def _build_node(self, values: dict[str, Json], variant: Variant | None, reading: Reading) -> Located | None:
         if self._promptfoo is not None:
@@ -501,7 +481,6 @@ def _peek(table: Table, maker: RowMaker, reading: Reading) -> Iterator[Row]:
 
 
 def _list_assertion_nodes(node: Located) -> list[tuple[Located, int | None]]:
-    """Return the claims of a case with their turns."""
     nodes: list[tuple[Located, int | None]] = []
     turns = node.get("turns")
     places = [(node, None), *((item, index) for index, item in enumerate(turns.items() if turns is not None else ()))]

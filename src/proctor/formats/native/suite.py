@@ -108,13 +108,9 @@ class CasesReader:
 
         self._reading.check_keys(node, BLOCK_KEYS, "cases from data")
         if self._source is None:
-            self._reading.error_at_key(
-                node,
-                "from",
-                "this suite lies in no file of yours, so it may not name files",
-                hint="only a suite that is read from a file on disk takes cases from data",
-                code="data_not_allowed",
-            )
+            message = "this suite lies in no file of yours, so it may not name files"
+            hint = "only a suite that is read from a file on disk takes cases from data"
+            self._reading.error_at_key(node, "from", message, hint=hint, code="data_not_allowed")
             return
         block = read_block(node, self._reading)
         if block is None:

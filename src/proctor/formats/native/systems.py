@@ -56,7 +56,8 @@ def join_systems(shared: tuple[System, ...], node: Located | None, reading: Read
 
 def _read_system(name: str, node: Located, parent: Located, reading: Reading) -> System | None:
     # The simulators are loaded only for suites that use them.
-    from proctor.simulators.ports import find_simulator
+    from proctor.simulators.ports import find_simulator, make_still_surroundings
+    from proctor.simulators.sandbox import provision_rows
 
     if not _NAME.fullmatch(name):
         reading.error_at_key(
@@ -80,7 +81,14 @@ def _read_system(name: str, node: Located, parent: Located, reading: Reading) ->
     datasets = tuple(item.plain() for item in reading.list_items(node.get("datasets"), "datasets"))
     scenario = _read_scenario(node.get("scenario"), reading)
     system = System(name=name, kind=simulator.kind, seed=None if seed is None else seed.plain(), datasets=datasets, scenario=scenario)
-    return system if _can_be_made(system, node, reading) else None
+    try:
+        # Late steps are tried as well, so that invalid ones are reported now instead of during a run.
+        provision_rows((system,), make_still_surroundings(), with_late=True)
+    except SpecError as error:
+        field = (error.field or "").removeprefix(f"{name}.")
+        reading.report_spec_error(node, SpecError(error.message, field=field, nearest=error.nearest, hint=error.hint))
+        return None
+    return system
 
 
 def _read_scenario(node: Located | None, reading: Reading) -> tuple[Step, ...]:
@@ -93,32 +101,12 @@ def _read_scenario(node: Located | None, reading: Reading) -> tuple[Step, ...]:
             reading.error(item, f"a step is an object with one name, found {len(members)}", hint="write - drop_file_inbox: {path: ...}")
             continue
         name, value = members[0]
-        steps.append(Step(name=name, given=value.plain(), after_s=_read_delay(item.get(_LATE), reading)))
+        late = item.get(_LATE)
+        seconds = reading.number(late, _LATE) or 0.0
+        if late is not None and not 0 <= seconds <= LONGEST_S:
+            reading.error(late, f"{_LATE}: expected seconds from 0 to {LONGEST_S:g}, found {seconds:g}", code="wrong_value")
+        steps.append(Step(name=name, given=value.plain(), after_s=float(seconds)))
     return tuple(steps)
-
-
-def _read_delay(node: Located | None, reading: Reading) -> float:
-    seconds = None if node is None else reading.number(node, _LATE)
-    if seconds is None:
-        return 0.0
-    if node is not None and not 0 <= seconds <= LONGEST_S:
-        reading.error(node, f"{_LATE}: expected seconds from 0 to {LONGEST_S:g}, found {seconds:g}", code="wrong_value")
-    return float(seconds)
-
-
-def _can_be_made(system: System, node: Located, reading: Reading) -> bool:
-    """Return whether a system can be provisioned; problems are reported at their positions."""
-    from proctor.simulators.ports import make_still_surroundings
-    from proctor.simulators.sandbox import provision_rows
-
-    try:
-        # Late steps are tried as well, so that invalid ones are reported now instead of during a run.
-        provision_rows((system,), make_still_surroundings(), with_late=True)
-    except SpecError as error:
-        field = (error.field or "").removeprefix(f"{system.name}.")
-        reading.report_spec_error(node, SpecError(error.message, field=field, nearest=error.nearest, hint=error.hint))
-        return False
-    return True
 
 
 def _refuse_doubles(systems: tuple[System, ...], node: Located, reading: Reading) -> None:

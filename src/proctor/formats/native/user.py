@@ -15,7 +15,7 @@ that by default.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 import msgspec
 
@@ -62,8 +62,11 @@ class UserReader:
             gives_up_after=reading.require_integer(node.get("gives_up_after"), "gives_up_after", at_least=1, at_most=MOST_USER_TURNS)
             or SimulatedUser().gives_up_after,
             stop_when=self._read_stop(node.get("stop_when")),
-            script=self._read_script(node.get("script")),
+            script=tuple(filter(None, map(self._read_line, reading.list_items(node.get("script"), "script")))),
         )
+        script = node.get("script")
+        if script is not None and script.value == []:
+            reading.error(script, "script: expected at least one line, found an empty list")
         self._check_player(node, user)
         if texts["opening"] == "":
             reading.error_at_key(node, "opening", "opening: expected a message, found empty text")
@@ -80,13 +83,9 @@ class UserReader:
                 code="user_without_player",
             )
         elif scripted and isinstance(user.stop_when, str):
-            reading.error_at_key(
-                node,
-                "stop_when",
-                "a script cannot decide a condition in plain language",
-                hint="write a check, as in stop_when: {response_contains: refund}, or a line {when: ..., done: true}",
-                code="wrong_value",
-            )
+            message = "a script cannot decide a condition in plain language"
+            hint = "write a check, as in stop_when: {response_contains: refund}, or a line {when: ..., done: true}"
+            reading.error_at_key(node, "stop_when", message, hint=hint, code="wrong_value")
         elif not scripted and not user.goal:
             reading.error(node, "a user that a model plays needs a 'goal'", code="missing_key")
 
@@ -106,11 +105,6 @@ class UserReader:
             self._reading.error(node, f"{what}: {claim.check!r} needs a judge, which only runs after the conversation", code="wrong_value")
             return None
         return claim
-
-    def _read_script(self, node: Located | None) -> tuple[UserLine, ...]:
-        if node is not None and node.value == []:
-            self._reading.error(node, "script: expected at least one line, found an empty list")
-        return tuple(filter(None, map(self._read_line, self._reading.list_items(node, "script"))))
 
     def _read_line(self, node: Located) -> UserLine | None:
         reading = self._reading
@@ -132,11 +126,8 @@ class UserReader:
             ends="done" if done else "gave_up" if gives_up else None,
         )
 
-    def complete_claims(self, entries: Sequence[tuple[Assertion, Located]], user: SimulatedUser | None) -> list[tuple[Assertion, Located]]:
-        """Return the claims of a case, with defaults from its user."""
-        return [(self._complete_claim(assertion, node, user), node) for assertion, node in entries]
-
-    def _complete_claim(self, assertion: Assertion, node: Located, user: SimulatedUser | None) -> Assertion:
+    def complete_claim(self, assertion: Assertion, node: Located, user: SimulatedUser | None) -> Assertion:
+        """Return a claim of a case, with defaults from its user."""
         if assertion.check != "goal_reached":
             return assertion
         from proctor.checks.judged.goal import NO_GOAL, GoalReached  # imports all judged checks, which few suites use
@@ -147,12 +138,9 @@ class UserReader:
         if spec.by is None:
             spec = msgspec.structs.replace(spec, by="stop_when" if decided_by_claim else "judge")
         elif spec.by == "stop_when" and not decided_by_claim:
-            self._reading.error(
-                node,
-                "goal_reached by stop_when needs a simulated user with a script, or with a check as stop_when",
-                hint="the opinion of the user's model proves nothing; `by: judge` shows a judge the whole conversation",
-                code="wrong_value",
-            )
+            problem = "goal_reached by stop_when needs a simulated user with a script, or with a check as stop_when"
+            hint = "the opinion of the user's model proves nothing; `by: judge` shows a judge the whole conversation"
+            self._reading.error(node, problem, hint=hint, code="wrong_value")
         if spec.by == "stop_when" and user is not None and user.stop_when is None and all(line.ends != "done" for line in user.script):
             message = "this can never hold: the script is never done, and there is no stop_when"
             self._reading.warn(node, message, hint="write stop_when, or a line {when: ..., done: true}", code="never_holds")
@@ -178,15 +166,13 @@ def write_user(user: SimulatedUser, write_assertion: WriteAssertion) -> dict[str
     if user.stop_when is not None:
         out["stop_when"] = user.stop_when if isinstance(user.stop_when, str) else write_assertion(user.stop_when)
     if user.script:
-        out["script"] = [_write_line(line, write_assertion) for line in user.script]
+        lines: list[Json] = []
+        for line in user.script:
+            when = {} if line.when is None else {"when": write_assertion(line.when)}
+            move = {"say": line.say} if line.ends is None else {"done" if line.ends == "done" else "gives_up": True}
+            lines.append(line.say if line.when is None and line.ends is None else {**when, **move})
+        out["script"] = lines
     return out
-
-
-def _write_line(line: UserLine, write_assertion: WriteAssertion) -> Json:
-    if line.when is None and line.ends is None:
-        return line.say
-    when = {} if line.when is None else {"when": write_assertion(line.when)}
-    return {**when, **({"say": line.say} if line.ends is None else {"done" if line.ends == "done" else "gives_up": True})}
 
 
 def build_user_schema() -> dict[str, Json]:

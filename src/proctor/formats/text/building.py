@@ -82,7 +82,13 @@ def build(info: mi.Type, node: Located, reading: Reading, what: str) -> Json:
             built = {key: build(info.value_type, item, reading, f"{what} {key!r}") for key, item in node.members()}
             return UNUSABLE if any(value is UNUSABLE for value in built.values()) else built
         case mi.UnionType():
-            return _build_union(info, node, reading, what)
+            choices = [choice for choice in info.types if "Unset" not in type(choice).__name__]
+            if node.value is None and any(isinstance(choice, mi.NoneType) for choice in choices):
+                return None
+            real = [choice for choice in choices if not isinstance(choice, mi.NoneType)]
+            # If no choice fits, the first one builds it, so that the error names the expected kind.
+            fitting = [choice for choice in real if _accepts_kind(choice, node)] or real
+            return build(fitting[0], node, reading, what)
         case mi.StrType():
             value = reading.require_text(node, what)
         case mi.BoolType():
@@ -121,30 +127,19 @@ def _build_tuple(item: mi.Type, node: Located, reading: Reading, what: str) -> J
     return UNUSABLE if any(value is UNUSABLE for value in built) else tuple(built)
 
 
-def _build_union(info: mi.UnionType, node: Located, reading: Reading, what: str) -> Json:
-    choices = [choice for choice in info.types if "Unset" not in type(choice).__name__]
-    if node.value is None and any(isinstance(choice, mi.NoneType) for choice in choices):
-        return None
-    real = [choice for choice in choices if not isinstance(choice, mi.NoneType)]
-    # If no choice fits, the first one builds it, so that the error names the expected kind.
-    fitting = [choice for choice in real if _accepts_kind(choice, node)] or real
-    return build(fitting[0], node, reading, what)
-
-
 def _accepts_kind(info: mi.Type, node: Located) -> bool:
-    value = node.value
-    match info:
-        case mi.AnyType():
-            return True
-        case mi.StrType() | mi.LiteralType():
-            return isinstance(value, str)
-        case mi.BoolType():
-            return isinstance(value, bool)
-        case mi.IntType() | mi.FloatType():
-            return is_number(value)
-        case mi.StructType() | mi.DictType():
-            return isinstance(value, dict)
-        case mi.VarTupleType() | mi.ListType():
-            return isinstance(value, list)
-        case _:
-            return False
+    if isinstance(info, (mi.IntType, mi.FloatType)):
+        return is_number(node.value)
+    return isinstance(info, mi.AnyType) or isinstance(node.value, _KINDS.get(type(info), ()))
+
+
+_KINDS: dict[type[mi.Type], type] = {
+    mi.StrType: str,
+    mi.LiteralType: str,
+    mi.BoolType: bool,
+    mi.StructType: dict,
+    mi.DictType: dict,
+    mi.VarTupleType: list,
+    mi.ListType: list,
+}
+"""The Python type of a value that fits a described type."""

@@ -40,8 +40,7 @@ def read_json(text: str, reading: Reading) -> Located | None:
     return _Scanner(text, reading).read_document()
 
 
-class _Broken(Exception):
-    """The text cannot be read further; the problem has been reported."""
+class _Broken(Exception): ...
 
 
 class _Scanner:
@@ -83,7 +82,10 @@ class _Scanner:
             if first == "{":
                 self._read_object(located, depth)
             else:
-                self._read_list(located, depth)
+                items: list[Located] = []
+                located.value = items
+                while not self._reads_end("]", has_members=bool(items)):
+                    items.append(self._read_value(item_path(path, len(items)), depth + 1))
             return located
         if first == '"':
             located.value = self._read_string()
@@ -99,7 +101,10 @@ class _Scanner:
         located.value = members
         located.key_at = {}
         while not self._reads_end("}", has_members=bool(members)):
-            self._expect_key()
+            if self.text[self.at : self.at + 1] != '"':
+                single = self.text[self.at : self.at + 1] == "'" or _WORD.match(self.text, self.at)
+                hint = "keys stand in double quotes" if single else None
+                self._stop(self.at, f"expected a key in double quotes, found {self._describe_found()}", hint=hint)
             # The position is that of the key itself, one column after its quote.
             start, place = self.at, (self.line, self.at - self.line_start + 2)
             key = self._read_string()
@@ -116,12 +121,6 @@ class _Scanner:
             else:
                 members[key] = item
                 located.key_at[key] = place
-
-    def _read_list(self, located: Located, depth: int) -> None:
-        items: list[Located] = []
-        located.value = items
-        while not self._reads_end("]", has_members=bool(items)):
-            items.append(self._read_value(item_path(located.path, len(items)), depth + 1))
 
     def _reads_end(self, end: str, *, has_members: bool) -> bool:
         """Return whether the container ends here; otherwise move to the next member, past its comma."""
@@ -145,12 +144,6 @@ class _Scanner:
             return True
         return False
 
-    def _expect_key(self) -> None:
-        if self.text[self.at : self.at + 1] != '"':
-            single = self.text[self.at : self.at + 1] == "'" or _WORD.match(self.text, self.at)
-            hint = "keys stand in double quotes" if single else None
-            self._stop(self.at, f"expected a key in double quotes, found {self._describe_found()}", hint=hint)
-
     def _read_string(self) -> str:
         text, start = self.text, self.at
         parts: list[str] = []
@@ -163,7 +156,9 @@ class _Scanner:
             char = text[self.at : self.at + 1]
             if char == '"':
                 self.at += 1
-                return _join_surrogates(parts)
+                joined = "".join(parts)
+                # Two matching escaped surrogates are one character.
+                return join_surrogates(joined) if any("\ud800" <= part <= "\udfff" for part in parts) else joined
             if char == "\\":
                 parts.append(self._read_escape())
             elif char in ("", "\n", "\r"):
@@ -272,11 +267,3 @@ class _Scanner:
     def _stop(self, offset: int, message: str, *, width: int = 1, **more: Json) -> NoReturn:
         self._report(offset, message, width=width, **more)
         raise _Broken
-
-
-def _join_surrogates(parts: list[str]) -> str:
-    """Return the pieces as one text, in which two matching escaped surrogates become one character."""
-    if len(parts) == 1:
-        return parts[0]
-    text = "".join(parts)
-    return join_surrogates(text) if any("\ud800" <= part <= "\udfff" for part in parts) else text

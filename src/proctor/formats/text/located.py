@@ -5,7 +5,7 @@ all of them in one pass.
 """
 
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import Literal
 
 import msgspec
@@ -119,15 +119,11 @@ class Reading:
 
     def __init__(self, *, file: str | None, text: str) -> None:
         self.file = file
-        self._text = text
+        self.text = text
+        """The text of the document."""
         self._lines: list[str] | None = None
         self.problems: list[Problem] = []
         self._ignored: set[tuple[str, str]] = set()
-
-    @property
-    def text(self) -> str:
-        """The text of the document."""
-        return self._text
 
     def origin(self, node: Located) -> Origin:
         """Return the place of a value."""
@@ -137,7 +133,7 @@ class Reading:
         """Return a source line, without its end."""
         # Split only to show a problem: most files have none.
         if self._lines is None:
-            self._lines = LINE_END.split(self._text.removeprefix("\ufeff"))
+            self._lines = LINE_END.split(self.text.removeprefix("\ufeff"))
         return self._lines[line - 1] if 0 < line <= len(self._lines) else None
 
     def error(self, node: Located, message: str, **more: Json) -> None:
@@ -291,6 +287,17 @@ class Reading:
         """Return the text of `node`; otherwise report a problem and return None."""
         text_node = self._require_kind(node, str, "text", what)
         return text_node.value if text_node is not None else None
+
+    def require_choice(
+        self, node: Located, key: str, known: Collection[str], what: str, unknown: Callable[[str], str], *, named: str = "", **more: Json
+    ) -> str | None:
+        """Return the text of `what` under `key`, one of the known words; otherwise report a problem and return None."""
+        member = self.require_member(node, key, what)
+        word = self.require_text(member, named or f"the {key} of {what}")
+        if word is None or member is None or word in known:
+            return word
+        self.error_unknown(member, unknown(word), word, known, **more)
+        return None
 
     def require_boolean(self, node: Located | None, what: str) -> bool | None:
         """Return the true or false of `node`; otherwise report a problem and return None."""

@@ -9,13 +9,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
 
 from proctor.expressions.text_form import Part, compile_braces, find_whole_name, find_whole_text, join_parts, split_braces
 from proctor.formats.text.located import Located, locate_value, replace_value
 from proctor.model.evidence import Json
 
-Fill = Callable[[Mapping[str, Json]], Located]
-"""Builds the filled tree from the values of the placeholders."""
+_T = TypeVar("_T")
+Fill = Callable[[Mapping[str, Json]], _T]
+"""Builds the filled value from the values of the placeholders."""
 
 _BRACES = compile_braces(r"[^{}]+")
 
@@ -28,51 +30,73 @@ class LocatedTemplate:
 
         With `only`, just these names are placeholders, and every other brace is literal.
         """
-        self._names: dict[str, Located] = {}
-        self._only = only
+        names: dict[str, Located] = {}
+
+        def split(text_node: Located) -> list[Part]:
+            parts = split_placeholders(text_node.value) if only is None else split_known(text_node.value, only)
+            for part in parts:
+                if isinstance(part, tuple):
+                    names.setdefault(part[0], text_node)
+            return parts
+
         self.node = node
-        self._fill = self._compile(node)
-        self.placeholders: Mapping[str, Located] = self._names
+        self._fill: Fill[Located] | None = _compile(
+            node,
+            split,
+            keep=lambda member: member,
+            place=lambda value, at: locate_value(value, at),
+            hold=lambda value, at: replace_value(at, value),
+        )
+        self.placeholders: Mapping[str, Located] = names
         """The names in use, each with the first text that uses it."""
 
     def fill(self, values: Mapping[str, Json]) -> Located:
         """Return the tree with every placeholder replaced; parts without any are the same nodes."""
         return self.node if self._fill is None else self._fill(values)
 
-    def _compile(self, node: Located) -> Fill | None:
-        """Return a function that fills a node; None if there is nothing to fill."""
-        if node.is_object:
-            fills = {key: self._compile(member) for key, member in node.members()}
-            if not any(fills.values()):
-                return None
-            members = [(key, member, fills[key]) for key, member in node.members()]
-            return lambda values: replace_value(node, {key: member if fill is None else fill(values) for key, member, fill in members})
-        if node.is_list:
-            return self._compile_items(node)
-        return self._compile_text(node) if isinstance(node.value, str) else None
 
-    def _compile_items(self, node: Located) -> Fill | None:
-        items = [(item, self._compile(item)) for item in node.items()]
+def make_filler(node: Located) -> Fill[Json] | None:
+    """Return a function that builds the plain value of a node with strict placeholders; None if it has none and is constant."""
+    return _compile(
+        node,
+        lambda text_node: split_placeholders(text_node.value),
+        keep=Located.plain,
+        place=lambda value, at: value,
+        hold=lambda value, at: value,
+    )
+
+
+def _compile(
+    node: Located,
+    split: Callable[[Located], list[Part]],
+    *,
+    keep: Callable[[Located], Any],
+    place: Callable[[Json, Located], Any],
+    hold: Callable[[Json, Located], Any],
+) -> Fill[Any] | None:
+    """Return a function that fills a node; None if there is nothing to fill.
+
+    `keep` gives a constant member, `place` the value of a text, and `hold` a list or an object of filled members.
+    """
+    if node.is_object:
+        members = [(key, keep(member), _compile(member, split, keep=keep, place=place, hold=hold)) for key, member in node.members()]
+        if not any(fill for _, _, fill in members):
+            return None
+        return lambda values: hold({key: kept if fill is None else fill(values) for key, kept, fill in members}, node)
+    if node.is_list:
+        items = [(keep(item), _compile(item, split, keep=keep, place=place, hold=hold)) for item in node.items()]
         if not any(fill for _, fill in items):
             return None
-        return lambda values: replace_value(node, [item if fill is None else fill(values) for item, fill in items])
-
-    def _compile_text(self, node: Located) -> Fill | None:
-        parts = self._split(node)
-        for part in parts:
-            if isinstance(part, tuple):
-                self._names.setdefault(part[0], node)
-        if (name := find_whole_name(parts)) is not None:
-            return lambda values: locate_value(values[name], node)
-        if (whole := find_whole_text(parts)) is not None:
-            # Doubled braces change the text, though it has no placeholder.
-            return None if whole == node.value else lambda values: replace_value(node, whole)
-        return lambda values: replace_value(node, join_parts(parts, values))
-
-    def _split(self, node: Located) -> list[Part]:
-        if self._only is None:
-            return split_placeholders(node.value)
-        return split_known(node.value, self._only)
+        return lambda values: hold([kept if fill is None else fill(values) for kept, fill in items], node)
+    if not isinstance(node.value, str):
+        return None
+    parts = split(node)
+    if (name := find_whole_name(parts)) is not None:
+        return lambda values: place(values[name], node)
+    if (whole := find_whole_text(parts)) is not None:
+        # Doubled braces change the text, though it has no placeholder.
+        return None if whole == node.value else lambda values: place(whole, node)
+    return lambda values: place(join_parts(parts, values), node)
 
 
 def split_placeholders(text: str) -> list[Part]:
@@ -94,25 +118,3 @@ def split_known(text: str, names: frozenset[str]) -> list[Part]:
     if at < len(text) or not parts:
         parts.append(text[at:])
     return parts
-
-
-def make_filler(node: Located) -> Callable[[Mapping[str, Json]], Json] | None:
-    """Return a function that builds the plain value of a node with strict placeholders; None if it has none and is constant."""
-    if node.is_object:
-        members = [(key, make_filler(member), member.plain()) for key, member in node.members()]
-        if not any(fill for _, fill, _ in members):
-            return None
-        return lambda values: {key: plain if fill is None else fill(values) for key, fill, plain in members}
-    if node.is_list:
-        items = [(make_filler(item), item.plain()) for item in node.items()]
-        if not any(fill for fill, _ in items):
-            return None
-        return lambda values: [plain if fill is None else fill(values) for fill, plain in items]
-    if not isinstance(node.value, str):
-        return None
-    parts = split_placeholders(node.value)
-    if (name := find_whole_name(parts)) is not None:
-        return lambda values: values[name]
-    if (whole := find_whole_text(parts)) is not None:
-        return None if whole == node.value else lambda values: whole
-    return lambda values: join_parts(parts, values)

@@ -33,8 +33,12 @@ from proctor.model.show import show
 
 Fill = Callable[[Mapping[str, Json]], Json]
 Label = Callable[[CheckEntry, msgspec.Struct], str]
-_TEXTS = {"input": "input", "name": "name", "description": "description"}
-_OBJECTS = ("tags", "context")
+_MEMBERS: dict[str, tuple[str, type]] = {
+    **{key: (key, str) for key in ("input", "name", "description")},
+    **{key: (key, dict) for key in ("tags", "context")},
+    "body": ("custom_body", object),
+}
+"""Members of a case that a row may change: the field of the case, and the type of its values."""
 
 
 class _ClaimShape(msgspec.Struct, frozen=True):
@@ -53,28 +57,18 @@ class RowShape:
         self._first = first
         self._registry = registry
         self._label = label
-        self._texts: list[tuple[str, Fill]] = []
-        self._objects: list[tuple[str, Fill, Mapping[str, Json]]] = []
-        self._body: Fill | None = None
+        self._members: list[tuple[str, type, Fill, Mapping[str, Json]]] = []
         self._claims: list[Assertion | _ClaimShape] = []
-        self._changes_claims = False
 
     def make(self, case_id: str, values: Mapping[str, Json], origin: Origin, *, checked: bool) -> Case | None:
         """Return the case of a row; None if the reader must read it. A row that was `checked` before is not checked again."""
         changes: dict[str, Json] = {"id": case_id, "origin": origin}
-        for field, fill in self._texts:
+        for field, kind, fill, own in self._members:
             value = fill(values)
-            if not isinstance(value, str):
+            if not isinstance(value, kind):
                 return None
-            changes[field] = value
-        for field, fill, own in self._objects:
-            value = fill(values)
-            if not isinstance(value, dict):
-                return None
-            changes[field] = {**own, **value}
-        if self._body is not None:
-            changes["custom_body"] = self._body(values)
-        if self._changes_claims:
+            changes[field] = {**own, **value} if kind is dict else value
+        if any(isinstance(each, _ClaimShape) for each in self._claims):
             claims = [each if isinstance(each, Assertion) else self._make_claim(each, values, origin, checked) for each in self._claims]
             if None in claims:
                 return None
@@ -122,7 +116,6 @@ class RowShape:
                     return False
                 fields.append((*types[key], fill))
         self._claims.append(_ClaimShape(first, entry, tuple(fields), node.get("label") is not None))
-        self._changes_claims = True
         return True
 
     def add_member(self, key: str, node: Located, shared: Mapping[str, Mapping[str, Json]]) -> bool:
@@ -130,14 +123,10 @@ class RowShape:
         fill = make_filler(node)
         if fill is None or key == "id":
             return True
-        if key in _TEXTS:
-            self._texts.append((_TEXTS[key], fill))
-        elif key in _OBJECTS and node.is_object:
-            self._objects.append((key, fill, shared[key]))
-        elif key == "body":
-            self._body = fill
-        else:
+        field, kind = _MEMBERS.get(key, ("", str))
+        if not field or (kind is dict and not node.is_object):
             return False
+        self._members.append((field, kind, fill, shared.get(key, {})))
         return True
 
 
@@ -178,7 +167,7 @@ def _fits(kind: mi.Type, value: Json) -> bool:
 
 
 TYPES = ("text", "number", "integer", "boolean", "json")
-_NUMBER = re.compile(r"[+-]?(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][+-]?\d+)?\Z")
+NUMBER = re.compile(r"[+-]?(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][+-]?\d+)?\Z")
 _WORDS = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
 _MOST_DIGITS = 300
 
@@ -211,7 +200,7 @@ def convert_cell(value: Json, kind: str) -> Json:
         if text.lower() not in _WORDS:
             raise ValueError(f"expected true or false, found {show(value, 60)}")
         return _WORDS[text.lower()]
-    if not _NUMBER.match(text) or len(text) > _MOST_DIGITS:
+    if not NUMBER.match(text) or len(text) > _MOST_DIGITS:
         raise ValueError(f"expected a number, found {show(value, 60)}")
     number = float(text)
     if number.is_integer() and ("." not in text and "e" not in text.lower()):

@@ -79,8 +79,8 @@ def read_yaml(text: str, reading: Reading) -> Located | None:
     try:
         events = stream.read_events()
     except YamlFault as error:
-        line, column = places.locate(error.fault.offset)
-        reading.error(Located(value=None, line=line, column=column), error.fault.message, hint=error.fault.hint, code="invalid_yaml")
+        line, column = places.locate(error.offset)
+        reading.error(Located(value=None, line=line, column=column), error.message, hint=error.hint, code="invalid_yaml")
         return None
     builder = _Builder(reading, places, stream)
     document = builder.build(events)
@@ -96,23 +96,12 @@ def _warn_of_unknown_escapes(reading: Reading, places: Places, stream: EventStre
         if line not in warned and len(warned) < MAX_COMPLAINTS:
             warned.add(line)
             shown = stream.text[offset : offset + 2]
-            reading.warn(
-                Located(value=None, line=line, column=column, width=2),
-                f"{shown} is not a YAML escape; the backslash stays as written",
-                hint="write the text in single quotes, where a backslash is a backslash",
-                code="kept_escape",
-            )
+            message = f"{shown} is not a YAML escape; the backslash stays as written"
+            hint = "write the text in single quotes, where a backslash is a backslash"
+            reading.warn(Located(value=None, line=line, column=column, width=2), message, hint=hint, code="kept_escape")
 
 
-def _count_characters(value: Json) -> int:
-    """Return the length of a text, or of all keys of an object."""
-    if isinstance(value, str):
-        return len(value)
-    return sum(map(len, value)) if isinstance(value, dict) else 0
-
-
-class _Broken(Exception):
-    """The document cannot be read further; the problem has been reported."""
+class _Broken(Exception): ...
 
 
 class _Open(msgspec.Struct):
@@ -170,13 +159,14 @@ class _Builder:
         block = event.style in ("|", ">")
         node = self._locate(event, width=1 if block else None)
         plain = bool(event.implicit[0])
-        if self._expects_key():
+        if self.open and self.open[-1].node.is_object and self.open[-1].key is None:
             # A key is always text, whatever it would mean as a value; only an empty plain key is a mistake.
             self._is_known_tag(node, event.tag, ("str", "int", "float", "bool", "null"))
             node.value = None if plain and text == "" else text
         else:
             node.value = self._resolve(node, text, event.tag, plain=plain)
-        self._add_anchor(event.anchor, node)
+        if event.anchor is not None:
+            self.anchors[event.anchor] = node
         self._place(node, quoted=event.style in ("'", '"'))
 
     def _resolve(self, node: Located, text: str, tag: str | None, *, plain: bool) -> Json:
@@ -221,7 +211,8 @@ class _Builder:
         node.value = [] if is_list else {}
         node.key_at = {}
         # Before its end, so that an alias inside it is reported as self-referencing and not as unknown.
-        self._add_anchor(event.anchor, node)
+        if event.anchor is not None:
+            self.anchors[event.anchor] = node
         if len(self.open) >= MAX_DEPTH:
             self._stop(node, f"nested more than {MAX_DEPTH} levels deep")
         self.open.append(_Open(node=node))
@@ -241,26 +232,16 @@ class _Builder:
         """Return the value again, at the path of the alias; its lines and columns stay where it was written."""
         # Limited, because a few lines of nested aliases can mean billions of values. Long texts count too: they are shared in memory here,
         # but not in the output.
-        self.expanded += 1 + _count_characters(node.value) // _CHARACTERS_OF_A_VALUE
+        value = node.value
+        length = len(value) if isinstance(value, str) else sum(map(len, value)) if isinstance(value, dict) else 0
+        self.expanded += 1 + length // _CHARACTERS_OF_A_VALUE
         if self.expanded > MAX_EXPANDED or depth > MAX_DEPTH:
             self._stop(alias, "aliases make this document too large", expected=f"at most {MAX_EXPANDED} values and {MAX_DEPTH} levels")
-        value = node.value
         if isinstance(value, dict):
             value = {key: self._copy(item, alias, member_path(path, key), depth + 1) for key, item in value.items()}
         elif isinstance(value, list):
             value = [self._copy(item, alias, item_path(path, index), depth + 1) for index, item in enumerate(value)]
         return Located(value=value, line=node.line, column=node.column, path=path, width=node.width, key_at=node.key_at)
-
-    def _expects_key(self) -> bool:
-        return bool(self.open) and self.open[-1].node.is_object and self.open[-1].key is None
-
-    def _build_path(self) -> str:
-        if not self.open:
-            return "$"
-        level = self.open[-1]
-        if level.node.is_list:
-            return item_path(level.node.path, len(level.node.value))
-        return level.node.path if level.key is None else member_path(level.node.path, level.key)
 
     def _place(self, node: Located, *, quoted: bool = False) -> None:
         if not self.open:
@@ -294,16 +275,17 @@ class _Builder:
         else:
             level.node.key_at[key] = place
 
-    def _add_anchor(self, name: str | None, node: Located) -> None:
-        if name is not None:
-            self.anchors[name] = node
-
     def _locate(self, event: Event, width: int | None = None) -> Located:
         # Marks count lines as in YAML 1.1; offsets are plain characters.
         start, end = event.start_mark.index, event.end_mark.index
         line, column = self.places.locate(start)
         shown = self.places.measure_width(start, end) if width is None else width
-        return Located(value=None, line=line, column=column, path=self._build_path(), width=shown)
+        path = self.open[-1].node.path if self.open else "$"
+        if self.open and self.open[-1].node.is_list:
+            path = item_path(path, len(self.open[-1].node.value))
+        elif self.open and self.open[-1].key is not None:
+            path = member_path(path, self.open[-1].key)
+        return Located(value=None, line=line, column=column, path=path, width=shown)
 
     def _is_known_tag(self, node: Located, tag: str | None, known: tuple[str, ...]) -> bool:
         if tag is None or tag == "!" or (tag.startswith(_TAG) and tag.removeprefix(_TAG) in known):

@@ -12,7 +12,6 @@ read.
 from collections.abc import Iterator
 from typing import Any, cast
 
-import msgspec
 import yaml
 from yaml.events import Event
 from yaml.parser import Parser
@@ -32,20 +31,12 @@ _ESCAPE_FAULTS = ("found unknown escape character", "hexdecimal number", "invali
 _HEX = lazy_pattern(r"[0-9a-fA-F]*")
 
 
-class Fault(msgspec.Struct):
+class YamlFault(Exception):
     """Why the text is not YAML, and the offset of the fault."""
 
-    message: str
-    offset: int
-    hint: str | None = None
-
-
-class YamlFault(Exception):
-    """The text is not YAML."""
-
-    def __init__(self, fault: Fault) -> None:
-        super().__init__(fault.message)
-        self.fault = fault
+    def __init__(self, message: str, offset: int, hint: str | None = None) -> None:
+        super().__init__(message)
+        self.message, self.offset, self.hint = message, offset, hint
 
 
 class EventStream:
@@ -55,7 +46,13 @@ class EventStream:
         self.text = text
         self.max_depth = max_depth
         self.unknown_escapes: list[int] = []
-        self._hide, self._restore = _choose_placeholders(text)
+        # Unused private characters replace those that libyaml would read as line breaks.
+        present = [char for char in _FALSE_BREAKS if char in text]
+        used = set(text) if present else set[str]()
+        spares = (chr(code) for code in range(0xE000, 0xF8FF) if chr(code) not in used)
+        pairs = list(zip(present, spares, strict=False))
+        self._hide = {ord(char): spare for char, spare in pairs}
+        self._restore = {ord(spare): char for char, spare in pairs}
 
     def read_events(self) -> list[Event]:
         """Return everything up to the end of the text, or to the first value that is nested too deeply. Raises `YamlFault`."""
@@ -64,12 +61,12 @@ class EventStream:
             return list(self._drain_events(text, tolerant=cyaml is None))
         except yaml.MarkedYAMLError as error:
             if cyaml is None or not any(words in (error.problem or "") for words in _ESCAPE_FAULTS):
-                raise YamlFault(_describe_fault(error, self.text)) from None
+                raise _describe_fault(error, self.text) from None
         try:
             # A bad escape stops libyaml, so the slower parser reads the whole text again.
             return list(self._drain_events(text, tolerant=True))
         except yaml.MarkedYAMLError as error:
-            raise YamlFault(_describe_fault(error, self.text)) from None
+            raise _describe_fault(error, self.text) from None
 
     def restore_text(self, text: str) -> str:
         """Return a scalar with the characters restored that were hidden from the parser."""
@@ -86,7 +83,7 @@ class EventStream:
             yield event
             values += isinstance(event, yaml.NodeEvent)
             if values > MAX_VALUES:
-                raise YamlFault(Fault(f"more than {MAX_VALUES:,} values and keys", event.start_mark.index, SPLIT))
+                raise YamlFault(f"more than {MAX_VALUES:,} values and keys", event.start_mark.index, SPLIT)
             if isinstance(event, yaml.CollectionStartEvent):
                 depth += 1
                 # The builder reaches the same limit at this event and reports it; nothing after it needs parsing.
@@ -94,17 +91,6 @@ class EventStream:
                     return
             elif isinstance(event, yaml.CollectionEndEvent):
                 depth -= 1
-
-
-def _choose_placeholders(text: str) -> tuple[dict[int, str], dict[int, str]]:
-    """Return unused private characters for those that libyaml would read as line breaks, and the reverse mapping."""
-    present = [char for char in _FALSE_BREAKS if char in text]
-    if not present:
-        return {}, {}
-    used = set(text)
-    unused = (chr(code) for code in range(0xE000, 0xF8FF) if chr(code) not in used)
-    pairs = list(zip(present, unused, strict=False))
-    return {ord(char): spare for char, spare in pairs}, {ord(spare): char for char, spare in pairs}
 
 
 class _UnknownEscapes(dict[str, str]):
@@ -175,18 +161,18 @@ _KINDLY: tuple[tuple[str, str, str | None, bool], ...] = (
 )
 
 
-def _describe_fault(error: yaml.MarkedYAMLError, text: str) -> Fault:
+def _describe_fault(error: yaml.MarkedYAMLError, text: str) -> YamlFault:
     problem, context = error.problem or "", error.context or ""
     mark = error.problem_mark or error.context_mark
     offset = min(mark.index if mark is not None else 0, len(text))
     if "cannot start any token" in problem:
         char = text[offset : offset + 1]
         if char == "\t":
-            return Fault("a tab where only spaces may indent", offset, "indent with spaces")
-        return Fault(f"text cannot begin with {char!r}", offset, "put it in quotes")
+            return YamlFault("a tab where only spaces may indent", offset, "indent with spaces")
+        return YamlFault(f"text cannot begin with {char!r}", offset, "put it in quotes")
     for words, message, hint, at_start in _KINDLY:
         if words in problem or words in context:
             if at_start and error.context_mark is not None:
                 offset = error.context_mark.index
-            return Fault(message, offset, hint)
-    return Fault(f"not readable as YAML: {problem or context}", offset)
+            return YamlFault(message, offset, hint)
+    return YamlFault(f"not readable as YAML: {problem or context}", offset)

@@ -61,18 +61,12 @@ def _write_entry(head: str, item: Json, indent: int) -> list[str]:
     return [head, *_write_block(item, indent)]
 
 
-def _is_small(value: Json) -> bool:
-    """Return whether a value is readable on one line: nested at most one level, with small members."""
-    if isinstance(value, dict):
-        return all(not isinstance(item, (dict, list, tuple)) or _is_flat(item) for item in value.values())
-    if isinstance(value, (list, tuple)):
-        return all(not isinstance(item, (dict, list, tuple)) for item in value)
-    return True
-
-
-def _is_flat(value: Json) -> bool:
-    items = value.values() if isinstance(value, dict) else value
-    return all(not isinstance(item, (dict, list, tuple)) for item in items)
+def _is_small(value: Json, levels: int = 2) -> bool:
+    """Return whether a value is readable on one line: a list of plain values, or an object of plain values and lists or objects of them."""
+    if not isinstance(value, (dict, list, tuple)):
+        return True
+    inner = levels - 1 if isinstance(value, dict) else 0
+    return levels > 0 and all(_is_small(item, inner) for item in (value.values() if isinstance(value, dict) else value))
 
 
 def write_flow(value: Json) -> str:

@@ -7,7 +7,7 @@ Search parameters, correlation paths, columns and expected values belong to the 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Literal, cast
+from typing import cast
 
 import msgspec
 
@@ -86,37 +86,24 @@ def translate(node: Located, kind: str, entity: Entity | None) -> Translated:
     return KINDS[kind](Parts(node, kind, entity))
 
 
-def _translate_fhir(parts: Parts) -> Translated:
+def _read_fhir_fields(parts: Parts) -> tuple[FhirField, ...]:
     fields: list[FhirField] = []
     for entry, row in parts.iterate_field_rows("fields", "assertions"):
         if "expected" not in row and "fhirpath" not in row:
             raise Malformed("a field needs 'expected'", entry)
-        fields.append(
-            FhirField(
-                path=read_path(row["path"]) if "path" in row else None,
-                fhirpath=read_path(row["fhirpath"]) if "fhirpath" in row else None,
-                expected=parts.resolve(row["expected"]) if "expected" in row else msgspec.UNSET,
-            )
-        )
-    match = parts.read_word("match", *_MATCHES)
-    count = parts.read_count("count")
+        paths = {name: read_path(row[name]) for name in ("path", "fhirpath") if name in row}
+        fields.append(FhirField(**paths, expected=parts.resolve(row["expected"]) if "expected" in row else msgspec.UNSET))
+    return tuple(fields)
+
+
+def _read_search(parts: Parts) -> dict[str, str]:
     search: dict[str, str] = {}
     for key, node in parts.read_object("search").items():
         value = parts.resolve(node)
         if value is None or isinstance(value, (dict, list)):
             raise Malformed(f"search.{key}: expected text, found {node.kind}", node)
         search[key] = write_as_text(value)
-    return parts.finish(
-        "fhir_resource",
-        FhirResource(
-            resource_type=parts.read_text("resource_type", required=True) or "",
-            search=search,
-            fields=tuple(fields),
-            match=cast(Literal["first", "any", "all", "exactly_one"], match or "first"),
-            count=count,
-            absent=parts.read_flag("absent"),
-        ),
-    )
+    return search
 
 
 def _translate_portal(parts: Parts) -> Translated:
@@ -149,27 +136,6 @@ def _translate_portal(parts: Parts) -> Translated:
     )
 
 
-def _translate_voice(parts: Parts) -> Translated:
-    contains = parts.read_texts("contains")
-    forbidden = parts.read_texts(*_FORBIDDEN)
-    match = parts.read_word("match", "auto", "exact", "normalized", "semantic")
-    if parts.read_flag("absent"):
-        # No call may correlate: required phrases become forbidden.
-        contains, forbidden = (), (*contains, *forbidden)
-    return parts.finish(
-        "voice_said",
-        VoiceSaid(
-            speaker=parts.read_text("speaker"),
-            to=parts.read_value("to"),
-            sender=parts.read_value("from", "sender"),
-            call=parts.read_value("call"),
-            contains=contains,
-            not_contains=forbidden,
-            match=cast(Literal["auto", "exact", "normalized", "semantic"], match or "auto"),
-        ),
-    )
-
-
 _READERS: dict[str, Callable[[Parts], Json]] = {
     "absent": lambda parts: parts.read_flag("absent"),
     "contains": lambda parts: parts.read_texts("contains"),
@@ -180,6 +146,7 @@ _READERS: dict[str, Callable[[Parts], Json]] = {
     "count": lambda parts: parts.read_count("count"),
     "where": lambda parts: {key: parts.resolve(value) for key, value in parts.read_object("where").items()},
     "path": lambda parts: parts.read_text("path", "path_pattern", "pattern", required=True),
+    "resource_type": lambda parts: parts.read_text("resource_type", required=True),
     "collection": lambda parts: parts.read_text("collection", required=True),
     "transaction": lambda parts: parts.read_text("transaction", "transaction_set"),
     **{name: lambda parts, name=name: parts.read_text(name) for name in ("channel", "hook", "service")},
@@ -195,18 +162,23 @@ class ByFields(msgspec.Struct, frozen=True):
     row: type[RowField] | type[TextField] = RowField
     words: tuple[str, ...] = ()
     """Keys of `correlate_by` other than paths."""
+    readers: dict[str, Callable[[Parts], Json]] = {}
+    """How fields are read that differ from other kinds."""
 
     def __call__(self, parts: Parts) -> Translated:
         """Return the spec of an assertion."""
         fields: dict[str, Json] = {}
+        readers = {**_READERS, **self.readers}
         for name in self.spec.__struct_fields__:
-            if name == "fields":
+            if name in readers:
+                fields[name] = readers[name](parts)
+            elif name == "fields":
                 names = ("fields", "json_fields", "assertions") if self.check == "file_present" else ("fields", "assertions")
                 fields[name] = tuple(self.row(path=path, expected=expected) for path, expected in parts.iterate_rows(*names))
             elif name == "correlate_by":
                 fields[name] = parts.read_correlation(self.words)
             else:
-                fields[name] = _READERS[name](parts) if name in _READERS else parts.read_value(name)
+                fields[name] = parts.read_value(name)
         return parts.finish(self.check, self.spec(**{name: value for name, value in fields.items() if value is not None}))
 
 
@@ -219,6 +191,21 @@ def _translate_system_claim(parts: Parts) -> Translated:
 
 
 BY_FIELDS: dict[str, ByFields] = {
+    "fhir-resource-state": ByFields("fhir_resource", FhirResource, readers={"fields": _read_fhir_fields, "search": _read_search}),
+    "voice-transcript": ByFields(
+        "voice_said",
+        VoiceSaid,
+        readers={
+            "speaker": lambda parts: parts.read_text("speaker"),
+            "match": lambda parts: parts.read_word("match", "auto", "exact", "normalized", "semantic"),
+            # With `absent`, no call may correlate: required phrases become forbidden.
+            "contains": lambda parts: () if parts.read_flag("absent") else parts.read_texts("contains"),
+            "not_contains": lambda parts: (
+                *(parts.read_texts("contains") if parts.read_flag("absent") else ()),
+                *parts.read_texts(*_FORBIDDEN),
+            ),
+        },
+    ),
     "hl7-structural": ByFields("hl7_message", Hl7Message, TextField, _HL7_WORDS),
     "sftp-file-present": ByFields("file_present", FilePresent),
     "x12-response": ByFields("x12_response", X12Response, TextField),
@@ -228,9 +215,7 @@ BY_FIELDS: dict[str, ByFields] = {
     "records-match": ByFields("records_match", RecordsMatch),
 }
 KINDS: dict[str, Callable[[Parts], Translated]] = {
-    "fhir-resource-state": _translate_fhir,
     "portal-state-match": _translate_portal,
-    "voice-transcript": _translate_voice,
     **BY_FIELDS,
     **dict.fromkeys(SYSTEM_CLAIMS, _translate_system_claim),
 }

@@ -24,6 +24,7 @@ from proctor.paths.dotted import find_dotted
 _HUMPS = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 _PLACEHOLDER = re.compile(r"\{entity\.([A-Za-z0-9_.-]{1,200})\}")
 _REMARKS = ("assert", "description", "label", "name", "comment", "notes", "id", "simulator_id", "sandbox_id", "version")
+_TWO_SPELLINGS = "{!r} and {!r} are two spellings of one key"
 
 Entity = Mapping[str, Json]
 
@@ -87,16 +88,11 @@ def find_repeated(node: Located) -> tuple[str, str] | None:
     return None
 
 
-def describe_repeated(keys: tuple[str, str]) -> str:
-    """Return the problem of a key in two spellings, which is ambiguous."""
-    return f"{keys[0]!r} and {keys[1]!r} are two spellings of one key"
-
-
 def refuse_repeated(node: Located) -> None:
     """Raise `Malformed` if an object has a key in two spellings."""
     repeated = find_repeated(node)
     if repeated is not None:
-        raise Malformed(describe_repeated(repeated), node, key=repeated[1])
+        raise Malformed(_TWO_SPELLINGS.format(*repeated), node, key=repeated[1])
 
 
 class Parts:
@@ -158,18 +154,17 @@ class Parts:
     def read_count(self, name: str) -> int | None:
         """Return an integer."""
         node = self.take(name)
-        if node is not None and not is_integer(node.value):
+        value = None if node is None else node.value
+        if node is not None and not is_integer(value):
             raise Malformed(f"{name}: expected a whole number, found {node.kind}", node)
-        return None if node is None else int(node.value)  # pyright: ignore[reportArgumentType] - as just looked
+        return value
 
     def read_flag(self, name: str) -> bool:
         """Return a flag; the default is false."""
         node = self.take(name)
-        if node is None:
-            return False
-        if not isinstance(node.value, bool):
+        if node is not None and not isinstance(node.value, bool):
             raise Malformed(f"{name}: expected true or false, found {node.kind}", node)
-        return node.value
+        return node is not None and node.value
 
     def read_texts(self, *names: str) -> tuple[str, ...]:
         """Return a list of texts; a single text is a list of one."""
@@ -232,7 +227,7 @@ class Parts:
             name = to_snake_case(key) if to_snake_case(key) in aliases else key
             if name in correlation:
                 first = next(member for member in self.read_object("correlate_by") if to_snake_case(member) == name)
-                raise Malformed(describe_repeated((first, key)), self.fields["correlate_by"], key=key)
+                raise Malformed(_TWO_SPELLINGS.format(first, key), self.fields["correlate_by"], key=key)
             correlation[name] = self.resolve(value)
         return correlation
 
@@ -289,7 +284,7 @@ def warn_unknown(reading: Reading, node: Located, known: tuple[str, ...], what: 
     """Report a key in two spellings, and warn about unknown keys."""
     repeated = find_repeated(node)
     if repeated is not None:
-        reading.error_at_key(node, repeated[1], describe_repeated(repeated), code="duplicate_key")
+        reading.error_at_key(node, repeated[1], _TWO_SPELLINGS.format(*repeated), code="duplicate_key")
     for key, _ in node.members():
         if to_snake_case(key) not in known:
             near = nearest(to_snake_case(key), known)

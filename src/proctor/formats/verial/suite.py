@@ -235,7 +235,9 @@ class _Reader:
             self.reading.require_list(members.get(key), key)
         if not listed:
             self.reading.warn(node, "the task has no criteria: it fails", code="no_assertions")
-        bound = self._read_entities([entry for entry in (members.get("entities"), entities) if entry is not None])
+        entity_nodes = [entry for node in (members.get("entities"), entities) for entry in self.reading.list_items(node, "entities")]
+        bound: list[Entity] = [each.plain() for each in entity_nodes if self.reading.require_object(each, "an entity") is not None]
+        tags = members.get("tags")
         name = self.reading.require_text(members.get("name"), "name") or ""
         item = members.get("task_item")
         stated = item.get("instruction") if item is not None and item.is_object else None
@@ -262,7 +264,9 @@ class _Reader:
                 input=self.reading.require_text(stated, "instruction") or (write_task_item(item) if systems else None),
                 systems=systems,
                 context={"task_item": item.plain()} if systems and item is not None else {},
-                tags=self._read_tags(members.get("tags")),
+                tags=tags.plain()
+                if tags is not None and tags.is_object
+                else dict.fromkeys(self.reading.list_texts(tags, "tags", "a tag"), True),
                 assertions=tuple(self._read_criteria(listed, bound)),
                 scoring=self.scoring,
                 settings=settings,
@@ -275,15 +279,6 @@ class _Reader:
         self._taken.add(case.id)
         self.cases.append(case)
 
-    def _read_tags(self, node: Located | None) -> dict[str, Json]:
-        if node is not None and node.is_object:
-            return {key: value.plain() for key, value in node.members()}
-        return dict.fromkeys(self.reading.list_texts(node, "tags", "a tag"), True)
-
-    def _read_entities(self, nodes: list[Located]) -> list[Entity]:
-        entries = [entry for node in nodes for entry in self.reading.list_items(node, "entities")]
-        return [entry.plain() for entry in entries if self.reading.require_object(entry, "an entity") is not None]
-
     def _read_criteria(self, nodes: Sequence[Located], entities: list[Entity]) -> Iterator[Assertion]:
         for node in nodes:
             if self.reading.require_object(node, "a criterion") is not None:
@@ -292,6 +287,11 @@ class _Reader:
     def _read_criterion(self, node: Located, entities: list[Entity]) -> Assertion:
         members = list_stated(node)
         label = self.reading.require_text(members.get("label"), "label") or self.reading.require_text(members.get("name"), "name")
+        missing = members.get("when_missing")
+        when_missing: Json = None if missing is None else missing.value
+        if missing is not None and when_missing not in ("fail", "error", "skip"):
+            self.reading.error(missing, f"when_missing: expected fail, error or skip, found {show(missing.plain())}")
+            when_missing = "fail"
         try:
             refuse_repeated(node)
             entity = self._find_entity(members.get("input_entity_id"), entities)
@@ -309,7 +309,7 @@ class _Reader:
             axis=self.reading.require_text(members.get("axis"), "axis"),
             required=bool(self.reading.require_boolean(members.get("required"), "required")),
             advisory=bool(self.reading.require_boolean(members.get("advisory"), "advisory")),
-            when_missing=self._read_when_missing(members.get("when_missing")),
+            when_missing=when_missing,
             origin=self.reading.origin(node),
         )
 
@@ -364,14 +364,6 @@ class _Reader:
             else:
                 raise Malformed(error.message, at, error.nearest) from None
         return translated
-
-    def _read_when_missing(self, node: Located | None) -> Json:
-        if node is None:
-            return None
-        if node.value not in ("fail", "error", "skip"):
-            self.reading.error(node, f"when_missing: expected fail, error or skip, found {show(node.plain())}")
-            return "fail"
-        return node.value
 
 
 def _find_criteria(members: dict[str, Located]) -> list[Located]:

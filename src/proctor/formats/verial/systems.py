@@ -47,7 +47,12 @@ class SystemsReader:
 
     def read(self, task: Located) -> tuple[System, ...]:
         """Return the systems of a task, with its scenario; none if the document brings none."""
-        holder = next((place for place in (task, *self.around) if _brings_systems(place)), None)
+        holder = None
+        for place in (task, *self.around):
+            stated = list_stated(place)
+            if any(name in stated and (name != "environment" or stated[name].is_object) for name in PLACES):
+                holder = place
+                break
         if holder is None:
             return ()
         # By identity: the document holds its nodes while it is read, and tasks that share an environment share the node.
@@ -84,7 +89,14 @@ class SystemsReader:
                 by_kind[kind] = node
         filled: dict[str, list[Located]] = {kind: [] for kind in by_kind}
         for node in datasets:
-            self._sort_dataset(node, filled)
+            kind = self._read_kind(node, "a dataset", _DATASET)
+            data = list_stated(node).get("data")
+            if kind is not None and data is None:
+                self._reading.warn(node, "the dataset has no data: it fills nothing", code="no_data")
+            elif kind is not None and kind not in filled:
+                self._reading.warn(node, f"the environment has no simulator of kind {kind}: the dataset fills nothing", code="no_data")
+            elif kind is not None and data is not None:
+                filled[kind].append(data)
         systems = (self._make_system(kind, node, filled[kind]) for kind, node in by_kind.items())
         return tuple(system for system in systems if system is not None)
 
@@ -109,16 +121,6 @@ class SystemsReader:
         except SpecError as error:
             self._reading.error(type, error.message, code="unknown_system")
             return None
-
-    def _sort_dataset(self, node: Located, filled: dict[str, list[Located]]) -> None:
-        kind = self._read_kind(node, "a dataset", _DATASET)
-        data = list_stated(node).get("data")
-        if kind is not None and data is None:
-            self._reading.warn(node, "the dataset has no data: it fills nothing", code="no_data")
-        elif kind is not None and kind not in filled:
-            self._reading.warn(node, f"the environment has no simulator of kind {kind}: the dataset fills nothing", code="no_data")
-        elif kind is not None and data is not None:
-            filled[kind].append(data)
 
     def _make_system(self, kind: str, node: Located, data: list[Located]) -> System | None:
         from proctor.simulators.ports import make_still_surroundings
@@ -177,8 +179,3 @@ class SystemsReader:
 def write_task_item(item: Located | None) -> str | None:
     """Return the input of a task without an instruction: the author's whole object as JSON."""
     return None if item is None or item.value is None else msgspec.json.encode(item.plain()).decode()
-
-
-def _brings_systems(node: Located) -> bool:
-    stated = list_stated(node)
-    return any(name in stated and (name != "environment" or stated[name].is_object) for name in PLACES)

@@ -90,17 +90,11 @@ def read_messages(value: Json, before: Sequence[Part] = BEFORE) -> Evidence | No
         except EvidenceError:
             return None  # the agent's own object, which only resembles a message
         return mark_messages(found[0], before, is_last_step=True) if len(found) == 1 else None
-    format = "ai-sdk" if is_result(value) else _find_format(value)
-    found = read_document(value, format=format) if format is not None else []
+    formats = ("ai-sdk",) if is_result(value) else ()
+    if not formats and CARRYING.isdisjoint(entry) and (isinstance(value, list) or isinstance(entry.get("messages"), list)):
+        formats = recognise_formats(value)
+    found = read_document(value, format=formats[0]) if len(formats) == 1 else []
     return mark_messages(found[0], before) if len(found) == 1 else None
-
-
-def _find_format(value: Json) -> str | None:
-    entry = dict_or_empty(value)
-    if not CARRYING.isdisjoint(entry) or not (isinstance(value, list) or isinstance(entry.get("messages"), list)):
-        return None
-    names = recognise_formats(value)
-    return names[0] if len(names) == 1 else None
 
 
 def _find_last_step(entry: dict[str, Json]) -> tuple[Json, str | None] | None:
@@ -168,7 +162,13 @@ def read_trace(body: Json) -> Evidence | None:
     if not _find_nodes(document):
         return None
     found = _take_only(mibo.read(document, declared=True))
-    return found if _lists_tools(document) else mark_unknown(found, _MISSING_CALLS, _NO_LIST_OF_TOOLS)
+    # The calls are recorded in a list of calls, or by the types of the nodes.
+    if isinstance(dict_or_empty(document.get("data")).get("tool_calls"), list) or any(
+        "nodeName" in node or "n8n-nodes" in str(node.get("type")) or any(isinstance(node.get(key), list) for key in CALLS)
+        for node in _find_nodes(document)
+    ):
+        return found
+    return mark_unknown(found, _MISSING_CALLS, _NO_LIST_OF_TOOLS)
 
 
 def _take_only(runs: list[Evidence]) -> Evidence:
@@ -183,14 +183,6 @@ def _find_nodes(document: dict[str, Any]) -> list[dict[str, Any]]:
     # A usage may count the tokens of an `output`.
     members = listed or [member for key, member in data.items() if key not in HOLDERS]
     return [node for node in (*members, *inner) if isinstance(node, dict) and ("output" in node or "nodeName" in node)]
-
-
-def _lists_tools(document: dict[str, Any]) -> bool:
-    """Return whether a body records which tools were called: in a list of calls, or by the types of its nodes."""
-    return isinstance(dict_or_empty(document.get("data")).get("tool_calls"), list) or any(
-        "nodeName" in node or "n8n-nodes" in str(node.get("type")) or any(isinstance(node.get(key), list) for key in CALLS)
-        for node in _find_nodes(document)
-    )
 
 
 # --- any other object ---------------------------------------------------------------------------------------------------
@@ -242,7 +234,6 @@ def find_answer_field(body: dict[str, Json]) -> str | None:
 
 
 def _read_calls(body: dict[str, Json], unknowns: Unknowns) -> tuple[ToolCall, ...] | None:
-    """Return the calls that an object lists; None if it has no list of calls."""
     calls: tuple[ToolCall, ...] | None = None
     first = ""
     listed_elsewhere = any(isinstance(body.get(key), list) for key in CALLS)

@@ -1,7 +1,7 @@
 """Captures the OpenTelemetry spans recorded while an agent's function runs, and combines them with its return value.
 
 Installed instrumentation writes its spans to the tracer provider of the process; a span processor of ours keeps those of each call in
-memory (`processor.py`, `call_spans.py`), the reader of traces reads them, and `merge_returned_and_traced` makes one evidence of both.
+memory (`processor.py`), the reader of traces reads them, and `merge_returned_and_traced` makes one evidence of both.
 If no model or tool span was recorded, the calls are unknown, unless the function itself returns a list of calls.
 
 The SDK of OpenTelemetry is loaded only if a target captures.
@@ -23,7 +23,7 @@ from proctor.targets.answers.account import mark_unknown
 from proctor.targets.shared.faults import TargetFault
 
 if TYPE_CHECKING:
-    from proctor.targets.capture.call_spans import CapturedSpans
+    from proctor.targets.capture.processor import CapturedSpans
 
 Capture = Literal["otel"]
 WAIT_S = 1.0
@@ -70,8 +70,7 @@ def prepare_capture(capture: Capture | None) -> None:
 async def capture_call(answer: Callable[[], Awaitable[Evidence]], *, name: str) -> Captured:
     """Return the function's result combined with the spans captured while it ran; a fault includes the spans before it."""
     from proctor.evidence.traces.merge_returned_and_traced import find_inner_work, merge_returned_and_traced
-    from proctor.targets.capture.call_spans import CallSpans, CapturedSpans  # loads the SDK
-    from proctor.targets.capture.processor import stop_watching, watch_call
+    from proctor.targets.capture.processor import CallSpans, CapturedSpans, stop_watching, watch_call  # loads the SDK
 
     call = CallSpans()
     captured = CapturedSpans()

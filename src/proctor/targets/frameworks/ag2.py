@@ -39,18 +39,15 @@ def read_stream(items: list[object], budget: Budget) -> RunData | None:
 def _read_history(history: list[Any], summary: object, budget: Budget) -> RunData:
     written: list[Any] = [simplify(message, budget, f"$[{at}]") for at, message in enumerate(history)]
     if not written:
-        run = RunData(document={"text": summary if isinstance(summary, str) else ""})
-        run.mark_all("the chat has no history")
-        return run
+        return RunData(document={"text": summary if isinstance(summary, str) else ""}).mark_all("the chat has no history")
     written = _name_two(written)
     # A silent participant sends an empty message so that the chat continues or ends; that is not a question.
     messages = [
         entry for entry in written if entry.get("content") not in (None, "") or entry.get("tool_calls") or entry.get("tool_responses")
     ]
     if len({entry.get("name") for entry in messages} - {None}) < 2:
-        run = RunData(document=[{key: member for key, member in entry.items() if key != "name"} for entry in messages], format="openai")
-        run.mark_calls("the chat names no agent")
-        return run
+        unnamed = [{key: member for key, member in entry.items() if key != "name"} for entry in messages]
+        return RunData(document=unnamed, format="openai").mark_calls("the chat names no agent")
     return RunData(document=messages, format="ag2")
 
 

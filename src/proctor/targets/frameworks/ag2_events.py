@@ -38,7 +38,6 @@ def read_stream(items: list[object], budget: Budget) -> RunData | None:
 
 
 def _read_events(events: list[object], budget: Budget) -> RunData:
-    """Read the events of a stream, exchange by exchange."""
     exchanges: list[dict[str, Any]] = []
     run = RunData(document={"turns": exchanges})
     # A stream emits an event when all its consequences are done: a request arrives last.
@@ -48,7 +47,9 @@ def _read_events(events: list[object], budget: Budget) -> RunData:
         run.mark_calls("these events do not begin with a request: what was done before them is unknown")
     for event in recorded:
         if is_instance_of(event, _PACKAGE, "ModelRequest") and not is_instance_of(event, _PACKAGE, "DrainedModelRequest"):
-            exchanges.append({"input": _join_texts(list_members(event, "parts")), "text": None, "tool_calls": [], "spent": []})
+            inputs = [read_member(part, "content") for part in list_members(event, "parts") if is_instance_of(part, _PACKAGE, "TextInput")]
+            written = "\n".join(text for text in inputs if isinstance(text, str)) or None
+            exchanges.append({"input": written, "text": None, "tool_calls": [], "spent": []})
             continue
         if not exchanges:
             exchanges.append({"input": None, "text": None, "tool_calls": [], "spent": []})
@@ -82,29 +83,23 @@ def _add_event(exchange: dict[str, Any], event: object, run: RunData, budget: Bu
         exchange["text"] = text if isinstance(text, str) else exchange["text"]
         exchange["spent_by_response"] = [*exchange.get("spent_by_response", []), read_member(event, "usage")]
         event = read_member(event, "tool_calls")
-    if is_instance_of(event, _PACKAGE, "ToolCallsEvent"):
-        for call in list_members(event, "calls"):
-            _add_call(exchange, call)
-    elif is_instance_of(event, _PACKAGE, "ToolCallEvent"):
-        _add_call(exchange, event)
-    elif is_instance_of(event, _PACKAGE, "ToolResultsEvent"):
-        for result in list_members(event, "results"):
+    if is_instance_of(event, _PACKAGE, "ToolCallsEvent", "ToolCallEvent"):
+        several = is_instance_of(event, _PACKAGE, "ToolCallsEvent")
+        for call in list_members(event, "calls") if several else [event]:
+            # A call is in the response of the model, in the list after it, and in its own event.
+            id = read_member(call, "id")
+            if all(known["id"] != id for known in exchange["tool_calls"]):
+                exchange["tool_calls"].append({"name": read_member(call, "name"), "arguments": read_member(call, "arguments"), "id": id})
+    elif is_instance_of(event, _PACKAGE, "ToolResultsEvent", "ToolResultEvent"):
+        several = is_instance_of(event, _PACKAGE, "ToolResultsEvent")
+        for result in list_members(event, "results") if several else [event]:
             _add_result(exchange, result, budget)
-    elif is_instance_of(event, _PACKAGE, "ToolResultEvent"):
-        _add_result(exchange, event, budget)
     elif is_instance_of(event, _PACKAGE, "UsageEvent"):
         exchange["spent"].append(read_member(event, "usage"))
     elif is_instance_of(event, _PACKAGE, "TaskStarted"):
         run.mark_calls(f"{read_member(event, 'agent_name') or 'a subtask'} works on a stream of its own, whose calls are not here")
     elif is_instance_of(event, _PACKAGE, "CompactionSummary"):
         run.mark_calls("events were replaced by a summary")
-
-
-def _add_call(exchange: dict[str, Any], call: object) -> None:
-    # A call is in the response of the model, in the list after it, and in its own event.
-    id = read_member(call, "id")
-    if all(known["id"] != id for known in exchange["tool_calls"]):
-        exchange["tool_calls"].append({"name": read_member(call, "name"), "arguments": read_member(call, "arguments"), "id": id})
 
 
 def _add_result(exchange: dict[str, Any], result: object, budget: Budget) -> None:
@@ -127,11 +122,6 @@ def _read_part(part: object, budget: Budget) -> Json:
     if is_instance_of(part, _PACKAGE, "DataInput"):
         return simplify(read_member(part, "data"), budget, "$.data")
     return f"({type(part).__name__})"
-
-
-def _join_texts(parts: list[object]) -> str | None:
-    texts = [read_member(part, "content") for part in parts if is_instance_of(part, _PACKAGE, "TextInput")]
-    return "\n".join(text for text in texts if isinstance(text, str)) or None
 
 
 FRAMEWORK = Framework(name="AG2", page="ag2", packages=(_PACKAGE,), read=read, read_stream=read_stream)

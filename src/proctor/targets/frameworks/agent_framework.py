@@ -45,9 +45,7 @@ def read(value: object, budget: Budget) -> RunData | None:
 def read_stream(items: list[object], budget: Budget) -> RunData | None:
     """Read the updates of a stream, which the framework itself joins, or a list of messages."""
     if are_instances(items, _PACKAGE, "Message", "ChatMessage"):
-        run = _read_messages(items, budget)
-        run.needs_message = True
-        return run
+        return _read_messages(items, budget, needs_message=True)
     if not are_instances(items, _PACKAGE, "AgentResponseUpdate", "AgentRunResponseUpdate"):
         return None
     module = sys.modules.get(find_package(items[0]))
@@ -58,14 +56,12 @@ def read_stream(items: list[object], budget: Budget) -> RunData | None:
     run = read(joined, budget)
     if run is not None and not _is_whole(items):
         run.mark_calls("these are not all updates of the stream: an answer of the model has no end (`finish_reason`)")
-    elif run is not None and not any(_has_call(update) for update in items):
+    elif run is not None and not any(
+        read_member(part, "type") == "function_call" for update in items for part in list_members(update, "contents")
+    ):
         # The last answer of a run with tools looks like the only answer of a run without tools.
         run.mark_calls("these updates show no call, and not whether they begin with the run: return the stream itself")
     return run
-
-
-def _has_call(update: object) -> bool:
-    return any(read_member(content, "type") == "function_call" for content in list_members(update, "contents"))
 
 
 def _is_whole(updates: list[object]) -> bool:
@@ -82,9 +78,9 @@ def _is_whole(updates: list[object]) -> bool:
     return bool(ended) and response_ids - {None} <= ended
 
 
-def _read_messages(messages: list[object], budget: Budget) -> RunData:
+def _read_messages(messages: list[object], budget: Budget, *, needs_message: bool = False) -> RunData:
     written = [simplify(call_member(message, "to_dict"), budget, f"$[{at}]") for at, message in enumerate(messages)]
-    return RunData(document=written, format="agent-framework")
+    return RunData(document=written, format="agent-framework", needs_message=needs_message)
 
 
 FRAMEWORK = Framework(name="Microsoft Agent Framework", page="agent-framework", packages=(_PACKAGE,), read=read, read_stream=read_stream)

@@ -31,9 +31,8 @@ def read(value: object, budget: Budget) -> RunData | None:
     if is_instance_of(value, "autogen_agentchat", "Response"):
         return _read_messages([*list_members(value, "inner_messages"), read_member(value, "chat_message")], budget)
     if is_instance_of(value, "autogen_agentchat", "BaseChatMessage"):
-        run = _read_messages([value], budget)
-        run.mark_calls("one message was returned, which shows the last step only: return the `TaskResult`")
-        return run
+        why = "one message was returned, which shows the last step only: return the `TaskResult`"
+        return _read_messages([value], budget).mark_calls(why)
     return None
 
 
@@ -43,9 +42,8 @@ def read_stream(items: list[object], budget: Budget) -> RunData | None:
         return None
     events = [item for item in items if not is_instance_of(item, "autogen_agentchat", "ModelClientStreamingChunkEvent")]
     if not events:
-        run = RunData(document={"text": join_texts(items, "content", budget)})
-        run.mark_calls("pieces of text show no calls: yield every item of `run_stream`")
-        return run
+        text = join_texts(items, "content", budget)
+        return RunData(document={"text": text}).mark_calls("pieces of text show no calls: yield every item of `run_stream`")
     run = _read_messages(events, budget)
     if not any(is_instance_of(event, "autogen_agentchat", *_CALLING) for event in events):
         run.mark_calls("messages without any event of a tool may be picked out of a run with tools: yield the `TaskResult`, too")

@@ -1,14 +1,14 @@
 """Helpers that inspect framework objects without importing the framework, and `RunData`, the result of every framework reader.
 
 An object is recognised by the names of its classes and their modules, so users' subclasses are recognised too. A missing member is None;
-a member that raises on access makes the whole value unreadable.
+a member that raises on access makes the whole value unreadable (`callable.py`).
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, cast
+from typing import Any, Self, cast
 
 import msgspec
 
@@ -23,46 +23,31 @@ from proctor.targets.frameworks.simplify import Budget, simplify
 
 _BUILT_IN = frozenset((dict, list, tuple, str, int, float, bool, type(None)))
 MAX_ITEMS = 100_000
-"""Maximum messages, events or steps of one answer."""
 
 
 def is_instance_of(value: object, package: str, *names: str) -> bool:
     """Return whether the type of a value, or a class it inherits from, has one of these names and is defined in this package."""
     if type(value) in _BUILT_IN:  # the most common return types, checked first because every framework is tried in turn
         return False
-    for kind in type(value).__mro__:
-        module = cast(object, kind.__module__)
-        if kind.__name__ in names and isinstance(module, str) and (module == package or module.startswith(f"{package}.")):
-            return True
-    return False
+    return any(kind.__name__ in names and f"{kind.__module__}.".startswith(f"{package}.") for kind in type(value).__mro__)
 
 
 def find_package(value: object) -> str:
     """Return the full module that defines the type of a value: `google.adk.events.event`."""
-    try:
-        module = cast(object, type(value).__module__)
-    except Exception:  # a foreign class may raise anything; then it belongs to no package
-        return ""
-    return module if isinstance(module, str) else ""
+    return type(value).__module__
 
 
 def read_member(value: object, name: str) -> Any:
-    """Return a member of an object, or None if it is missing. Raises `Unreadable` if access raises."""
-    try:
-        return getattr(value, name, None)
-    except Exception as error:
-        raise Unreadable(f"{type_name(value)}.{name} raised {type(error).__name__}") from None
+    """Return a member of an object, or None if it is missing."""
+    return getattr(value, name, None)
 
 
-def call_member(value: object, name: str, *arguments: object, **options: object) -> Any:
-    """Return the result of an object's method. Raises `Unreadable` if it is missing or raises."""
+def call_member(value: object, name: str, *arguments: object) -> Any:
+    """Return the result of an object's method. Raises `Unreadable` if it is missing."""
     method = read_member(value, name)
     if not callable(method):
         raise Unreadable(f"{type_name(value)} has no method {name}")
-    try:
-        return method(*arguments, **options)
-    except Exception as error:
-        raise Unreadable(f"{type_name(value)}.{name}() raised {type(error).__name__}") from None
+    return method(*arguments)
 
 
 def list_members(value: object, name: str) -> list[Any]:
@@ -98,12 +83,7 @@ def take_items(items: Iterable[object]) -> list[Any]:
 
 def find_entry(value: object, key: str) -> Any:
     """Return an entry of a mapping, or None if it is missing or the value is not a mapping."""
-    if not isinstance(value, Mapping):
-        return None
-    try:
-        return cast("Mapping[object, object]", value).get(key)
-    except Exception as error:
-        raise Unreadable(f"a {type_name(value)} raised {type(error).__name__} when reading {key!r}") from None
+    return cast("Mapping[object, object]", value).get(key) if isinstance(value, Mapping) else None
 
 
 EVERYTHING: tuple[Part, ...] = (*CALL_PARTS, "answer")
@@ -140,17 +120,18 @@ class RunData(msgspec.Struct, kw_only=True):
     is_over: bool = False
     """Whether the framework reports that the run ended, so a call at the end does not mean that the recording was cut."""
 
-    def mark(self, parts: Sequence[Part], why: str) -> None:
+    def mark(self, parts: Sequence[Part], why: str) -> Self:
         """Mark these parts as unknown, or not completely known."""
         self.unknowns = [*self.unknowns, *((part, why) for part in parts)]
+        return self
 
-    def mark_calls(self, why: str) -> None:
+    def mark_calls(self, why: str) -> Self:
         """Mark the calls as unknown, or not completely known."""
-        self.mark(CALL_PARTS, why)
+        return self.mark(CALL_PARTS, why)
 
-    def mark_all(self, why: str) -> None:
+    def mark_all(self, why: str) -> Self:
         """Mark the calls and the answer as unknown."""
-        self.mark(EVERYTHING, why)
+        return self.mark(EVERYTHING, why)
 
     def add_body(self, value: object, budget: Budget, path: str) -> None:
         """Store a structured answer; a string is already the text answer."""

@@ -46,12 +46,9 @@ def read(value: object, budget: Budget) -> RunData | None:
     if body is None:
         body = read_member(value, "pydantic")
     run.add_body(body, budget, "$.pydantic")
-    calls: list[ToolCall] = []
-    for task in tasks:
-        calls.extend(_read_task(task, run, budget))
     if not tasks:
         run.mark_calls(_NO_MESSAGES)
-    run.calls = tuple(calls)
+    run.calls = tuple(call for task in tasks for call in _read_task(task, run, budget))
     spent = read_member(value, "token_usage") or read_member(value, "usage_metrics")
     totals = simplify(spent, budget, "$.token_usage") if spent is not None else None
     answers = sum(1 for task in tasks for message in list_members(task, "messages") if find_entry(message, "role") == "assistant")

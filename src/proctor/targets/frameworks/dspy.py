@@ -28,7 +28,10 @@ def read(value: object, budget: Budget) -> RunData | None:
     fields = cast("dict[str, object]", dict(call_member(value, "items")))
     trajectory = fields.get("trajectory")
     outputs = {str(name): simplify(member, budget, f"$.{name}") for name, member in fields.items() if name not in _ASIDE}
-    run = RunData(document=_write_answer(outputs))
+    texts = {name: member for name, member in outputs.items() if isinstance(member, str)}
+    named = next((texts[name] for name in (*_NAMES, *(outputs if len(outputs) == 1 else ())) if name in texts), None)
+    body = next(iter(outputs.values())) if len(outputs) == 1 else outputs
+    run = RunData(document={"body": body} if named is None else {"text": named} if len(outputs) == 1 else {"text": named, "body": outputs})
     if isinstance(trajectory, Mapping):
         _read_trajectory(simplify(trajectory, budget, "$.trajectory"), run)
     else:
@@ -38,15 +41,6 @@ def read(value: object, budget: Budget) -> RunData | None:
     if isinstance(spent, dict):
         run.usage = add_usage(spent.values(), "prompt_tokens", "completion_tokens")
     return run
-
-
-def _write_answer(outputs: dict[str, Json]) -> dict[str, Json]:
-    texts = {name: member for name, member in outputs.items() if isinstance(member, str)}
-    if len(outputs) == 1:
-        only = next(iter(outputs.values()))
-        return {"text": only} if isinstance(only, str) else {"body": only}
-    named = next((texts[name] for name in _NAMES if name in texts), None)
-    return {"text": named, "body": outputs} if named is not None else {"body": outputs}
 
 
 def _read_trajectory(trajectory: Json, run: RunData) -> None:

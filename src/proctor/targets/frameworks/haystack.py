@@ -30,7 +30,7 @@ _LAST_ONLY = "the replies of a generator show the last step only: return what th
 def read(value: object, budget: Budget) -> RunData | None:
     """Read the result of an agent or a pipeline, or one message."""
     if _is_message(value):
-        return _read_replies([value], budget)
+        return _read_messages([value], budget).mark_calls(_LAST_ONLY)
     if not isinstance(value, Mapping):
         return None
     messages = _list_messages(value, "messages")
@@ -43,7 +43,7 @@ def read(value: object, budget: Budget) -> RunData | None:
     if inner:
         return _check_exit(find_entry(inner[0][1], "exit_reason"), _read_messages(inner[0][0], budget))
     replies = [listed for part in (value, *parts) if (listed := _list_messages(part, "replies")) is not None]
-    return _read_replies(replies[-1], budget) if replies else None
+    return _read_messages(replies[-1], budget).mark_calls(_LAST_ONLY) if replies else None
 
 
 def read_stream(items: list[object], budget: Budget) -> RunData | None:
@@ -80,12 +80,6 @@ def _check_exit(reason: object, run: RunData) -> RunData:
     return run
 
 
-def _read_replies(messages: list[Any], budget: Budget) -> RunData:
-    run = _read_messages(messages, budget)
-    run.mark_calls(_LAST_ONLY)
-    return run
-
-
 FRAMEWORK = Framework(name="Haystack", page="haystack", packages=("haystack",), read=read, read_stream=read_stream)
 
 
@@ -93,7 +87,6 @@ FRAMEWORK = Framework(name="Haystack", page="haystack", packages=("haystack",), 
 
 
 def _read_chunks(chunks: list[object], budget: Budget) -> RunData:
-    """Read the chunks of one run of an agent."""
     messages: list[dict[str, Any]] = []
     run = RunData(document=messages, format="haystack")
     answer = _Answer()
@@ -119,8 +112,6 @@ def _read_chunks(chunks: list[object], budget: Budget) -> RunData:
 
 
 class _Answer:
-    """One answer of the model, from the chunks so far."""
-
     def __init__(self) -> None:
         self.finish: str | None = None
         self._pieces: list[str] = []

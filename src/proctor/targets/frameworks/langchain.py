@@ -28,9 +28,7 @@ def is_message(value: object) -> bool:
 def read(value: object, budget: Budget) -> RunData | None:
     """Read a message, a state, a snapshot or the result of an `AgentExecutor`."""
     if is_message(value):
-        run = RunData(document=[_write_message(value, budget)], format="langchain")
-        run.mark_calls(_LAST_ONLY)
-        return run
+        return RunData(document=[_write_message(value, budget)], format="langchain").mark_calls(_LAST_ONLY)
     if is_instance_of(value, "langgraph", "GraphOutput"):
         run = _read_state(read_member(value, "value"), budget)
         if run is not None and read_member(value, "interrupts"):
@@ -41,31 +39,32 @@ def read(value: object, budget: Budget) -> RunData | None:
         if run is not None and read_member(value, "next"):
             run.mark_all("the graph is not at its end (`next` names a node)")
         return run
-    if isinstance(value, Mapping) and _holds_steps(value):
-        return _read_steps(value, budget)
-    return _read_state(value, budget) if isinstance(value, Mapping) else None
+    if not isinstance(value, Mapping):
+        return None
+    return _read_steps(value, budget) or _read_state(value, budget)
 
 
 def read_stream(items: list[object], budget: Budget) -> RunData | None:
     """Read a list of messages, or the chunks of `stream`: states, updates of nodes, or messages with metadata."""
     if items and all(is_message(item) for item in items):
-        run = _read_messages(_join_chunks(items), budget)
-        run.needs_message = True
-        return run
+        return _read_messages(_join_chunks(items), budget, needs_message=True)
     outer = [item for item in items if not _is_of_subgraph(item)]
     states = [chunk for mode, chunk in map(_unwrap_chunk, outer) if mode in (None, "values") and _find_messages(chunk) is not None]
     if states:
         run = _read_state(states[-1], budget)
-        if run is not None and _holds_more(items, states[-1]):
+        known_ids = {read_member(message, "id") for message in _find_messages(states[-1]) or ()}
+        inner = [message for item in items if _is_of_subgraph(item) for message in _find_messages(_unwrap_chunk(item)[1]) or ()]
+        if run is not None and any(read_member(message, "id") not in known_ids for message in inner):
             run.mark_calls("a subgraph has messages of its own, which the state does not hold")
         return run
     chunks = [_unwrap_chunk(item) for item in items]
-    pairs = [_take_pair(chunk) for mode, chunk in chunks if mode in (None, "messages")]
-    if pairs and all(pair is not None for pair in pairs) and len(pairs) == len(chunks):
-        joined = _join_chunks([pair for pair in pairs if pair is not None])
+    if chunks and all(mode in (None, "messages") and _is_pair(chunk) for mode, chunk in chunks):
+        joined = _join_chunks([message for _, (message, _) in chunks])
         # A filtered stream of text chunks may lack the one with the stop reason.
         has_ends = all(find_entry(read_member(message, "response_metadata"), "finish_reason") for message in joined)
-        return _read_messages(joined, budget, is_whole=has_ends and _begins_run(chunks[0][1]))
+        # The first chunk can begin the run unless its metadata has a later step.
+        step = find_entry(chunks[0][1][1], "langgraph_step")
+        return _read_messages(joined, budget, is_whole=has_ends and (not isinstance(step, int) or step <= 1))
     return _read_updates([chunk for mode, chunk in chunks if mode in (None, "updates")], budget)
 
 
@@ -77,9 +76,10 @@ def _write_message(message: object, budget: Budget) -> Json:
     return {str(name): simplify(member, budget, f"$.{name}") for name, member in fields if name != "artifact"}
 
 
-def _read_messages(messages: list[Any], budget: Budget, *, is_whole: bool = False) -> RunData:
+def _read_messages(messages: list[Any], budget: Budget, *, is_whole: bool = False, needs_message: bool = False) -> RunData:
     """Read messages; if the list may be incomplete and has only messages of the model, earlier calls may be missing."""
-    run = RunData(document=[_write_message(message, budget) for message in messages], format="langchain")
+    written = [_write_message(message, budget) for message in messages]
+    run = RunData(document=written, format="langchain", needs_message=needs_message)
     # The type of a chunk is the type of its message with a suffix.
     types = {str(read_member(message, "type")).removesuffix("MessageChunk").lower() for message in messages}
     if not is_whole and types == {"ai"} and not any(read_member(message, "tool_calls") for message in messages):
@@ -129,88 +129,46 @@ def _holds_messages(value: object, depth: int = 0) -> bool:
 # --- the steps of an AgentExecutor -------------------------------------------------------------------------------------------
 
 
-def _holds_steps(value: object) -> bool:
-    steps = find_entry(value, "intermediate_steps")
-    return (
-        isinstance(steps, list)
-        and find_entry(value, "output") is not None
-        and all(_take_step(step) for step in cast("list[object]", steps))
-    )
-
-
-def _take_step(step: object) -> tuple[object, object] | None:
-    if isinstance(step, tuple) and len(cast("tuple[object, ...]", step)) == 2:
-        pair = cast("tuple[object, object]", step)
-        if is_instance_of(pair[0], "langchain_core", "AgentAction"):
-            return pair
-    return None
-
-
-def _read_steps(value: object, budget: Budget) -> RunData:
+def _read_steps(value: object, budget: Budget) -> RunData | None:
+    """Read the result of an `AgentExecutor`; None for any other mapping."""
+    steps, answer = find_entry(value, "intermediate_steps"), find_entry(value, "output")
+    if not isinstance(steps, list) or answer is None:
+        return None
     calls: list[Json] = []
-    for step in find_entry(value, "intermediate_steps"):
-        action, observed = cast("tuple[object, object]", _take_step(step))
+    for step in cast("list[Any]", steps):
+        if not (isinstance(step, tuple) and len(step) == 2 and is_instance_of(step[0], "langchain_core", "AgentAction")):
+            return None
+        action, observed = step
         arguments = simplify(read_member(action, "tool_input"), budget, "$.tool_input")
         calls.append({"name": read_member(action, "tool"), "arguments": arguments, "result": simplify(observed, budget, "$.observation")})
-    answer = simplify(find_entry(value, "output"), budget, "$.output")
-    return RunData(
-        document={
-            "text": answer if isinstance(answer, str) else None,
-            "body": None if isinstance(answer, str) else answer,
-            "tool_calls": calls,
-        }
-    )
+    answer = simplify(answer, budget, "$.output")
+    return RunData(document={"text" if isinstance(answer, str) else "body": answer, "tool_calls": calls})
 
 
 # --- streams -----------------------------------------------------------------------------------------------------------------
 
 
-def _is_of_subgraph(item: object) -> bool:
+def _is_of_subgraph(item: Any) -> bool:
     # With subgraphs every chunk begins with the path of its graph, which is empty for the outermost.
-    return (
-        isinstance(item, tuple)
-        and bool(item)
-        and isinstance(cast("tuple[object, ...]", item)[0], tuple)
-        and bool(cast("tuple[Any, ...]", item)[0])
-    )
+    return isinstance(item, tuple) and bool(item) and isinstance(item[0], tuple) and bool(item[0])
 
 
-def _holds_more(items: list[object], state: object) -> bool:
-    """Return whether a subgraph streamed messages that are not in the state."""
-    known_ids = {read_member(message, "id") for message in _find_messages(state) or ()}
-    inner = [_unwrap_chunk(item)[1] for item in items if _is_of_subgraph(item)]
-    return any(read_member(message, "id") not in known_ids for chunk in inner for message in _find_messages(chunk) or ())
-
-
-def _unwrap_chunk(item: object) -> tuple[str | None, object]:
+def _unwrap_chunk(item: Any) -> tuple[str | None, Any]:
     """Return the mode of a chunk, if the stream names it, and the chunk."""
     if isinstance(item, tuple):
-        parts = cast("tuple[object, ...]", item)
         # With subgraphs the path of the node comes first, with several modes the mode.
-        if len(parts) in (2, 3) and isinstance(parts[0], tuple):
-            parts = parts[1:]
+        parts = item[1:] if len(item) in (2, 3) and isinstance(item[0], tuple) else item
         if len(parts) == 2 and isinstance(parts[0], str):
             return parts[0], parts[1]
-        if len(parts) == 1:
-            return None, parts[0]
-        return None, parts
+        return None, parts[0] if len(parts) == 1 else parts
     if isinstance(find_entry(item, "type"), str) and find_entry(item, "data") is not None and find_entry(item, "ns") is not None:
         return find_entry(item, "type"), find_entry(item, "data")
     return None, item
 
 
-def _take_pair(chunk: object) -> object | None:
-    if isinstance(chunk, (tuple, list)):
-        parts = cast("tuple[object, ...]", chunk)
-        if len(parts) == 2 and is_message(parts[0]):
-            return parts[0]
-    return None
-
-
-def _begins_run(pair: object) -> bool:
-    """Return whether a message can be the first of its run; without a step number it can."""
-    step = find_entry(cast("tuple[object, object]", pair)[1], "langgraph_step")
-    return not isinstance(step, int) or step <= 1
+def _is_pair(chunk: Any) -> bool:
+    """Return whether a chunk is a message with its metadata."""
+    return isinstance(chunk, (tuple, list)) and len(chunk) == 2 and is_message(chunk[0])
 
 
 def _join_chunks(messages: list[object]) -> list[object]:
@@ -227,7 +185,6 @@ def _join_chunks(messages: list[object]) -> list[object]:
 
 
 def _read_updates(chunks: list[object], budget: Budget) -> RunData | None:
-    """Read the updates that each node wrote to the state."""
     messages: dict[object, Any] = {}
     waits = False
     for chunk in chunks:

@@ -36,18 +36,15 @@ def read(value: object, budget: Budget) -> RunData | None:
             run.mark_all(_NOT_OVER)
         return run
     if _is(value, "AgentChatResponse", "StreamingAgentChatResponse"):
-        run = RunData(document={"text": read_member(value, "response")})
-        run.document["tool_calls"] = [_write_source(source, budget) for source in list_members(value, "sources")]
-        return run
+        calls = [_write_source(source, budget) for source in list_members(value, "sources")]
+        return RunData(document={"text": read_member(value, "response"), "tool_calls": calls})
     if _is(value, "ChatMessage", "ChatResponse"):
         message = read_member(value, "message") if _is(value, "ChatResponse") else value
-        run = RunData(document={"text": read_member(message, "content")})
-        run.mark_calls("one message was returned, which shows the last step only: return what `agent.run` gives")
-        return run
+        why = "one message was returned, which shows the last step only: return what `agent.run` gives"
+        return RunData(document={"text": read_member(message, "content")}).mark_calls(why)
     if is_instance_of(value, "llama_index", "Response", "PydanticResponse"):
-        run = RunData(document={"text": str(read_member(value, "response"))})
-        run.mark_calls("the response of a query engine shows no calls")
-        return run
+        text = str(read_member(value, "response"))
+        return RunData(document={"text": text}).mark_calls("the response of a query engine shows no calls")
     return None
 
 
@@ -56,7 +53,9 @@ def read_stream(items: list[object], budget: Budget) -> RunData | None:
     if items and all(_is(item, "ChatMessage") for item in items):
         written = [simplify(item, budget, f"$[{at}]") for at, item in enumerate(items)]
         return RunData(document=written, format="llama-index", needs_message=True)
-    outputs = _list_outputs(items)
+    # The last output may be repeated as the result of the run.
+    results = [read_member(item, "result") if _is(item, "StopEvent") and not _is(item, "AgentOutput") else item for item in items]
+    outputs = list({id(item): item for item in results if _is(item, "AgentOutput")}.values())
     if not outputs:
         return read(items[-1], budget) if items and _is(items[-1], "StopEvent") else None
     ended = [_write_call(item, budget) for item in items if _is(item, "ToolCallResult")]
@@ -79,12 +78,6 @@ def read_stream(items: list[object], budget: Budget) -> RunData | None:
 
 def _waits_for_tool(calls: list[dict[str, Json]]) -> bool:
     return any("result" not in call and "error" not in call for call in calls)
-
-
-def _list_outputs(items: list[object]) -> list[object]:
-    """Return every distinct output among the events: the last one may be repeated as the result of the run."""
-    results = [read_member(item, "result") if _is(item, "StopEvent") and not _is(item, "AgentOutput") else item for item in items]
-    return list({id(item): item for item in results if _is(item, "AgentOutput")}.values())
 
 
 def _unite_calls(*lists: list[dict[str, Json]]) -> list[dict[str, Json]]:

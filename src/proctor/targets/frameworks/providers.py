@@ -45,9 +45,8 @@ def read(value: object, budget: Budget) -> RunData | None:
     """Read the answer of a provider."""
     for package, names, format in _ANSWERS:
         if is_instance_of(value, package, *names):
-            run = RunData(document=simplify(value, budget), format=format)
-            run.mark_calls("one answer of a provider shows the last step only: return the messages of the whole loop")
-            return run
+            why = "one answer of a provider shows the last step only: return the messages of the whole loop"
+            return RunData(document=simplify(value, budget), format=format).mark_calls(why)
     return None
 
 
@@ -56,9 +55,8 @@ def read_stream(items: list[object], budget: Budget) -> RunData | None:
     if not are_instances(items, "openai", "ChatCompletionChunk"):
         return None
     deltas = [read_member(choice, "delta") for item in items for choice in list_members(item, "choices")]
-    run = RunData(document={"text": join_texts(deltas, "content", budget)})
-    run.mark_calls("the chunks of one completion show the last step only: return the messages of the whole loop")
-    return run
+    why = "the chunks of one completion show the last step only: return the messages of the whole loop"
+    return RunData(document={"text": join_texts(deltas, "content", budget)}).mark_calls(why)
 
 
 FRAMEWORK = Framework(name="a provider's client", page="", packages=("openai", "litellm", "anthropic"), read=read, read_stream=read_stream)

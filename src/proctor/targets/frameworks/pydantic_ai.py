@@ -49,17 +49,15 @@ def read(value: object, budget: Budget) -> RunData | None:
 def read_stream(items: list[object], budget: Budget) -> RunData | None:
     """Read the events of a run, which end with its result, or a list of messages."""
     if are_instances(items, "pydantic_ai", "ModelRequest", "ModelResponse"):
-        run = _read_messages(items, budget)
-        run.needs_message = True
-        return run
+        return _read_messages(items, budget, needs_message=True)
     if items and all(is_instance_of(item, "pydantic_ai", *_NODES) or is_instance_of(item, "pydantic_graph", "End") for item in items):
         return _read_nodes(items, budget)
     return None
 
 
-def _read_messages(messages: list[object], budget: Budget) -> RunData:
+def _read_messages(messages: list[object], budget: Budget, *, needs_message: bool = False) -> RunData:
     written = [simplify(message, budget, f"$[{at}]", without=_INNER) for at, message in enumerate(messages)]
-    return RunData(document=written, format="pydantic-ai")
+    return RunData(document=written, format="pydantic-ai", needs_message=needs_message)
 
 
 def _read_nodes(nodes: list[object], budget: Budget) -> RunData:

@@ -16,7 +16,7 @@ from proctor.evidence.shared.calls import CONTENT_ERROR
 from proctor.evidence.unknowns.account import Unknowns
 from proctor.evidence.values.text import as_text
 from proctor.model.account import CALL_PARTS, Account
-from proctor.model.evidence import Evidence, ToolCall, Usage
+from proctor.model.evidence import Evidence, ToolCall
 from proctor.model.show import shorten
 from proctor.targets.answers.account import AGENT_FAILED, UNFINISHED, add_account, mark_messages, mark_unknown, trust_end, trust_start
 from proctor.targets.frameworks import (
@@ -24,7 +24,6 @@ from proctor.targets.frameworks import (
     ag2_events,
     agent_framework,
     agno,
-    agno_workflows,
     autogen,
     crewai,
     dspy,
@@ -49,7 +48,6 @@ FRAMEWORKS: tuple[Framework, ...] = tuple(
         openai_agents,
         pydantic_ai,
         crewai,
-        agno_workflows,
         agno,
         smolagents,
         strands,
@@ -65,7 +63,6 @@ FRAMEWORKS: tuple[Framework, ...] = tuple(
         providers,
     )
 )
-"""Every framework whose values are read."""
 FUNCTION_PAGE = "docs/how-to/test-a-python-function.md"
 
 
@@ -74,9 +71,8 @@ def read_returned(value: object) -> Evidence | None:
     if type(value) is not list:
         return _read_first(lambda framework, budget: framework.read(value, budget))
     items = cast("list[object]", value)
-    return _read_first(lambda framework, budget: framework.read(value, budget) or _read_items(framework, items, budget)) or _read_last(
-        items
-    )
+    found = _read_first(lambda framework, budget: framework.read(value, budget) or _read_items(framework, items, budget))
+    return found or _read_last(items)
 
 
 def read_streamed(items: list[object]) -> Evidence | None:
@@ -133,7 +129,11 @@ def _make_evidence(run: RunData, framework: Framework) -> Evidence:
     if run.body is not None:
         evidence = msgspec.structs.replace(evidence, body=run.body, text=evidence.text or as_text(run.body))
     if run.usage is not None:
-        evidence = _add_usage(evidence, run.usage)
+        # For a whole conversation, the tokens of this run are those of its last exchange.
+        turns = evidence.turns and (*evidence.turns[:-1], msgspec.structs.replace(evidence.turns[-1], usage=run.usage))
+        account = evidence.account or Account()
+        account = msgspec.structs.replace(account, unknown={part: why for part, why in account.unknown.items() if part != "usage"})
+        evidence = msgspec.structs.replace(evidence, usage=run.usage, turns=turns, account=account)
     unknowns = Unknowns()
     unknowns.notes = [*run.notes]
     if not framework.has_stop_reason:
@@ -142,28 +142,15 @@ def _make_evidence(run: RunData, framework: Framework) -> Evidence:
     evidence = mark_stand_in(mark_messages(evidence) if run.needs_message else evidence)
     if run.failed is None:
         return evidence
-    return _mark_failed(evidence, f"the run of {framework.name} ended in an error: {shorten(run.failed, 2_000)}")
-
-
-def _add_usage(evidence: Evidence, usage: Usage) -> Evidence:
-    # For a whole conversation, the tokens of this run are those of its last exchange.
-    turns = evidence.turns and (*evidence.turns[:-1], msgspec.structs.replace(evidence.turns[-1], usage=usage))
-    account = evidence.account or Account()
-    unknown = {part: why for part, why in account.unknown.items() if part != "usage"}
-    return msgspec.structs.replace(evidence, usage=usage, turns=turns, account=msgspec.structs.replace(account, unknown=unknown))
-
-
-def _mark_failed(evidence: Evidence, error: str) -> Evidence:
-    """Return the evidence of a run that ended in an error, whose last text is the error's."""
+    # The last text of a run that ended in an error is the error's.
+    error = f"the run of {framework.name} ended in an error: {shorten(run.failed, 2_000)}"
     turns = evidence.turns and (*evidence.turns[:-1], msgspec.structs.replace(evidence.turns[-1], text=None))
     evidence = mark_unknown(evidence, (*EVERYTHING, "usage"), error, is_cause=True)
-    return msgspec.structs.replace(
-        evidence, text=None, body=None, turns=turns, error=error, metadata={**evidence.metadata, "code": AGENT_FAILED}
-    )
+    metadata = {**evidence.metadata, "code": AGENT_FAILED}
+    return msgspec.structs.replace(evidence, text=None, body=None, turns=turns, error=error, metadata=metadata)
 
 
 def _mark_raised(evidence: Evidence, raised: tuple[str, ...]) -> Evidence:
-    """Return the evidence with results that report an exception as errors."""
     if not raised or not evidence.tool_calls:
         return evidence
     turns = tuple(msgspec.structs.replace(turn, tool_calls=_mark_calls(turn.tool_calls, raised)) for turn in evidence.turns or ())

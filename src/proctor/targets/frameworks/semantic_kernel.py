@@ -12,16 +12,7 @@ import json
 from typing import Any
 
 from proctor.targets.answers.plain_values import Unreadable, type_name
-from proctor.targets.frameworks.base import (
-    LOOKS_WHOLE,
-    Framework,
-    RunData,
-    are_instances,
-    call_member,
-    is_instance_of,
-    list_members,
-    read_member,
-)
+from proctor.targets.frameworks.base import LOOKS_WHOLE, Framework, RunData, are_instances, is_instance_of, list_members, read_member
 from proctor.targets.frameworks.simplify import Budget
 
 _PACKAGE = "semantic_kernel"
@@ -34,13 +25,9 @@ def read(value: object, budget: Budget) -> RunData | None:
     if is_instance_of(value, _PACKAGE, "AgentResponseItem"):
         return _read_responses([value], budget)
     if is_instance_of(value, _PACKAGE, "ChatHistory"):
-        run = _read_messages(list_members(value, "messages"), budget)
-        run.needs_message = True
-        return run
+        return _read_messages(list_members(value, "messages"), budget, needs_message=True)
     if is_instance_of(value, _PACKAGE, "ChatMessageContent"):
-        run = _read_messages([value], budget)
-        run.mark_calls(_LAST_ONLY)
-        return run
+        return _read_messages([value], budget).mark_calls(_LAST_ONLY)
     return None
 
 
@@ -49,16 +36,14 @@ def read_stream(items: list[object], budget: Budget) -> RunData | None:
     if are_instances(items, _PACKAGE, "AgentResponseItem"):
         return _read_responses(items, budget)
     if are_instances(items, _PACKAGE, "StreamingChatMessageContent"):
-        run = RunData(document={"text": "".join(str(read_member(item, "content") or "") for item in items)})
-        run.mark_calls(_LAST_ONLY)
+        text = "".join(str(read_member(item, "content") or "") for item in items)
+        run = RunData(document={"text": text}).mark_calls(_LAST_ONLY)
         for item in items:
             run.mark_end(read_member(item, "finish_reason"))
         return run
     if are_instances(items, _PACKAGE, "ChatMessageContent"):
         # `invoke` yields the answers; the history has the calls before them.
-        run = _read_messages(items, budget)
-        run.needs_message = True
-        return run
+        return _read_messages(items, budget, needs_message=True)
     return None
 
 
@@ -84,16 +69,16 @@ def _check_chunks(items: list[object], run: RunData) -> RunData:
     return run
 
 
-def _read_messages(messages: list[Any], budget: Budget) -> RunData:
+def _read_messages(messages: list[Any], budget: Budget, *, needs_message: bool = False) -> RunData:
     written: list[Any] = []
     for message in messages:
-        text = call_member(message, "model_dump_json", exclude_none=True)
+        text = message.model_dump_json(exclude_none=True)
         budget.spend(len(text) if isinstance(text, str) else 0)
         try:
             written.append(json.loads(text))
         except (TypeError, ValueError):
             raise Unreadable(f"{type_name(message)}.model_dump_json() is no JSON") from None
-    run = RunData(document={"messages": written}, format="semantic-kernel")
+    run = RunData(document={"messages": written}, format="semantic-kernel", needs_message=needs_message)
     for item in (item for message in written for item in message.get("items") or ()):
         name = item.get("function_name") if item.get("content_type") == "function_call" else None
         if name is not None and name == item.get("plugin_name"):

@@ -25,7 +25,6 @@ from proctor.model.show import exception_text, shorten
 from proctor.targets.answers.plain_values import Unreadable, plain_value, type_name
 
 MAX_VALUES = 500_000
-"""Maximum values of one answer."""
 MAX_BYTES = 32 * 1024 * 1024
 """Maximum bytes of text and binary content of one answer."""
 
@@ -87,23 +86,18 @@ def simplify(value: object, budget: Budget, path: str = "$", *, without: frozens
 
 def list_fields(value: object) -> list[tuple[object, object]] | None:
     """Return the members of a mapping, or the fields of a pydantic model, a dataclass or a struct; None for other values."""
-    try:
-        if isinstance(value, Mapping):
-            return list(cast("Mapping[object, object]", value).items())
-        # A class declares the fields of its objects (`is_dataclass` is true for it, too) but has no values for them.
-        if isinstance(value, type):
-            return None
-        if isinstance(value, msgspec.Struct):
-            return [(name, getattr(value, name)) for name in value.__struct_fields__]
-        if dataclasses.is_dataclass(value):
-            return [(field.name, getattr(value, field.name, None)) for field in dataclasses.fields(value)]
-        if isinstance(getattr(type(value), "__pydantic_fields__", None), dict) or isinstance(
-            getattr(type(value), "model_fields", None), dict
-        ):
-            extra: Any = getattr(value, "__pydantic_extra__", None)
-            return [*vars(value).items(), *(cast("dict[str, object]", extra).items() if isinstance(extra, dict) else ())]
-    except Exception as error:
-        raise Unreadable(f"the members of a {type_name(value)} cannot be had: {type(error).__name__}") from None
+    if isinstance(value, Mapping):
+        return list(cast("Mapping[object, object]", value).items())
+    # A class declares the fields of its objects (`is_dataclass` is true for it, too) but has no values for them.
+    if isinstance(value, type):
+        return None
+    if isinstance(value, msgspec.Struct):
+        return [(name, getattr(value, name)) for name in value.__struct_fields__]
+    if dataclasses.is_dataclass(value):
+        return [(field.name, getattr(value, field.name, None)) for field in dataclasses.fields(value)]
+    if any(isinstance(getattr(type(value), name, None), dict) for name in ("__pydantic_fields__", "model_fields")):
+        extra: Any = getattr(value, "__pydantic_extra__", None)
+        return [*vars(value).items(), *(cast("dict[str, object]", extra).items() if isinstance(extra, dict) else ())]
     return None
 
 

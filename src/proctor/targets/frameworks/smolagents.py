@@ -24,15 +24,10 @@ _LEFT_OUT = frozenset(("model_input_messages", "raw", "observations_images", "ta
 def read(value: object, budget: Budget) -> RunData | None:
     """Read a full result, or a memory."""
     if is_instance_of(value, "smolagents", "RunResult"):
-        run = _read_steps(list_members(value, "steps") or list_members(value, "messages"), budget)
-        run.add_body(read_member(value, "output"), budget, "$.output")
-        _check_state(read_member(value, "state"), run)
-        return run
+        steps = list_members(value, "steps") or list_members(value, "messages")
+        return _read_result(steps, read_member(value, "output"), read_member(value, "state"), budget)
     if _is_written_run(value):
-        run = _read_steps(cast("list[Any]", find_entry(value, "steps")), budget)
-        run.add_body(find_entry(value, "output"), budget, "$.output")
-        _check_state(find_entry(value, "state"), run)
-        return run
+        return _read_result(find_entry(value, "steps"), find_entry(value, "output"), find_entry(value, "state"), budget)
     if is_instance_of(value, "smolagents", "FinalAnswerStep"):
         return _read_answer(value, budget)
     if is_instance_of(value, "smolagents", "AgentMemory"):
@@ -47,11 +42,14 @@ def _is_written_run(value: object) -> bool:
     return isinstance(find_entry(value, "timing"), dict) and set(cast("dict[str, Any]", value)) == _RUN_KEYS
 
 
-def _check_state(state: object, run: RunData) -> None:
+def _read_result(steps: list[Any], output: object, state: object, budget: Budget) -> RunData:
+    run = _read_steps(steps, budget)
+    run.add_body(output, budget, "$.output")
     if state == "max_steps_error":
         run.mark_all(_CUT_OFF)
     elif state != "success":
         run.mark_all(f"the run ended with the state {state!r}")
+    return run
 
 
 def read_stream(items: list[object], budget: Budget) -> RunData | None:
@@ -72,17 +70,15 @@ def read_stream(items: list[object], budget: Budget) -> RunData | None:
 
 def _read_answer(step: object, budget: Budget) -> RunData:
     output = simplify(read_member(step, "output"), budget, "$.output")
-    run = RunData(document={"text": output} if isinstance(output, str) else {"body": output})
-    run.mark_calls("the last step shows no calls: return `agent.run(task, return_full_result=True)`, or all steps")
-    return run
+    why = "the last step shows no calls: return `agent.run(task, return_full_result=True)`, or all steps"
+    return RunData(document={"text" if isinstance(output, str) else "body": output}).mark_calls(why)
 
 
 def _read_steps(steps: list[Any], budget: Budget) -> RunData:
     written = [_write_step(step, budget, f"$[{at}]") for at, step in enumerate(steps)]
     run = RunData(document=[step for step in written if step], format="smolagents")
     if not run.document:
-        run = RunData(document={"text": ""})
-        run.mark_calls("the result keeps no steps")
+        run = RunData(document={"text": ""}).mark_calls("the result keeps no steps")
     if not _counts_on(written):
         run.mark_calls("the steps are not all of the run: their numbers do not begin with 1, or one is missing")
     if any(_MANAGED in str(find_entry(step, "observations") or "") for step in written):

@@ -17,7 +17,6 @@ from proctor.targets.frameworks.simplify import Budget, simplify
 
 # A guard's text is what the user sees. A filter cuts the answer; any other reason is not a normal end.
 _ENDED = (None, "end_turn", "stop_sequence", "tool_use", "guardrail_intervened", "content_filtered")
-_NO_MESSAGES = "the metrics of this result keep no messages of its cycles"
 
 
 def read(value: object, budget: Budget) -> RunData | None:
@@ -38,8 +37,7 @@ def _read_result(value: object, budget: Budget) -> RunData:
     last = simplify(read_member(value, "message"), budget, "$.message")
     messages = _list_messages(read_member(value, "metrics"), budget)
     if messages is None:
-        run = RunData(document=[_clean(last)], format="bedrock")
-        run.mark_calls(_NO_MESSAGES)
+        run = RunData(document=[_clean(last)], format="bedrock").mark_calls("the metrics of this result keep no messages of its cycles")
     else:
         run = RunData(document=messages, format="bedrock")
     run.add_body(read_member(value, "structured_output"), budget, "$.structured_output")

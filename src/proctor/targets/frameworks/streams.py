@@ -87,7 +87,8 @@ async def drain_async(value: object) -> object:
         return ReplyHistory(list(cast("Iterable[object]", await call_member(read_member(value, "history"), "get_events"))))
     if is_instance_of(value, "agent_framework", "ResponseStream"):
         return await call_member(value, "get_final_response")
-    return Streamed(await _collect_async(value)) if _is_async_stream(value) else value
+    is_stream = isinstance(value, (AsyncIterator, AsyncIterable)) and not isinstance(value, Mapping)
+    return Streamed(await _collect_async(value)) if is_stream else value
 
 
 def is_blocking_stream(value: object) -> bool:
@@ -110,10 +111,6 @@ def _is_async_crew_stream(value: object) -> bool:
 
 def _is_iterator(value: object) -> bool:
     return isinstance(value, Iterator) and not isinstance(value, Mapping)
-
-
-def _is_async_stream(value: object) -> bool:
-    return isinstance(value, (AsyncIterator, AsyncIterable)) and not isinstance(value, Mapping)
 
 
 def _collect(stream: Iterable[object], given_up: threading.Event) -> list[object]:

@@ -248,11 +248,8 @@ def _make_way(base: Path, top: str, trusted: bool) -> None:
             # Earlier importers retain their module; later imports of the name get the one of this folder.
             del sys.modules[name]
         elif trusted and name == top and getattr(module, "__file__", None) is not None:
-            raise SpecError(
-                f"function: {top!r} is {str(base / top)!r} here, and this process has imported {module.__file__!r} under that name",
-                field="function",
-                hint="give the file of the agent another name",
-            )
+            message = f"function: {top!r} is {str(base / top)!r} here, and this process has imported {module.__file__!r} under that name"
+            raise SpecError(message, field="function", hint="give the file of the agent another name")
     _FOLDERS.add(folder)
     # In an untrusted folder, no file may replace a module of Python's own.
     if not trusted:

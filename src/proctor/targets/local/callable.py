@@ -34,7 +34,7 @@ from proctor.evidence.unknowns.account import Unknowns
 from proctor.evidence.values.text import as_text
 from proctor.model.account import CALL_PARTS, PLAIN_READERS
 from proctor.model.attempt import Attempt
-from proctor.model.evidence import Evidence, EvidenceTurn, Json
+from proctor.model.evidence import Evidence, Json
 from proctor.model.show import exception_text, kind_of, nearest
 from proctor.processes.threads import is_interrupt, run_in_thread
 from proctor.targets.answers.account import AGENT_FAILED, add_account, is_blank, mark_empty_answer, mark_missing_answer, mark_unknown
@@ -78,7 +78,12 @@ def read_returned_value(value: object) -> Evidence | None:
         return plain_evidence(value)
     if isinstance(value, str):
         return _read_text(value)
-    found = read_returned(value) or _read_messages(value)
+    found = read_returned(value)
+    if found is None and type(value) is dict:
+        # Messages of a framework next to the text of the answer.
+        entry: dict[str, Any] = value
+        run = read_returned(entry["messages"]) if entry.keys() == {"text", "messages"} and isinstance(entry["text"], str) else None
+        found = None if run is None else replace_answer(run, _read_text(entry["text"]))
     if found is not None or not isinstance(value, (Mapping, list)):
         return found
     found = read_json_answer(plain_value(unpack_answers(cast(object, value), Budget())))
@@ -89,16 +94,7 @@ def _read_text(text: str) -> Evidence:
     return mark_stand_in(read_plain({"text": plain_value(text)}))
 
 
-def _read_messages(value: object) -> Evidence | None:
-    """Return the evidence of framework messages next to a text in a mapping; None for other values."""
-    entry = cast("dict[object, object]", value) if type(value) is dict else {}
-    text = entry.get("text")
-    run = read_returned(entry["messages"]) if entry.keys() == {"text", "messages"} and isinstance(text, str) else None
-    return None if run is None else replace_answer(run, _read_text(cast(str, text)))
-
-
 def _read_stream(items: list[object]) -> Evidence | None:
-    """Return the content of a stream as evidence."""
     if all(isinstance(item, str) for item in items):
         return _read_text("".join(cast("list[str]", items)))
     found = read_streamed(items)
@@ -121,14 +117,11 @@ def _split_pair(value: object) -> tuple[str, object] | None:
     first, second = cast("Sequence[object]", value)
     text, other = (first, second) if isinstance(first, str) else (second, first)
     # Nested pairs are not supported; a pair may contain itself.
-    is_alone = other is None or isinstance(other, (str, bool, int, float)) or _contains_text(other)
+    has_text = isinstance(other, (tuple, list)) and any(isinstance(item, str) for item in cast("Sequence[object]", other))
+    is_alone = has_text or other is None or isinstance(other, (str, bool, int, float))
     # A list of a text and an object may be the parts of one message.
     is_message = isinstance(value, list) and not isinstance(other, list)
     return (text, other) if isinstance(text, str) and not is_alone and not is_message else None
-
-
-def _contains_text(value: object) -> bool:
-    return isinstance(value, (tuple, list)) and any(isinstance(item, str) for item in cast("Sequence[object]", value))
 
 
 def describe_kind(value: object) -> str:
@@ -149,32 +142,20 @@ def keep_current_exchange(evidence: Evidence, message: Message) -> Evidence:
     Many frameworks return the whole conversation after every message: a call of the first turn must not count for the second.
     """
     turns = evidence.turns
+    sent, recorded = as_text(message.content) or "", evidence.input
     if turns is None or len(turns) < 2:
-        return _mark_other_exchange(evidence, 1) if _is_other_exchange(evidence, message) else evidence
-    at = _find_message(turns, as_text(message.content) or "")
-    if at is None:
-        return evidence if message.turn == 0 else _mark_other_exchange(evidence, len(turns))
-    return _keep_turns(evidence, turns[at:]) if at else evidence
-
-
-def _is_other_exchange(evidence: Evidence, message: Message) -> bool:
-    """Return whether the only returned exchange, after the first turn, begins with a message other than this turn's."""
-    sent, recorded = message.content, evidence.input
-    # It may repeat an earlier message or reword this one, which cannot be distinguished.
-    return message.turn > 0 and isinstance(sent, str) and isinstance(recorded, str) and bool(sent.strip()) and sent.strip() not in recorded
-
-
-def _find_message(turns: tuple[EvidenceTurn, ...], sent: str) -> int | None:
-    sent = sent.strip()
-    if not sent:
-        return None
-    exact = [index for index, turn in enumerate(turns) if (turn.input or "").strip() == sent]
+        # After the first turn, the only returned exchange may repeat an earlier message or reword this one, which cannot be distinguished.
+        is_other = message.turn > 0 and isinstance(message.content, str) and isinstance(recorded, str)
+        return _mark_other_exchange(evidence, 1) if is_other and sent.strip() and sent.strip() not in recorded else evidence
+    exact = [index for index, turn in enumerate(turns) if (turn.input or "").strip() == sent.strip()]
     # An agent may wrap the message in its own prompt.
-    wrapped = [index for index, turn in enumerate(turns) if sent in (turn.input or "")]
-    return exact[-1] if exact else wrapped[-1] if wrapped else None
-
-
-def _keep_turns(evidence: Evidence, turns: tuple[EvidenceTurn, ...]) -> Evidence:
+    wrapped = [index for index, turn in enumerate(turns) if sent.strip() in (turn.input or "")]
+    if not sent.strip() or not wrapped:
+        return evidence if message.turn == 0 else _mark_other_exchange(evidence, len(turns))
+    at = exact[-1] if exact else wrapped[-1]
+    if not at:
+        return evidence
+    turns = turns[at:]
     last = next((turn for turn in reversed(turns) if turn.text is not None or turn.body is not None), turns[-1])
     current = msgspec.structs.replace(
         evidence,
@@ -197,7 +178,6 @@ Function = Callable[..., Any]
 READER = "callable"
 DEFAULT_TIMEOUT_S = 120.0
 OFFERED = ("context", "session_id", "request_id", "turn", "history")
-"""Values that a function can request by parameter name."""
 
 
 class CallableSettings(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -277,7 +257,11 @@ class CallableTarget:
             if is_blank(evidence):
                 problem = f"{_describe_call(self._function)} returned an empty answer"
                 raise TargetFault("empty_answer", problem, evidence=evidence)
-            evidence = mark_empty_answer(_mark_unseen_turn(evidence, message))
+            is_alone = len(attempt.case.turns or ()) < 2 and attempt.speaker is None
+            if not is_alone and evidence.tool_calls is None and evidence.nodes is None and evidence.body is None:
+                # Whatever other turns record, the calls of this one are unknown.
+                evidence = mark_unknown(evidence, ("tool_calls",), f"$.turns[{message.turn}] records text and no calls")
+            evidence = mark_empty_answer(evidence)
             history.append({"input": message.content, "text": evidence.text})
             return evidence
 
@@ -432,7 +416,6 @@ def _describe_call(function: Function) -> str:
 
 
 def _list_wanted_arguments(function: Function) -> tuple[str, ...]:
-    """Return the offered values that the function takes as parameters."""
     try:
         parameters = list(inspect.signature(function).parameters.values())
     except (TypeError, ValueError):  # a built-in without a signature
@@ -452,11 +435,3 @@ def _list_wanted_arguments(function: Function) -> tuple[str, ...]:
             message = f"{_describe_call(function)} needs {parameter.name!r}, which no case gives; apart from the message there are"
             raise SpecError(f"function: {message} {', '.join(OFFERED)}", field="function", nearest=nearest(parameter.name, OFFERED))
     return tuple(parameter.name for parameter in rest if parameter.name in OFFERED and parameter.kind is not parameter.POSITIONAL_ONLY)
-
-
-def _mark_unseen_turn(evidence: Evidence, message: Message) -> Evidence:
-    """Return evidence in which the calls of a turn without calls are unknown, regardless of other turns."""
-    is_alone = len(message.attempt.case.turns or ()) < 2 and message.attempt.speaker is None
-    if is_alone or evidence.tool_calls is not None or evidence.nodes is not None or evidence.body is not None:
-        return evidence
-    return mark_unknown(evidence, ("tool_calls",), f"$.turns[{message.turn}] records text and no calls")

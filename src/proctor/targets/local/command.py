@@ -30,7 +30,7 @@ from proctor.errors import EvidenceError, SpecError
 from proctor.evidence.plain.record import read_plain
 from proctor.evidence.unknowns.account import Unknowns
 from proctor.model.attempt import Attempt
-from proctor.model.case import Case, list_variables
+from proctor.model.case import list_variables
 from proctor.model.evidence import Evidence
 from proctor.model.json_values import MISSING, decode_embedded, write_as_text
 from proctor.model.show import shorten, show
@@ -77,7 +77,6 @@ async def run_child(command: Sequence[str], stdin: bytes, *, env: Mapping[str, s
 
 
 async def _finish(program: Program, given: bytes, limit_bytes: int) -> Finished:
-    """Write the input, read until the process has ended, and return its output."""
     process, output = program.process, bytearray()
     stdin, stdout = process.stdin, process.stdout
     assert stdin is not None and stdout is not None
@@ -117,7 +116,6 @@ async def _finish(program: Program, given: bytes, limit_bytes: int) -> Finished:
 
 
 async def _end(program: Program) -> None:
-    """End the process and its group, within a limited time."""
     if program.process.returncode is None:
         program.send_signal("SIGTERM")
         await program.wait_for_exit(_GRACE_S)
@@ -209,7 +207,9 @@ class CommandTarget:
         except UnicodeDecodeError as error:
             raise TargetFault("bad_answer", f"what {self.describe()} printed is not UTF-8 text (byte {error.start})") from None
         if is_empty(text):
-            raise TargetFault("empty_answer", f"{self.describe()} printed nothing{self._quote_errors(done)}")
+            errors = self._secrets.hide(done.last_words)
+            quoted = f" on standard output; on standard error: {shorten(errors, 400)}" if errors else ""
+            raise TargetFault("empty_answer", f"{self.describe()} printed nothing{quoted}")
         evidence = self._read(text)
         if is_blank(evidence):
             raise TargetFault("empty_answer", f"{self.describe()} printed an answer with nothing in it", evidence=evidence)
@@ -217,7 +217,7 @@ class CommandTarget:
         return evidence if evidence.duration_ms is not None else msgspec.structs.replace(evidence, duration_ms=passed)
 
     async def _run_program(self, message: Message) -> Finished:
-        text = write_as_text(message.content)
+        text, case = write_as_text(message.content), message.attempt.case
         # Half a surrogate pair is left unchanged: `msgspec` rejects it.
         history = json.dumps(message.list_messages(), ensure_ascii=False) if self._sends_history else ""
         filled = {"input": text, "messages": history, "session_id": message.session_id}
@@ -226,7 +226,7 @@ class CommandTarget:
             raise TargetFault("bad_request", "the message holds a zero byte, which no argument can contain: use standard input", safe=True)
         env = {
             **self._env,
-            **_name_systems(message.attempt.case),
+            **{re.sub(r"\W", "_", name).upper(): str(case.context[name]) for name in list_variables(case.systems) if name in case.context},
             "PROCTOR_SESSION_ID": message.session_id,
             "PROCTOR_TURN": str(message.turn),
         }
@@ -245,12 +245,7 @@ class CommandTarget:
             place = f" in {str(self._cwd)!r}" if self._cwd is not None else ""
             raise TargetFault("unreachable", f"{self.describe()} cannot be started{place}: {why}") from None
 
-    def _quote_errors(self, done: Finished) -> str:
-        errors = self._secrets.hide(done.last_words)
-        return f" on standard output; on standard error: {shorten(errors, 400)}" if errors else ""
-
     def _read(self, text: str) -> Evidence:
-        """Return the program's output as evidence."""
         document: Any = decode_embedded(text) if text.lstrip()[:1] in ("{", "[") else MISSING
         if document is MISSING:
             # Otherwise an incomplete document would be judged as a text answer.
@@ -289,8 +284,3 @@ def split_command(arguments: Iterable[str]) -> tuple[str, ...]:
 def _fill(text: str, values: Mapping[str, str]) -> str:
     # In one pass: a message that contains `{messages}` or `{session_id}` is passed on unchanged.
     return _PLACEHOLDER.sub(lambda found: values[found[1]], text)
-
-
-def _name_systems(case: Case) -> dict[str, str]:
-    """Return the environment variables for the simulated systems of a case."""
-    return {re.sub(r"\W", "_", name).upper(): str(case.context[name]) for name in list_variables(case.systems) if name in case.context}

@@ -131,11 +131,9 @@ class RecordedTarget:
     def _refuse(self, what: str, records: Sequence[Record]) -> None:
         if not records:
             return
-        listed = "\n  ".join(_describe_record(record) for record in records[:_SHOWN])
-        omitted = count_rest(len(records), _SHOWN, "\n  and")
-        raise TargetFault("no_recording", f"{self.name}: {what}:\n  {listed}{omitted}")
-
-
-def _describe_record(record: Record) -> str:
-    line = f":{record.source.line}" if record.source.line is not None else ""
-    return f"{record.source.file}{line}: {record.error.message if record.error is not None else 'unreadable'}"
+        lines: list[str] = []
+        for record in records[:_SHOWN]:
+            line = f":{record.source.line}" if record.source.line is not None else ""
+            lines.append(f"{record.source.file}{line}: {record.error.message if record.error is not None else 'unreadable'}")
+        joined, omitted = "\n  ".join(lines), count_rest(len(records), _SHOWN, "\n  and")
+        raise TargetFault("no_recording", f"{self.name}: {what}:\n  {joined}{omitted}")

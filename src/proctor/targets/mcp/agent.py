@@ -26,7 +26,7 @@ from proctor.targets.mcp.agent_conversation import AgentConversation, AgentSetti
 from proctor.targets.mcp.results import CallResult, Listing, RemoteTool, bound_result, can_be_written
 from proctor.targets.mcp.servers import McpServers, ReachedServers
 from proctor.targets.mcp.settings import read_servers
-from proctor.targets.shared.conversation import choose_speaker, direct_calls, with_conversation, with_user
+from proctor.targets.shared.conversation import direct_calls, with_conversation, with_user
 from proctor.targets.shared.faults import TargetFault
 
 if TYPE_CHECKING:
@@ -80,12 +80,15 @@ class McpAgent:
         case = attempt.case
         has_input = case.custom_body is not None or bool(case.turns) or case.input is not None
         silent = attempt.speaker is not None or (direct and not has_input)
-        texts = () if silent else list_inputs(attempt.case)
-        files = load_attachments(attempt.case)
+        texts = () if silent else list_inputs(case)
+        files = load_attachments(case)
         systems = () if attempt.tools is None else tuple(attempt.tools.list_tools())
-        server_ids = tuple(dict.fromkeys((*list_wanted_servers(attempt.case, servers.ids), *systems)))
+        named = case.settings.get("mcp_servers")
+        # A case that names no servers uses all of them.
+        wanted = [str(entry.get("id") if isinstance(entry, dict) else entry) for entry in named] if isinstance(named, list) else servers.ids
+        server_ids = tuple(dict.fromkeys((*wanted, *systems)))
         conversation = AgentConversation(self._settings, servers, self._model_for(tape), attempt, tape)
-        speaker = choose_speaker(attempt, texts)
+        fixed_texts = iter(texts)
         inputs: list[str] = []
         started = time.perf_counter()
 
@@ -101,7 +104,7 @@ class McpAgent:
                 while conversation.broken is None:
                     answer = conversation.show_last_turn()
                     try:
-                        text = await speaker.say_next(answer)
+                        text = next(fixed_texts, None) if attempt.speaker is None else await attempt.speaker.say_next(answer)
                     except TargetError as error:
                         if answer is None:
                             raise
@@ -156,15 +159,6 @@ def list_inputs(case: Case) -> tuple[str, ...]:
     if case.input is None:
         raise TargetError(f"case {case.id!r} has neither input nor turns")
     return (case.input,)
-
-
-def list_wanted_servers(case: Case, known: tuple[str, ...]) -> tuple[str, ...]:
-    """Return the ids of the servers that the case uses; all of them if it names none."""
-    named = case.settings.get("mcp_servers")
-    if not isinstance(named, list):
-        return known
-    ids = [entry.get("id") if isinstance(entry, dict) else entry for entry in named]
-    return tuple(dict.fromkeys(str(entry) for entry in ids))
 
 
 def load_attachments(case: Case) -> tuple[Attachment, ...]:

@@ -43,7 +43,6 @@ from proctor.targets.shared.conversation import DirectCall
 
 READER: Final = "mcp agent"
 MAX_TURNS: Final = 30
-"""Maximum number of model calls in one case by default."""
 CONTENT_ERROR: Final = "content-error"
 PROTOCOL_ERROR: Final = "protocol-error"
 _ENDS: Final[dict[Finish, str]] = {
@@ -192,7 +191,6 @@ class AgentConversation:
         return None
 
     def _make_account(self) -> Account:
-        """Return the account of the run."""
         if self.broken is not None:
             why = f"the run did not finish: {self.broken[1]}"
             self._unknowns.mark("answer", why)

@@ -28,7 +28,6 @@ LIFE_LEFT_S = 30.0
 """Minimum remaining lifetime, in seconds, of a token that is still used."""
 _TOKEN_ERRORS = ("invalid_request", "invalid_client", "invalid_grant", "unauthorized_client", "unsupported_grant_type", "invalid_scope")
 _DEFAULT_LIFE_S = 3600.0
-"""Lifetime of a token without an expiry."""
 
 
 class FetchedToken:

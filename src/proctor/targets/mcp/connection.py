@@ -28,7 +28,6 @@ import asyncio
 import functools
 import logging
 import ssl
-import time
 from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from inspect import isawaitable
@@ -65,7 +64,6 @@ from proctor.targets.mcp.stdio import MOST_LINE_BYTES, ChildServer
 from proctor.targets.shared.wire import MAX_ANSWER_BYTES, MakeTransport
 
 OnProgress = Callable[[float, float | None, str | None], Any]
-"""Called with progress, total and message."""
 _ANY_RESULT: TypeAdapter[Any] = TypeAdapter(dict[str, Any])
 
 # --- the transport to one MCP server: how a client connects, and explanations of failures
@@ -82,7 +80,6 @@ class ServerWire:
         settings: ServerSettings,
         *,
         over_sse: bool,
-        clock: Callable[[], float],
         transport: MakeTransport | None,
         fetched: FetchedToken,
         hooks: ClientHooks,
@@ -94,7 +91,6 @@ class ServerWire:
         """The session that the server assigned, over streamable HTTP."""
         self._hooks = hooks
         self._handling: set[asyncio.Task[None]] = set()
-        self._clock = clock
         self._transport = transport
         self._fetched = fetched
         self.child: ChildServer | None = None
@@ -125,10 +121,13 @@ class ServerWire:
             async with Client(self._tap(self.child), **common) as client:
                 yield client
         else:
-            self.auth = ServerAuth(settings, clock=self._clock, fetched=self._fetched)
+            self.auth = ServerAuth(settings, fetched=self._fetched)
             # An event stream may be silent for long; each call has its own limit.
             timeout = httpx2.Timeout(settings.timeout_s, read=max(_QUIET_STREAM_S, settings.timeout_s))
-            by = self._transport(_uses_https(settings)) if self._transport is not None else None
+            # Certificates are needed for the server, or for its token endpoint.
+            token_url = settings.auth.token_url if isinstance(settings.auth, ClientCredentials) else ""
+            needs_certificates = any(place.lower().startswith("https") for place in (settings.url, token_url))
+            by = self._transport(needs_certificates) if self._transport is not None else None
             http = httpx2.AsyncClient(
                 headers=settings.headers,
                 auth=self.auth,
@@ -204,7 +203,11 @@ class ServerWire:
 
     def explain_error(self, error: BaseException) -> ServerFault:
         """Explain why the server cannot be used; a permanent reason is not worth a retry."""
-        leaf = _find_cause(error)
+        leaf = error
+        while isinstance(leaf, BaseExceptionGroup):
+            # A task group cancels its other tasks when one fails: a cancellation is not the cause.
+            inner = [cause for cause in leaf.exceptions if not isinstance(cause, asyncio.CancelledError)]
+            leaf = inner[0] if inner else leaf.exceptions[0]
         server = self.settings.describe_place()
         if isinstance(leaf, ServerFault):
             return leaf
@@ -269,7 +272,6 @@ class ServerWire:
 
 
 def _make_progress(call: OnProgress | None) -> Any:
-    """Return the callback that the package awaits."""
     if call is None:
         return None
 
@@ -343,12 +345,6 @@ def _load_certificates() -> ssl.SSLContext:
     return httpx2.create_ssl_context()
 
 
-def _uses_https(settings: ServerSettings) -> bool:
-    """Return whether certificates are needed: for the server, or for its token endpoint."""
-    places = [settings.url, settings.auth.token_url if isinstance(settings.auth, ClientCredentials) else ""]
-    return any(place.lower().startswith("https") for place in places)
-
-
 _LOCAL_ERRORS = {CONNECTION_CLOSED: "Connection closed", REQUEST_TIMEOUT: "Request 'tools/call' timed out"}
 
 
@@ -357,23 +353,12 @@ def is_local_error(error: MCPError, code: int) -> bool:
     return error.code == code and error.message == _LOCAL_ERRORS[code]
 
 
-def _find_cause(error: BaseException) -> BaseException:
-    """Return the first real cause inside groups of exceptions."""
-    while isinstance(error, BaseExceptionGroup):
-        # A task group cancels its other tasks when one fails: a cancellation is not the cause.
-        inner = [cause for cause in error.exceptions if not isinstance(cause, asyncio.CancelledError)]
-        error = inner[0] if inner else error.exceptions[0]
-    return error
-
-
 RETRY_WAITS_S = (0.25, 0.5, 0.75)
-"""The pauses between connection attempts, as in MCPLab."""
 _MOST_PAGES = 1_000
 """Maximum number of pages of tools: a server's pages may never end."""
 _CLOSE_S = 10.0
 """Seconds for a child process to end before its connection is cancelled."""
 _CLOSE_HTTP_S = 3.0
-"""Maximum seconds to close an HTTP session."""
 
 # The package logs non-fatal errors; without a handler Python would print them on standard error.
 for _name in ("mcp", "client", "httpx2"):
@@ -388,7 +373,6 @@ class Connection:
         settings: ServerSettings,
         *,
         waits_s: Sequence[float] = RETRY_WAITS_S,
-        clock: Callable[[], float] = time.monotonic,
         transport: MakeTransport | None = None,
         fetched: FetchedToken | None = None,
         hooks: ClientHooks | None = None,
@@ -401,7 +385,6 @@ class Connection:
         self._fetched = fetched or FetchedToken()
         self._transport = transport
         self._waits_s = waits_s
-        self._clock = clock
         self._lock = asyncio.Lock()
         self._owner: asyncio.Task[None] | None = None
         self._stop = asyncio.Event()
@@ -412,9 +395,7 @@ class Connection:
         self._wire = self._make_wire(over_sse=settings.transport == "sse")
 
     def _make_wire(self, *, over_sse: bool) -> ServerWire:
-        return ServerWire(
-            self.settings, over_sse=over_sse, clock=self._clock, transport=self._transport, fetched=self._fetched, hooks=self._hooks
-        )
+        return ServerWire(self.settings, over_sse=over_sse, transport=self._transport, fetched=self._fetched, hooks=self._hooks)
 
     def list_secrets(self) -> tuple[str, ...]:
         """Return the values that must not be shown, including fetched tokens."""
@@ -689,8 +670,6 @@ class Connection:
 
 
 class _BoundedBody(httpx2.AsyncByteStream):
-    """The body of an answer, up to the limit."""
-
     def __init__(self, inner: httpx2.AsyncByteStream, response: httpx2.Response) -> None:
         self._inner = inner
         self._response = response
@@ -720,20 +699,16 @@ async def _refuse_compression(request: httpx2.Request) -> None:
 
 
 async def _bound_answer(response: httpx2.Response) -> None:
-    if _is_event_stream(response):
-        _refuse_packed(response)  # at once: the package would treat an error during reading as the end of the stream
-    else:
-        response.stream = _BoundedBody(cast(httpx2.AsyncByteStream, response.stream), response)
-
-
-def _is_event_stream(response: httpx2.Response) -> bool:
     request = response.request
-    return (
+    if (
         response.is_success
         and request.method in ("GET", "POST")
         and "text/event-stream" in request.headers.get("accept", "")
         and response.headers.get("content-type", "").partition(";")[0].strip().lower() == "text/event-stream"
-    )
+    ):
+        _refuse_packed(response)  # at once: the package would treat an error during reading as the end of the stream
+    else:
+        response.stream = _BoundedBody(cast(httpx2.AsyncByteStream, response.stream), response)
 
 
 def _refuse_packed(response: httpx2.Response) -> None:

@@ -13,6 +13,7 @@ import msgspec
 from proctor.evidence.values.text import parse_json
 from proctor.model.evidence import Json
 from proctor.model.json_values import join_surrogates
+from proctor.targets.shared.masking import rewrite_texts
 
 ResultForm = Literal["whole", "text"]
 RESULT_LIMIT = 100_000
@@ -87,15 +88,7 @@ def can_be_written(value: Json) -> bool:
 
 def mend_texts(value: Json) -> Json:
     """Return the value with every half surrogate pair replaced by U+FFFD."""
-    if can_be_written(value):
-        return value
-    if isinstance(value, str):
-        return join_surrogates(value)
-    if isinstance(value, list):
-        return [mend_texts(item) for item in value]
-    if isinstance(value, dict):
-        return {mend_texts(key): mend_texts(item) for key, item in value.items()}
-    return value
+    return value if can_be_written(value) else rewrite_texts(value, join_surrogates)
 
 
 def bound_result(value: Json, limit: int = RESULT_LIMIT) -> Json:
@@ -103,24 +96,13 @@ def bound_result(value: Json, limit: int = RESULT_LIMIT) -> Json:
     encoded = msgspec.json.encode(value)
     if len(encoded) <= limit:
         return value
-    shorter = _cut_texts(value, limit)
+    shorter = rewrite_texts(value, lambda text: cut_middle(text, limit))
     encoded = msgspec.json.encode(shorter)
     if len(encoded) <= _WHOLE * limit:
         return shorter
     # A failure stays a failure after cutting.
     shortened = {"content": [{"type": "text", "text": cut_middle(encoded.decode(), limit)}]}
     return {**shortened, "isError": True} if isinstance(value, dict) and value.get("isError") is True else shortened
-
-
-def _cut_texts(value: Json, limit: int) -> Json:
-    # Nested no deeper than the JSON parsers of the wire allow, so recursion is bounded.
-    if isinstance(value, str):
-        return cut_middle(value, limit)
-    if isinstance(value, list):
-        return [_cut_texts(item, limit) for item in value]
-    if isinstance(value, dict):
-        return {key: _cut_texts(item, limit) for key, item in value.items()}
-    return value
 
 
 def text_for_model(result: Json, limit: int = RESULT_LIMIT, form: ResultForm = "whole") -> str:

@@ -38,7 +38,6 @@ if TYPE_CHECKING:
 LONGEST_NAME = 64
 """Maximum characters of a tool's name that every model provider accepts."""
 MOST_LEAVING = 16
-"""Maximum sessions being closed before a new one waits."""
 _REFUSED = re.compile(r"[^A-Za-z0-9_-]")
 
 
@@ -90,8 +89,6 @@ class ReachedServers(Protocol):
 
 
 class _OwnSessions:
-    """The servers of one attempt."""
-
     def __init__(self, servers: McpServers) -> None:
         self._servers = servers
         self.own: dict[str, Connection] = {}

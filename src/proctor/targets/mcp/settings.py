@@ -160,17 +160,17 @@ class ServerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
 
     def check(self) -> None:
         """Raise `ServerFault` for unusable settings."""
+        wrong = None
         if not (is_finite(self.timeout_s) and self.timeout_s > 0):
-            message = f"needs a number of seconds above 0 as 'timeout_s', found {self.timeout_s}"
-            raise ServerFault("bad_settings", self.id, message, permanent=True)
-        if self.transport == "stdio" and not self.command:
-            raise ServerFault("bad_settings", self.id, "over stdio needs 'command'", permanent=True)
-        if self.is_remote and urlsplit(self.url).scheme not in ("http", "https"):
-            raise ServerFault(
-                "bad_settings", self.id, f"needs an http:// or https:// 'url', found {self.describe_place()!r}", permanent=True
-            )
-        if self.transport == "in_process" and self.server is None:
-            raise ServerFault("bad_settings", self.id, "in process needs the server object", permanent=True)
+            wrong = f"needs a number of seconds above 0 as 'timeout_s', found {self.timeout_s}"
+        elif self.transport == "stdio" and not self.command:
+            wrong = "over stdio needs 'command'"
+        elif self.is_remote and urlsplit(self.url).scheme not in ("http", "https"):
+            wrong = f"needs an http:// or https:// 'url', found {self.describe_place()!r}"
+        elif self.transport == "in_process" and self.server is None:
+            wrong = "in process needs the server object"
+        if wrong is not None:
+            raise ServerFault("bad_settings", self.id, wrong, permanent=True)
 
 
 def read_servers(value: Json) -> tuple[ServerSettings, ...]:

@@ -26,7 +26,6 @@ from proctor.processes.programs import Program, finish_despite_cancel
 if TYPE_CHECKING:  # the package takes a third of the start of a service, and is loaded with the first server
     from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
     from mcp.shared.message import SessionMessage
-    from mcp_types import JSONRPCMessage
 
 MOST_LINE_BYTES = 256_000_000
 """Maximum bytes of a message; a server that sends more would fill the memory."""
@@ -35,7 +34,6 @@ GRACE_S = 2.0
 _WATCH_S = 0.1
 """Seconds between checks of a server whose output another process may hold open."""
 _CHUNK = 1 << 20
-"""Bytes read at once from a pipe."""
 
 Streams: TypeAlias = "tuple[MemoryObjectReceiveStream[SessionMessage | Exception], MemoryObjectSendStream[SessionMessage]]"
 
@@ -125,12 +123,19 @@ class ChildServer:
             incoming.close()
 
     async def _deliver(self, line: bytes, incoming: MemoryObjectSendStream[SessionMessage | Exception]) -> None:
-        from mcp.shared.message import SessionMessage  # needs the optional `mcp` package
+        from mcp.shared.message import SessionMessage  # these need the optional `mcp` package
+        from mcp_types import jsonrpc_message_adapter
 
         if not line.strip():
             return
         try:
-            message = _read_message(line)
+            try:
+                message = jsonrpc_message_adapter.validate_json(line, by_name=False)
+            except ValueError:
+                repaired = mend_surrogates(line)
+                if repaired is None:
+                    raise
+                message = jsonrpc_message_adapter.validate_json(repaired, by_name=False)
         except ValueError:
             if self.noise is None:
                 self.noise = shorten(line[:1000].decode("utf-8", "replace").strip())
@@ -140,7 +145,6 @@ class ChildServer:
             await incoming.send(SessionMessage(message))
 
     def _encode(self, message: SessionMessage) -> bytes:
-        """Return the line of a message."""
         return message.message.model_dump_json(by_alias=True, exclude_unset=True).encode() + b"\n"
 
     async def _write(self, outgoing: MemoryObjectReceiveStream[SessionMessage]) -> None:
@@ -191,16 +195,3 @@ class ChildServer:
         finally:
             # Also if the server itself is gone, because its children may not be; and if there is no time left for a clean exit.
             program.release()
-
-
-def _read_message(line: bytes) -> JSONRPCMessage:
-    """Return the message on a line, with lone surrogates replaced. Raises `ValueError`."""
-    from mcp_types import jsonrpc_message_adapter  # needs the optional `mcp` package
-
-    try:
-        return jsonrpc_message_adapter.validate_json(line, by_name=False)
-    except ValueError:
-        repaired = mend_surrogates(line)
-        if repaired is None:
-            raise
-        return jsonrpc_message_adapter.validate_json(repaired, by_name=False)

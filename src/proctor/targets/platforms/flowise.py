@@ -64,7 +64,14 @@ class FlowiseTarget(WireTarget):
 
     async def say(self, message: Message, tape: Tape, ids: Ids) -> Evidence:
         """Send one message to the flow."""
-        answer = await self._wire.exchange(self._make_request(message), tape=tape, ids=ids, timeout_s=self._settings.timeout_s)
+        settings = self._settings
+        session = {**settings.override_config, "sessionId": message.session_id}
+        content = {"question": message.text, "overrideConfig": session} if message.body is None else message.body
+        headers = {**settings.headers, "x-request-id": message.request_id}
+        if settings.api_key:
+            headers["authorization"] = f"Bearer {settings.api_key}"
+        request = HttpRequest(method="POST", url=self._url, headers=headers, body=content, has_body=True)
+        answer = await self._wire.exchange(request, tape=tape, ids=ids, timeout_s=settings.timeout_s)
         status_claimed = message.claims_status(answer.status)
         body = answer.body
         refused = refuse_status(answer) is not None
@@ -75,14 +82,3 @@ class FlowiseTarget(WireTarget):
         if not status_claimed and (is_blank(read) or failure is not None):
             raise make_fault(failure or refuse_empty(answer, "a text with nothing in it"), answer, read)
         return with_account(read, answer)
-
-    def _make_request(self, message: Message) -> HttpRequest:
-        settings = self._settings
-        body = message.body
-        if body is None:
-            session = {**settings.override_config, "sessionId": message.session_id}
-            body = {"question": message.text, "overrideConfig": session}
-        headers = {**settings.headers, "x-request-id": message.request_id}
-        if settings.api_key:
-            headers["authorization"] = f"Bearer {settings.api_key}"
-        return HttpRequest(method="POST", url=self._url, headers=headers, body=body, has_body=True)

@@ -32,15 +32,7 @@ from proctor.targets.answers.http_answers import evidence_of
 from proctor.targets.shared.conversation import Message, converse, ids_of
 from proctor.targets.shared.faults import TargetFault
 from proctor.targets.shared.masking import Ids, names_a_secret, show_settings
-from proctor.targets.shared.templates import (
-    CONVERSATION_NAME,
-    SESSION_NAME,
-    Template,
-    TextTemplate,
-    message_template,
-    unknown_placeholders,
-    values_for,
-)
+from proctor.targets.shared.templates import CONVERSATION_NAME, SESSION_NAME, Template, TextTemplate, unknown_placeholders, values_for
 from proctor.targets.shared.wire import HttpRequest, MakeTransport, Wire, check_address
 
 
@@ -164,7 +156,7 @@ class Requests:
         self._url = TextTemplate(url, field=field, written=lambda text: quote(text, safe=""))
         self._headers = {name: TextTemplate(value, field=f"headers.{name}") for name, value in headers.items()}
         self._credentials = dict(credentials)
-        self._body: Template = message_template(template)
+        self._body = Template(template)
         for name, value in self._credentials.items():
             if not _can_be_sent(name, value):
                 raise SpecError(f"auth: the header {name!r} cannot be sent", field="auth")
@@ -195,9 +187,12 @@ class Requests:
                     raise TargetFault("bad_request", f"the header {name!r} cannot be sent: it would hold a control character", safe=True)
             if message.body is not None:
                 return HttpRequest(method=self._method, url=url, headers=headers, body=message.body, has_body=True)
-            body = self._body.fill(values)
+            body: Any = self._body.fill(values)
             if self._method in _BODILESS:
-                return HttpRequest(method=self._method, url=_with_query(url, body), headers=headers)
+                members = body if isinstance(body, dict) else {"input": body}
+                query = urlencode({name: write_text_form(value) for name, value in members.items()})
+                url = f"{url}{'&' if '?' in url else '?'}{query}" if query else url
+                return HttpRequest(method=self._method, url=url, headers=headers)
             return HttpRequest(method=self._method, url=url, headers=headers, body=body, has_body=True)
         except KeyError as error:
             raise TargetFault(
@@ -282,9 +277,3 @@ def secret_headers(headers: Members[str, str]) -> frozenset[str]:
 def _can_be_sent(name: str, value: str) -> bool:
     """Return whether name and value form one header: a line break in either would make two."""
     return name.isascii() and _NOT_IN_NAME.isdisjoint(name) and bool(name) and _NOT_IN_VALUE.isdisjoint(value)
-
-
-def _with_query(url: str, body: Any) -> str:
-    members = body if isinstance(body, dict) else {"input": body}
-    query = urlencode({name: write_text_form(value) for name, value in members.items()})
-    return f"{url}{'&' if '?' in url else '?'}{query}" if query else url

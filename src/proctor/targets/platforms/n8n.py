@@ -41,11 +41,9 @@ _UNFINISHED = ("new", "running", "waiting", "unknown")
 # The workflow has already run; one failed poll is no reason to give up.
 _PASSING = ("unreachable", "transport", "timeout")
 _PAGE = 20
-"""Executions requested per page."""
 _MOST_PAGES = 5
 """Maximum pages to search for an execution: ours is among the newest."""
 _LONGEST_PAUSE_S = 2.0
-"""The longest pause between two polls."""
 
 
 class N8nSettings(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -155,7 +153,6 @@ class N8nTarget(WireTarget):
         return f"{(settings.api or '').rstrip('/').removesuffix('/api/v1')}/api/v1/executions?{urlencode(query)}"
 
     async def _wait_for_execution(self, request_id: str) -> HttpAnswer:
-        """Poll for the finished execution until it is found or the time is up."""
         settings = self._settings
         state = "n8n lists none that received it"
         pause = settings.poll_every_s
@@ -170,7 +167,10 @@ class N8nTarget(WireTarget):
                             raise
                         state = fault.message
                     else:
-                        if execution is not None and _is_finished(execution):
+                        is_stopped = execution is not None and execution.get("stoppedAt") is not None
+                        if execution is not None and (
+                            execution.get("finished") is True or (is_stopped and execution.get("status") not in _UNFINISHED)
+                        ):
                             return msgspec.structs.replace(answer, body=execution)
                         if execution is not None:
                             state = f"execution {execution.get('id')} is still {execution.get('status')}"
@@ -218,22 +218,16 @@ def _received_ids(execution: dict[str, Any]) -> Iterator[str]:
                 continue  # fed by another node, so it did not start the execution
             for outputs in dict_or_empty(dict_or_empty(record).get("data")).values():
                 for item in (item for branch in list_of(outputs) for item in list_of(branch)):
-                    yield from _ids_in(dict_or_empty(dict_or_empty(item).get("json")))
-
-
-def _ids_in(item: dict[str, Any]) -> Iterator[str]:
-    """Yield the ids in an item: a webhook's item has headers and a body, a Chat Trigger's item is the body."""
-    yield from (
-        value for name, value in dict_or_empty(item.get("headers")).items() if name.lower() == "x-request-id" and isinstance(value, str)
-    )
-    yield from (value for part in (item, dict_or_empty(item.get("body"))) for value in part.values() if isinstance(value, str))
-
-
-def _is_finished(execution: dict[str, Any]) -> bool:
-    if execution.get("finished") is True:
-        return True
-    status = execution.get("status")
-    return execution.get("stoppedAt") is not None and status not in _UNFINISHED
+                    # A webhook's item has headers and a body, a Chat Trigger's item is the body.
+                    received = dict_or_empty(dict_or_empty(item).get("json"))
+                    headers = dict_or_empty(received.get("headers"))
+                    yield from (value for name, value in headers.items() if name.lower() == "x-request-id" and isinstance(value, str))
+                    yield from (
+                        value
+                        for part in (received, dict_or_empty(received.get("body")))
+                        for value in part.values()
+                        if isinstance(value, str)
+                    )
 
 
 def _read_stream(answer: HttpAnswer, text: str | None, error: str | None, message: Message) -> Evidence:

@@ -20,9 +20,9 @@ from proctor.errors import TargetError
 from proctor.evidence.plain.record import with_turn_defaults
 from proctor.evidence.values.text import as_text
 from proctor.model.account import Account, Part
-from proctor.model.attempt import Attempt, Speaker
+from proctor.model.attempt import Attempt
 from proctor.model.case import Case
-from proctor.model.evidence import Evidence, EvidenceTurn, Json, UserEnding
+from proctor.model.evidence import Evidence, EvidenceTurn, Json
 from proctor.model.show import show, suggest
 from proctor.model.typed import convert_to
 from proctor.targets.shared.faults import TargetFault
@@ -67,9 +67,6 @@ def direct_calls(case: Case) -> tuple[DirectCall, ...]:
             field = f"settings.direct_calls[{number}].after_prompts"
             raise TargetError(f"case {case.id!r}: {field}: expected 0 to {prompts}, found {call.after_prompts}", code="bad_request")
     return calls
-
-
-# ---
 
 
 class Message(msgspec.Struct, frozen=True, kw_only=True):
@@ -119,28 +116,18 @@ def ids_of(attempt: Attempt) -> tuple[str, str]:
     return request_id, session_id
 
 
-def messages_of(attempt: Attempt) -> list[Message]:
-    """Return every message of this attempt. Raises `TargetFault` if there is none."""
+def messages_of(attempt: Attempt) -> list[dict[str, Json]]:
+    """Return the text or the body of every message of the case. Raises `TargetFault` if there is none."""
     case = attempt.case
     if case.settings.get("direct_calls"):
         why = "calls tools itself (toolCall steps), which needs a target of type mcp_agent: this one reaches no MCP server"
         raise TargetFault("unsupported_step", f"case {case.id!r} {why}")
-    request_id, session_id = ids_of(attempt)
     if case.custom_body is not None:
-        return [Message(attempt=attempt, turn=0, request_id=request_id, session_id=session_id, body=case.custom_body)]
+        return [{"body": case.custom_body}]
     texts = [turn.input for turn in case.turns] if case.turns else [case.input] if case.input is not None else []
     if not texts:
         raise TargetFault("bad_request", f"case {case.id!r} has no input, no turns and no body: there is nothing to say to the agent")
-    return [
-        Message(
-            attempt=attempt,
-            turn=index,
-            request_id=request_id if len(texts) == 1 else f"{request_id}-{index + 1}",
-            session_id=session_id,
-            text=text,
-        )
-        for index, text in enumerate(texts)
-    ]
+    return [{"text": text} for text in texts]
 
 
 class _Messages:
@@ -150,27 +137,24 @@ class _Messages:
         """Raises `TargetFault` if there is no message."""
         self._attempt = attempt
         self._fixed = messages_of(attempt) if attempt.speaker is None else []
-        self._earlier: list[dict[str, Json]] = []
         self.sent: list[Message] = []
 
     async def get_next(self, answer: Evidence | None) -> Message | None:
         """Return the next message, or None after the last one. Raises `TargetError` if the user cannot continue."""
         turn, speaker = len(self.sent), self._attempt.speaker
+        earlier: list[dict[str, Json]] = []
         if answer is not None:
             text = answer.text if answer.text is not None else as_text(answer.body) or ""
-            self._earlier = [*self.sent[-1].list_messages(), {"role": "assistant", "content": text}]
-        if speaker is None:
-            message = self._fixed[turn] if turn < len(self._fixed) else None
-        else:
-            text = await speaker.say_next(answer)
-            message = None
-            if text is not None:
-                attempt_id, session_id = ids_of(self._attempt)
-                request_id = f"{attempt_id}-{turn + 1}"
-                message = Message(attempt=self._attempt, turn=turn, request_id=request_id, session_id=session_id, text=text)
-        if message is None:
+            earlier = [*self.sent[-1].list_messages(), {"role": "assistant", "content": text}]
+        content: dict[str, Json] | None = self._fixed[turn] if turn < len(self._fixed) else None
+        if speaker is not None and (said := await speaker.say_next(answer)) is not None:
+            content = {"text": said}
+        if content is None:
             return None
-        message = msgspec.structs.replace(message, earlier=tuple(self._earlier))
+        request_id, session_id = ids_of(self._attempt)
+        if speaker is not None or len(self._fixed) > 1:
+            request_id = f"{request_id}-{turn + 1}"
+        message = Message(attempt=self._attempt, turn=turn, request_id=request_id, session_id=session_id, earlier=tuple(earlier), **content)
         self.sent.append(message)
         return message
 
@@ -300,26 +284,6 @@ def _make_turn(message: Message, evidence: Evidence, *, several: bool) -> Eviden
 
 
 # --- who speaks ---------------------------------------------------------------------------------------------------------
-
-
-class FixedTexts:
-    """Sends the texts of the case, regardless of the answers."""
-
-    def __init__(self, texts: Sequence[str]) -> None:
-        self._left = iter(texts)
-
-    async def say_next(self, answer: Evidence | None) -> str | None:
-        """Return the next text, or None after the last one."""
-        return next(self._left, None)
-
-    def describe_ending(self) -> UserEnding | None:
-        """Return None: no user was simulated."""
-        return None
-
-
-def choose_speaker(attempt: Attempt, texts: Sequence[str]) -> Speaker:
-    """Return the simulated user of an attempt, else a speaker of these texts."""
-    return attempt.speaker or FixedTexts(texts)
 
 
 def with_user(evidence: Evidence, attempt: Attempt) -> Evidence:

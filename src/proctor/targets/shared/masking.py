@@ -6,8 +6,8 @@ answers get the ids of the current attempt.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from urllib.parse import SplitResult, parse_qsl, quote, urlsplit, urlunsplit
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from urllib.parse import parse_qsl, quote, urlsplit, urlunsplit
 
 import msgspec
 
@@ -53,7 +53,13 @@ class Secrets:
 
     def hide_address(self, url: str) -> str:
         """Return an address without user, password and the values of parameters with secret names."""
-        return self.hide(_strip_url(urlsplit(url)))
+        parts = urlsplit(url)
+        pairs = parse_qsl(parts.query, keep_blank_values=True)
+        query = parts.query
+        # Unchanged if nothing is hidden: parsing and writing a query may change its spelling.
+        if any(names_a_secret(name) for name, _ in pairs):
+            query = "&".join(f"{quote(name)}={REDACTED if names_a_secret(name) else quote(value)}" for name, value in pairs)
+        return self.hide(urlunsplit((parts.scheme, parts.netloc.rpartition("@")[2], parts.path, query, "")))
 
 
 class Ids:
@@ -65,22 +71,20 @@ class Ids:
 
     def mask(self, value: Json) -> Json:
         """Return the value with placeholders instead of the ids."""
-        return rewrite_texts(value, self._mask)
+        return self._replace(value, self._pairs)
 
     def restore(self, value: Json) -> Json:
         """Return the value with the ids of this attempt instead of the placeholders."""
-        return rewrite_texts(value, self._restore)
+        return self._replace(value, [(word, real) for real, word in self._pairs])
 
-    def _mask(self, text: str) -> str:
-        for real, word in self._pairs:
-            text = text.replace(real, word)
-        return text
+    @staticmethod
+    def _replace(value: Json, pairs: Sequence[tuple[str, str]]) -> Json:
+        def replace(text: str) -> str:
+            for old, new in pairs:
+                text = text.replace(old, new)
+            return text
 
-    def _restore(self, text: str) -> str:
-        if "<<proctor:" in text:
-            for real, word in self._pairs:
-                text = text.replace(word, real)
-        return text
+        return rewrite_texts(value, replace)
 
 
 def show_settings(settings: msgspec.Struct) -> str:
@@ -99,13 +103,3 @@ def rewrite_texts(value: Json, change: Callable[[str], str]) -> Json:
     if isinstance(value, (list, tuple)):
         return [rewrite_texts(item, change) for item in value]
     return value
-
-
-def _strip_url(parts: SplitResult) -> str:
-    query = parts.query
-    if query:
-        pairs = parse_qsl(query, keep_blank_values=True)
-        # Unchanged if nothing is hidden: parsing and writing a query may change its spelling.
-        if any(names_a_secret(name) for name, _ in pairs):
-            query = "&".join(f"{quote(name)}={REDACTED if names_a_secret(name) else quote(value)}" for name, value in pairs)
-    return urlunsplit((parts.scheme, parts.netloc.rpartition("@")[2], parts.path, query, ""))

@@ -33,10 +33,10 @@ class Template:
     """A JSON value with placeholders inside its texts."""
 
     def __init__(self, value: Json, *, field: str = "template") -> None:
-        """Raises `SpecError` for a brace that is neither a placeholder nor doubled."""
+        """`value` may be JSON text. Raises `SpecError` for a brace that is neither a placeholder nor doubled."""
         self._names: set[str] = set()
         # Compiled once per target: a run fills it for every message of every attempt.
-        self._fill = self._compile(value, field)
+        self._fill = self._compile(decode_container(value), field)
         self.placeholders = frozenset(self._names)
 
     def fill(self, values: Mapping[str, Json]) -> Json:
@@ -73,11 +73,6 @@ class TextTemplate:
     def fill(self, values: Mapping[str, Json]) -> str:
         """Return the text with every placeholder replaced."""
         return "".join(part if isinstance(part, str) else self._written(write_text_form(values[part[0]])) for part in self._parts)
-
-
-def message_template(value: Json, *, field: str = "template") -> Template:
-    """Return the template of a message, parsed if it is JSON text."""
-    return Template(decode_container(value), field=field)
 
 
 def values_for(context: Mapping[str, Json], *, message: Json, request_id: str, session_id: str, messages: Json = None) -> dict[str, Any]:

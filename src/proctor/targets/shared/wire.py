@@ -23,6 +23,7 @@ from proctor.cassettes.ports import LIVE, Tape
 from proctor.codecs.http import ACCEPT_ENCODING, BadPacking, TooLarge, unpack_answer
 from proctor.errors import EvidenceError, MissingExtra, SpecError, TargetError
 from proctor.evidence.values.json_bytes import decode, too_deep_error
+from proctor.llm.connections import MakeTransport
 from proctor.model.evidence import Json
 from proctor.model.json_values import exceeds_depth
 from proctor.model.show import show
@@ -34,58 +35,12 @@ from proctor.targets.shared.masking import Ids, Secrets
 if TYPE_CHECKING:
     import httpx2
 
-# --- reads the bytes of an HTTP answer: a JSON value, a text, or unreadable
-
-
-class Content(msgspec.Struct, frozen=True, kw_only=True):
-    """The content of an answer: `body` if it is JSON other than a text, else `text`."""
-
-    body: Json = None
-    text: str | None = None
-    json_text: bool = False
-    """Whether `text` was a JSON text, in quotes."""
-    unread: str | None = None
-    """Why the bytes are not text; `text` is then a printable form of them."""
-
-
-def read_content(data: bytes, charset: str | None) -> Content:
-    """Read the bytes of an answer; `charset` is the one in its header."""
-    charset = charset or "utf-8"
-    try:
-        text, unread = data.decode(charset), None
-    except (LookupError, UnicodeError) as error:
-        text, unread = data.decode("utf-8", "replace"), f"it is not text in {charset}"
-        if isinstance(error, LookupError):
-            unread = f"unknown charset {charset[:40]!r}"
-        elif isinstance(error, UnicodeDecodeError):
-            unread = f"{unread}: byte 0x{data[error.start]:02x} at offset {error.start}"
-    # JSON is UTF-8 regardless of the header, so both byte strings are tried, the more likely one first.
-    reencoded = text.encode("utf-8", "replace") if unread is None else data
-    for candidate in dict.fromkeys((reencoded, data) if data.isascii() else (data, reencoded)):
-        try:
-            value = decode(candidate)
-        except EvidenceError as error:
-            # Invalid JSON; treating it as text would hide that.
-            if error.code in ("too_deep", "duplicate_key"):
-                return Content(text=text, unread=error.message)
-            continue
-        if isinstance(value, str):
-            return Content(text=value, json_text=True)
-        if value is not None:
-            return Content(text=text, unread=too_deep_error().message) if exceeds_depth(value) else Content(body=value)
-    return Content(text=text, unread=unread)
-
-
 MAX_ANSWER_BYTES = 50 * 1024 * 1024
 """The largest answer that is read, also after decompression."""
 MOST_REDIRECTS = 5
-"""Maximum redirects of a request."""
 _REDIRECTS = (301, 302, 303, 307, 308)
 _STORED_HEADERS = ("content-type", "retry-after", "date", "x-request-id", "www-authenticate")
 _DEFAULT_PORTS = {"http": 80, "https": 443}
-
-MakeTransport = Callable[[bool], "httpx2.AsyncBaseTransport"]
-"""Makes restricted connections; the argument is whether certificates are verified."""
 
 
 class HttpRequest(msgspec.Struct, frozen=True, kw_only=True):
@@ -114,6 +69,38 @@ class HttpAnswer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """From sending the request on an open connection to the end of the answer."""
     redirects: tuple[str, ...] = ()
     """The redirects of the request, as text."""
+
+
+def read_content(status: int, data: bytes, charset: str | None) -> HttpAnswer:
+    """Return an answer of these bytes; `charset` is the one in its header."""
+    charset = charset or "utf-8"
+    try:
+        text, unread = data.decode(charset), None
+    except (LookupError, UnicodeError) as error:
+        text, unread = data.decode("utf-8", "replace"), f"it is not text in {charset}"
+        if isinstance(error, LookupError):
+            unread = f"unknown charset {charset[:40]!r}"
+        elif isinstance(error, UnicodeDecodeError):
+            unread = f"{unread}: byte 0x{data[error.start]:02x} at offset {error.start}"
+    # JSON is UTF-8 regardless of the header, so both byte strings are tried, the more likely one first.
+    reencoded = text.encode("utf-8", "replace") if unread is None else data
+    for candidate in dict.fromkeys((reencoded, data) if data.isascii() else (data, reencoded)):
+        try:
+            value = decode(candidate)
+        except EvidenceError as error:
+            # Invalid JSON; treating it as text would hide that.
+            if error.code in ("too_deep", "duplicate_key"):
+                return HttpAnswer(status=status, text=text, unread=error.message)
+            continue
+        if isinstance(value, str):
+            return HttpAnswer(status=status, text=value, json_text=True)
+        if value is not None:
+            return (
+                HttpAnswer(status=status, text=text, unread=too_deep_error().message)
+                if exceeds_depth(value)
+                else HttpAnswer(status=status, body=value)
+            )
+    return HttpAnswer(status=status, text=text, unread=unread)
 
 
 class Wire:
@@ -223,7 +210,6 @@ class Wire:
         return self.secrets.hide_address(url)
 
     def _describe_request(self, request: HttpRequest) -> str:
-        """Return the start of a message about a request."""
         return f"{request.method} {self.show_url(request.url)}"
 
     async def _send_once(self, request: HttpRequest, watch: Stopwatch) -> tuple[HttpAnswer, str | None]:
@@ -272,15 +258,10 @@ class Wire:
         headers = {name: self.secrets.hide(received[name]) for name in _STORED_HEADERS if name in received}
         if "retry-after" not in headers:
             headers.pop("date", None)  # needed only for a wait
-        content = read_content(data, response.charset_encoding)
-        answer = HttpAnswer(
-            status=response.status_code,
-            headers=headers,
-            duration_ms=watch.read_ms(),
-            body=self.secrets.hide_in(content.body),
-            text=self.secrets.hide(content.text) if content.text is not None else None,
-            json_text=content.json_text,
-            unread=content.unread,
+        answer = read_content(response.status_code, data, response.charset_encoding)
+        text = self.secrets.hide(answer.text) if answer.text is not None else None
+        answer = msgspec.structs.replace(
+            answer, headers=headers, duration_ms=watch.read_ms(), body=self.secrets.hide_in(answer.body), text=text
         )
         return answer, received.get("location")
 
