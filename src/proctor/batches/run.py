@@ -14,17 +14,18 @@ import time
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Literal, NamedTuple, Unpack
+from typing import Literal, NamedTuple
 
 import msgspec
 
 from proctor.actions.checking.check_stream import CheckStream
+from proctor.actions.judging.judges import JudgeLike
 from proctor.actions.workspace.custom_checks import find_registry
 from proctor.actions.workspace.suites import load_suite
 from proctor.batches.judging import find_judge, judge_sample, open_memory, read_bounds, write_tally
-from proctor.batches.output_folder import Manifest, OutputFolder
+from proctor.batches.output_folder import JUDGED, JUDGED_TALLY, Manifest, OutputFolder
 from proctor.batches.output_store import explain_full_disk
-from proctor.batches.plan import BatchOptions, Planned, ReadingOptions, make_plan, name_output, refuse_other_batch
+from proctor.batches.plan import BatchOptions, Planned, make_plan, name_output, refuse_other_batch
 from proctor.batches.result_table import make_schema
 from proctor.batches.slicer import read_groupings
 from proctor.batches.suite_identity import SuiteIdentity, describe_own_checks, identify_suite
@@ -139,7 +140,16 @@ def batch(
     workers: int | None = None,
     resume: bool = False,
     on_progress: OnProgress | Literal["bar"] | None = None,
-    **reading: Unpack[ReadingOptions],
+    column: str | None = None,
+    evidence_format: str | None = None,
+    where: str | None = None,
+    by: str | Sequence[str] = (),
+    carry: Sequence[str] = (),
+    limit: int | None = None,
+    sample: float | None = None,
+    judge: JudgeLike = None,
+    judge_sample: int | None = None,
+    max_tokens: int | None = None,
 ) -> BatchSummary:
     """Evaluate a data set of recorded evidence (Parquet, JSON lines) against `suite`, and write the results into the folder `output`.
 
@@ -151,21 +161,18 @@ def batch(
     needs `judge_sample` or `max_tokens`, and may have a `judge`. Raises `InputError` if the batch cannot start or continue.
     """
     places = [source] if isinstance(source, (str, Path)) else source
-    for name in reading.keys() - ReadingOptions.__annotations__.keys():
-        raise TypeError(f"batch() got an unexpected keyword argument {name!r}")
-    by = reading.get("by", ())
     options = BatchOptions(
         places=tuple(map(str, places)),
         output=name_output(output),
-        column=reading.get("column"),
-        evidence_format=reading.get("evidence_format"),
-        where=reading.get("where"),
+        column=column,
+        evidence_format=evidence_format,
+        where=where,
         by=read_groupings([by] if isinstance(by, str) else by),
-        carry=tuple(reading.get("carry", ())),
-        limit=reading.get("limit"),
-        sample=reading.get("sample"),
+        carry=tuple(carry),
+        limit=limit,
+        sample=sample,
         resume=resume,
-        judging=read_bounds(reading.get("judge_sample"), reading.get("max_tokens")),
+        judging=read_bounds(judge_sample, max_tokens),
     )
     found = suite if isinstance(suite, Suite) else load_suite(suite)
     engine_options = EngineOptions(workers=workers, client=None if isinstance(engine, str) else engine)
@@ -173,7 +180,7 @@ def batch(
     notify = line.show if on_progress == "bar" else on_progress
     with open_executor(engine if isinstance(engine, str) else "dask", engine_options) as executor, ExitStack() as stack:
         stack.callback(line.finish)
-        return run_batch(found, options, executor, notify, lambda memory: find_judge(found, reading.get("judge"), memory))
+        return run_batch(found, options, executor, notify, lambda memory: find_judge(found, judge, memory))
 
 
 def run_batch(
@@ -209,7 +216,9 @@ def run_batch(
         folder.write_manifest(planned.manifest)
         folder.write_suite(suite, identity.digest)
         folder.sweep(planned.manifest)
-        folder.forget_judged()
+        # The sample of an earlier batch, the tally first: it means that the whole sample was judged. Replies of the judge stay.
+        folder.store.delete(JUDGED_TALLY)
+        folder.store.delete(JUDGED)
         if before is not None and before.suite != identity:
             # Results are overwritten, and the file times of a store may be too coarse to show it.
             folder.write_index(None)

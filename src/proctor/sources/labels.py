@@ -104,7 +104,9 @@ class _LabelCollector:
             return
         item = _read_line(node, reading, self._check) if node is not None else None
         # A line was read as a separate document, so every position in it has line 1.
-        self._problems += [msgspec.structs.replace(problem, origin=_move_to_line(problem.origin, number)) for problem in reading.problems]
+        self._problems += [
+            msgspec.structs.replace(problem, origin=msgspec.structs.replace(problem.origin, line=number)) for problem in reading.problems
+        ]
         has_errors = any(problem.level == "error" for problem in reading.problems)
         if item is None or node is None or has_errors:
             return
@@ -347,10 +349,6 @@ def _read_filled_text(node: Located | None, reading: Reading, what: str) -> str 
         reading.error(node, f"{what}: it cannot be empty", code="empty_text")
         return None
     return text
-
-
-def _move_to_line(origin: Origin, line: int) -> Origin:
-    return msgspec.structs.replace(origin, line=line)
 
 
 def _bound_problems(problems: list[Problem]) -> Iterator[Problem]:

@@ -157,29 +157,6 @@ def _make_parser() -> argparse.ArgumentParser:
         default=[],
         help="slice the summary by columns or keys of metadata: model, or model,day for both together (may be repeated)",
     )
-    _add_part_flags(parser)
-    parser.add_argument("--resume", action="store_true", help="continue an unfinished batch")
-    parser.add_argument("-j", "--workers", type=parse_positive, metavar="N", help="worker processes (default: one per core)")
-    parser.add_argument("--engine", choices=ENGINES, default="local", help="local processes, or dask (default: local)")
-    parser.add_argument("--scheduler", metavar="ADDRESS", help="for dask: an existing scheduler (default: start one here)")
-    parser.add_argument("--tls-ca", metavar="FILE", help="for dask: the CA certificate of the scheduler (PEM)")
-    parser.add_argument("--tls-cert", metavar="FILE", help="for dask: the certificate of this machine (PEM)")
-    parser.add_argument("--tls-key", metavar="FILE", help="for dask: its private key (PEM)")
-    add_now_flag(parser)
-    parser.add_argument(
-        "--dialect", metavar="NAME", help="native, mcplab, mibo, verial, mcpjam, pydantic-evals or deepeval (default: auto-detect)"
-    )
-    _add_judge_flags(parser)
-    add_prices_flag(parser)
-    add_trust_flag(parser, "let it name files of data outside its folder")
-    parser.add_argument("--format", choices=FORMATS, default="terminal", help="terminal, json, markdown or html (default: terminal)")
-    parser.add_argument("--report", metavar="FILE", help="write the summary to this file instead of standard output")
-    parser.add_argument("--quiet", action="store_true", help="no progress on standard error")
-    parser.add_argument("--no-color", action="store_true", help="no colours, also on a terminal")
-    return parser
-
-
-def _add_part_flags(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--carry", metavar="NAME", action="append", default=[], help="copy a column or key into `results` (may be repeated)"
     )
@@ -192,10 +169,25 @@ def _add_part_flags(parser: argparse.ArgumentParser) -> None:
         metavar="SHARE",
         help="exit 0 if each case has at least this pass rate and all records are readable",
     )
-
-
-def _add_judge_flags(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--resume", action="store_true", help="continue an unfinished batch")
+    parser.add_argument("-j", "--workers", type=parse_positive, metavar="N", help="worker processes (default: one per core)")
+    parser.add_argument("--engine", choices=ENGINES, default="local", help="local processes, or dask (default: local)")
+    parser.add_argument("--scheduler", metavar="ADDRESS", help="for dask: an existing scheduler (default: start one here)")
+    parser.add_argument("--tls-ca", metavar="FILE", help="for dask: the CA certificate of the scheduler (PEM)")
+    parser.add_argument("--tls-cert", metavar="FILE", help="for dask: the certificate of this machine (PEM)")
+    parser.add_argument("--tls-key", metavar="FILE", help="for dask: its private key (PEM)")
+    add_now_flag(parser)
+    parser.add_argument(
+        "--dialect", metavar="NAME", help="native, mcplab, mibo, verial, mcpjam, pydantic-evals or deepeval (default: auto-detect)"
+    )
     judge = parser.add_argument_group("the judge of claims in plain language, of which a batch asks about a sample")
     judge.add_argument("--judge-sample", type=parse_positive, metavar="N", help="approximate sample size, stratified by outcome")
     judge.add_argument("--max-tokens", type=parse_positive, metavar="N", help="token limit of the judge")
     judge.add_argument("--judge-model", metavar="NAME", help="the judge model: one of `models`, or provider/name")
+    add_prices_flag(parser)
+    add_trust_flag(parser, "let it name files of data outside its folder")
+    parser.add_argument("--format", choices=FORMATS, default="terminal", help="terminal, json, markdown or html (default: terminal)")
+    parser.add_argument("--report", metavar="FILE", help="write the summary to this file instead of standard output")
+    parser.add_argument("--quiet", action="store_true", help="no progress on standard error")
+    parser.add_argument("--no-color", action="store_true", help="no colours, also on a terminal")
+    return parser

@@ -137,7 +137,9 @@ def run(arguments: list[str]) -> int:
     if summary is not None:
         append_summary(lambda: _write_summary(summary, run_result))
     if not options.quiet and options.format != "terminal":
-        _print_problems(run_result)
+        for problem in run_result.warnings:
+            print(problem.write_headline(), file=sys.stderr)
+        print_unmet(run_result)
     if stopped:
         print("stopped at the first failure; the rest of the evidence was not read", file=sys.stderr)
         return Exit.INTERRUPTED
@@ -145,12 +147,6 @@ def run(arguments: list[str]) -> int:
     if stream.interrupted:
         raise KeyboardInterrupt
     return decision.finish()
-
-
-def _print_problems(run: RunResult) -> None:
-    for problem in run.warnings:
-        print(problem.write_headline(), file=sys.stderr)
-    print_unmet(run)
 
 
 def _choose_shown(options: argparse.Namespace) -> Shows:

@@ -630,17 +630,13 @@ class MCPClientManager:
             entry["timeout_s"] = timeout_ms / 1000
         entry.setdefault("timeout_s", self._timeout_s)
         if entry.get("transport") == "in_process":
-            return _read_in_process(name, entry)
+            try:
+                settings = ServerSettings(id=name, **entry)
+            except TypeError as error:
+                raise SpecError(f"an MCP server: {error}", field=f"servers.{name}") from None
+            try:
+                settings.check()
+            except TargetError as fault:
+                raise InputError(fault.message) from None
+            return settings
         return read_servers({name: entry})[0]
-
-
-def _read_in_process(name: str, entry: dict[str, Any]) -> ServerSettings:
-    try:
-        settings = ServerSettings(id=name, **entry)
-    except TypeError as error:
-        raise SpecError(f"an MCP server: {error}", field=f"servers.{name}") from None
-    try:
-        settings.check()
-    except TargetError as fault:
-        raise InputError(fault.message) from None
-    return settings
