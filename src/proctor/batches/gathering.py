@@ -287,8 +287,6 @@ def gather_spans(reader: RecordReader, partition: Partition, column: str | None,
 
 
 class _Gathering:
-    """One partition while it is gathered."""
-
     def __init__(self, reader: RecordReader, partition: Partition, choice: RowChoice, spill: SpillWriter) -> None:
         self._reader, self._spill = reader, spill
         keys = read_folder_keys(partition.file.path)

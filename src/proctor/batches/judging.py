@@ -329,7 +329,6 @@ def find_judge(suite: Suite, judge: JudgeLike, memory: Path) -> Judge | None:
 
 
 def _list_judged_cases(suite: Suite, registry: Registry) -> dict[str, tuple[int, ...]]:
-    """Return the cases with claims that need a judge, and the numbers of these assertions."""
     numbers: dict[str, tuple[int, ...]] = {}
     for case in suite.cases:
         judged = tuple(number for number, a in enumerate(case.assertions) if registry.get_for(a.check, a.spec).judged)

@@ -280,7 +280,6 @@ def identify(suite: Suite, options: BatchOptions) -> tuple[SuiteIdentity, bool]:
 
 
 def _evaluate(planned: Planned, suite: Suite, options: BatchOptions, executor: Executor, on_progress: OnProgress | None) -> _Done:
-    """Run every task, and return how many finished and why the others did not."""
     manifest = planned.manifest
     to_do = len(planned.tasks) + len(planned.shares)
     decided = sum(not task.partition.spans for task in planned.tasks) + len(planned.shares)
@@ -297,7 +296,6 @@ def _evaluate(planned: Planned, suite: Suite, options: BatchOptions, executor: E
 
 
 def _make_settings(manifest: Manifest, suite: Suite, options: BatchOptions) -> Settings:
-    """Return the settings of every worker."""
     place = name_output(options.output)
     return Settings(
         # Absolute, because a worker of a cluster has another current folder.

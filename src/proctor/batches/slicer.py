@@ -62,8 +62,6 @@ SETTLED_AT_ONCE = 1_024
 
 
 class _Gathered:
-    """The traces of one slice while they are counted."""
-
     __slots__ = ("entries", "sketch")
 
     def __init__(self, sketch: SliceSketch) -> None:
@@ -103,8 +101,6 @@ def _add_cost(costs: dict[str, CostSketch], currency: str, total: float, bucket:
 
 
 class _Table:
-    """One table while it is counted."""
-
     def __init__(self, table: SliceTable, positions: Sequence[int]) -> None:
         """`positions` are the indexes of its names among all names."""
         self._table = table
@@ -189,7 +185,6 @@ class Slicer:
 
 
 def _read_tokens(usage: Usage) -> int | None:
-    """Return the bucket of the tokens of a trace."""
     if usage.input_tokens is None and usage.output_tokens is None:
         return None
     return find_bucket((usage.input_tokens or 0) + (usage.output_tokens or 0))

@@ -290,8 +290,6 @@ class Evaluator:
 
 
 class _Deciding:
-    """One partition while it is decided."""
-
     def __init__(
         self, evaluator: Evaluator, partition: Partition, table: ResultTable, errors: ErrorTable, sketch: Sketch, only: set[int] | None
     ) -> None:

@@ -49,8 +49,6 @@ from proctor.model.json_values import is_finite, is_integer
 from proctor.model.show import show
 from proctor.validators import CallLike, evaluate_tool_calls, read_options
 
-# --- figures of a test or of a suite of tests; they differ only in whose iterations they count
-
 
 class Figures(ABC):
     """Rates over the iterations of the last run. Raises `RuntimeError` before the first."""
@@ -111,19 +109,12 @@ class Figures(ABC):
         """Return the message that no calls are expected."""
 
 
-# ---
-
-
-# --- one iteration of an eval: the test function under a time limit, then grading
-
 TestFunction = Callable[[Any], object | Awaitable[object]]
 _GRACE_S: Final = 1.0
 _FIRST_WAIT_S: Final = 0.1
 
 
 class _Attempt(msgspec.Struct, frozen=True):
-    """The result of the test function."""
-
     answer: bool
     error: str | None
     again: bool
@@ -209,9 +200,6 @@ async def _run_attempt(test: TestFunction, agent: EvalAgent, timeout_ms: float) 
         elif isgenerator(answer) or isasyncgen(answer):
             error = "the test function is a generator, of which nothing was run: it must return true or false and not yield"
     return _Attempt(error is None and bool(answer), error, again, fresh_agent.get_prompt_history())
-
-
-# ---
 
 
 OnProgress = Callable[[int, int], object | Awaitable[object]]
@@ -340,8 +328,6 @@ class EvalTest(Figures):
         """`run` for code that is not asynchronous."""
         return run_blocking(self.run(agent, **options))
 
-    # --- figures --------------------------------------------------------------------------------------------------------------
-
     @property
     def expects_calls(self) -> bool:
         """Whether calls are expected by name."""
@@ -358,8 +344,6 @@ class EvalTest(Figures):
         if self._result is None:
             raise RuntimeError(f"test {self._name!r} has not been run yet")
         return self._result
-
-    # --- results --------------------------------------------------------------------------------------------------------------
 
     def get_results(self) -> EvalRunResult | None:
         """Return the last run; None before the first."""

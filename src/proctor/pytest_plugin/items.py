@@ -170,7 +170,6 @@ class SuiteFile(pytest.File):
         return to_one_line(f"no evidence answers this case{hint}; drive the agent with --proctor-live", 400)
 
     def _build_index(self) -> CaseIndex:
-        """Return the cases of all suites with the same evidence."""
         if self._index is None:
             sharing = self.session.stash.get(_SHARING, {}).get(self.find_evidence(), [])
             others = [case for suite in sharing if suite is not self.suite for case in suite.cases]

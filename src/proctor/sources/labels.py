@@ -84,8 +84,6 @@ def read_labels(paths: Iterable[Path], check: str | None = None, *, in_one_form:
 
 
 class _LabelCollector:
-    """Everything read so far."""
-
     def __init__(self, check: str | None, in_one_form: bool) -> None:
         self._check = check
         self._in_one_form = in_one_form
@@ -164,7 +162,6 @@ class _LabelCollector:
 
 
 def _read_line(node: Located, reading: Reading, check: str | None = None) -> LabelledAnswer | None:
-    """Read one line, or report its problems and return None."""
     if reading.require_object(node, "a labelled answer") is None:
         return None
     if check is not None or node.get("check") is not None:
@@ -336,7 +333,6 @@ def _read_notes(node: Located, reading: Reading) -> dict[str, Json]:
 
 
 def _read_answer(node: Located | None, reading: Reading, what: str) -> Json:
-    """Return an answer: a text, an object or a list."""
     if node is None or isinstance(node.value, (str, dict, list)):
         return node.plain() if node is not None else None
     reading.error(node, f"{what}: expected text, an object or a list, found {node.kind}", code="wrong_type")

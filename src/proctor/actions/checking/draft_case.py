@@ -134,7 +134,6 @@ def _is_short_json(value: dict[str, Json]) -> bool:
 
 
 def _holds(claim: Json, message: str, evidence: Evidence) -> bool:
-    """Return whether a claim can be read and the evidence satisfies it."""
     document = {"proctor": 1, "cases": [{"id": "draft", "input": message, "expect": [claim]}]}
     try:
         suite = read_suite(to_yaml(document), name="draft")

@@ -61,7 +61,6 @@ def is_name(target: str) -> bool:
 
 
 def _find_named(name: str, home: Path, *, programs: bool) -> ServerSettings:
-    """Return a server of any target in the workspace file, or a program."""
     workspace = workspace_file(home)
     servers: dict[str, Section] = {}
     for target in workspace.targets.values():

@@ -137,7 +137,6 @@ def _find_answer(operation: dict[str, Any]) -> Json:
 
 
 def _list_members(holder: Json, document: dict[str, Any]) -> dict[str, Any]:
-    """Return the members of the JSON body that a request or a response describes."""
     members = _find_body(holder, document).get("properties")
     return members if isinstance(members, dict) else {}
 

@@ -113,8 +113,6 @@ def _rank(name: str) -> int:
 
 
 class _Module:
-    """One parsed module."""
-
     def __init__(self, tree: ast.Module, file: str) -> None:
         self._file = file
         self._names: dict[str, str] = {}

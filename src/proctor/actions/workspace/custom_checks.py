@@ -60,7 +60,6 @@ def registry_of(checks: OwnChecks | None) -> Registry:
 
 
 def _find_settings(start: Path | None = None) -> tuple[Path | None, OwnCheckSettings]:
-    """Return the nearest workspace file and its settings of custom checks. Raises `InputError`."""
     file = find_workspace_file(start)
     text = read_suite_text(file) if file is not None else ""
     # Most workspaces have no custom checks, and parsing the whole file costs more than a small check.

@@ -83,8 +83,6 @@ def _find_pending_files() -> list[str]:
 
 
 class _Review:
-    """Asks about each proposal, until the user quits."""
-
     def __init__(self) -> None:
         self._ended = False
 

@@ -55,7 +55,6 @@ def run(arguments: list[str]) -> int:
 
 
 def _evaluate(options: argparse.Namespace) -> BatchSummary | None:
-    """Evaluate a data set; None for a dry run."""
     if options.suite == STANDARD_INPUT:
         raise InputError("a batch needs the suite as a file, for later runs")
     if options.now is not None:

@@ -92,7 +92,6 @@ def run(arguments: list[str]) -> int:
 
 
 def _compare_several(options: argparse.Namespace, parser: argparse.ArgumentParser, runs: list[str], reasons: tuple[str, ...]) -> int:
-    """Compare several runs with the base, with p-values adjusted for their number."""
     if options.by is not None or options.format == "html" or len(runs) >= MOST_RUNS or any(map(is_batch, (options.base, *runs))):
         parser.error(
             f"more than two runs: up to {MOST_RUNS}, no batches, without --by and --format html (`proctor view` shows them in a browser)"
@@ -121,7 +120,6 @@ def _compare_several(options: argparse.Namespace, parser: argparse.ArgumentParse
 
 
 def _compare(options: argparse.Namespace, parser: argparse.ArgumentParser) -> RunComparison:
-    """Compare two batches, two columns of one run, or two runs."""
     home = find_home(options.home)
     if options.by is not None and options.candidate is not None:
         parser.error("--by compares two columns of one run: name one run")
@@ -147,7 +145,6 @@ def _read_gates(names: list[str]) -> tuple[str, ...]:
 
 
 def _decide(comparison: RunComparison, reasons: tuple[str, ...]) -> Exit:
-    """Return the exit code, and print why it is not 0."""
     fails = list_missing(comparison.unmet, comparison.lacking) if "missing" in reasons else []
     fails += hold_against(comparison.comparison, comparison.failing, comparison.base.run_id, reasons) if reasons else []
     for line in fails:

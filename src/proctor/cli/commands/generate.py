@@ -98,7 +98,6 @@ def _generate_from_service(options: argparse.Namespace, effects: EffectNames) ->
 
 
 def _choose(page: Mapping[str, Json], wanted: str | None, noun: str) -> str:
-    """Return the id of the record with this id or name."""
     names: dict[str, str] = {agent["name"]: agent["id"] for agent in page["data"]}
     agent_id = wanted if wanted in names.values() else names.get(wanted or "")
     if agent_id is None:

@@ -83,7 +83,6 @@ def _start_with_log(options: argparse.Namespace) -> int:
 
 
 def _choose(candidates: Sequence[Candidate], wanted: str | None) -> tuple[str, Candidate | None]:
-    """Return the kind to write for, and the agent found."""
     if wanted is not None:
         return wanted, next((candidate for candidate in candidates if candidate.kind == wanted), None)
     if not candidates:
@@ -95,7 +94,6 @@ def _choose(candidates: Sequence[Candidate], wanted: str | None) -> tuple[str, C
 
 
 def _ask(candidates: Sequence[Candidate]) -> Candidate | None:
-    """Return the agent that the user chooses on a terminal, or None."""
     print("Which agent is the suite for?", file=sys.stderr)
     for number, one in enumerate(candidates, 1):
         print(f"  {number}  {_show(one)}", file=sys.stderr)

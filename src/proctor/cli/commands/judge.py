@@ -96,7 +96,6 @@ def run(arguments: list[str]) -> int:
 
 
 def _read_chosen_labels(parser: argparse.ArgumentParser, options: argparse.Namespace) -> Labels:
-    """Return the labels of the files, else of the built-in set."""
     if options.rubric is not None:
         if options.starter:
             parser.error("calibrate: --starter is a set of its own; leave it out, and --rubric takes the set of that rubric")
@@ -139,7 +138,6 @@ def _print_run_labels(parser: argparse.ArgumentParser, options: argparse.Namespa
 
 
 def _require_no_labels(parser: argparse.ArgumentParser, path: str) -> None:
-    """Reject a file that already has labels of people."""
     try:
         lines = Path(path).read_bytes().splitlines()
     except OSError:
@@ -273,8 +271,6 @@ async def _calibrate(labels_read: Labels, options: argparse.Namespace) -> Calibr
 
 
 class _Progress:
-    """A progress line on standard error."""
-
     def __init__(self, total: int, *, quiet: bool) -> None:
         self._total = total
         self._quiet = quiet

@@ -55,7 +55,6 @@ def _describe_fault(problem: str) -> str:
 
 
 def _describe_labels(stored: StoredRun) -> list[str]:
-    """Return name, tags and note of the run, and whether it is a baseline."""
     header = stored.header
     assert header is not None
     parts = ["(baseline)"] if stored.is_baseline else []

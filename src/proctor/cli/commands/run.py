@@ -265,7 +265,6 @@ def _run_suite(options: argparse.Namespace) -> int:
 
 
 def _decide(live: LiveRun, gate: Gate, options: argparse.Namespace) -> Decision:
-    """Return the exit code of a finished run, and the reason."""
     if live.ended != "completed":
         return Decision(Exit.INTERRUPTED)
     if options.strict and live.result.unmet.fails_strict:
@@ -333,7 +332,6 @@ def _load_suite(options: argparse.Namespace) -> Suite:
 
 
 def _add_mcplab_flags(parser: argparse.ArgumentParser) -> None:
-    """Add the flags for MCPLab suites."""
     mcplab = parser.add_argument_group("MCPLab workspaces")
     mcplab.add_argument("--agents", metavar="A,B", help="the agents to run (default: run_defaults.selected_agents, else all)")
     mcplab.add_argument("--agents-all", action="store_true", help="every agent, also those of the library")
@@ -350,7 +348,6 @@ def _add_mcplab_flags(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_suites_and_agent(parser: argparse.ArgumentParser) -> None:
-    """Add the suites and the agent."""
     parser.add_argument(
         "suites",
         metavar="SUITE",

@@ -102,7 +102,6 @@ def _paint(tried: Tried, saved: SavedCase | None, options: argparse.Namespace, s
 
 
 def _describe_next(path: Path, options: argparse.Namespace) -> str:
-    """Return the command that runs the suite with the same target."""
     target_flag = "" if options.target is None else f" --target {shlex.quote(options.target)}"
     return f"proctor run {shlex.quote(str(path))}{target_flag}" + ("" if options.capture is None else f" --capture {options.capture}")
 

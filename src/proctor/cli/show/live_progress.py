@@ -30,7 +30,6 @@ def make_listener(*, quiet: bool, verbose: bool = False) -> "LiveProgress":
 
 
 def _print_assertions(event: Event) -> None:
-    """Show each attempt in full as it ends, and what else happens to the run."""
     if event.kind == "finished" and event.result is not None:
         print_case(event.result)
     elif event.kind in ("retrying", "slowed", "stopping"):
@@ -145,7 +144,6 @@ class _FailureLines:
 
 
 def _describe_attempt(number: int) -> str:
-    """Return the attempt number, unless it is the first."""
     return f" (attempt {number + 1})" if number else ""
 
 

@@ -23,8 +23,6 @@ from typing import Any, Final, TypeVar
 from proctor.model.show import exception_text
 from proctor.processes.threads import is_interrupt, is_loop_running, run_in_thread
 
-# --- the deadline of the prompts of an iteration
-
 
 class Deadline:
     """The deadline of an iteration, and whether it ended one of the prompts."""

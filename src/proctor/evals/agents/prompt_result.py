@@ -19,8 +19,6 @@ from proctor.evidence.values.text import parse_json
 from proctor.model.evidence import Evidence, EvidenceTurn, Json, ToolCall, Usage
 from proctor.model.show import kind_of
 
-# --- latency of one prompt, and statistics over many
-
 
 class LatencyBreakdown(msgspec.Struct, frozen=True, kw_only=True):
     """The latency of one prompt and its parts, in milliseconds."""
@@ -121,8 +119,6 @@ class PromptResult:
         failed = f", error={self._error!r}" if self._error is not None else ""
         return f"PromptResult(prompt={self.prompt!r}, text={self.text!r}, tools_called={self.tools_called()!r}{failed})"
 
-    # --- messages -----------------------------------------------------------------------------------------------------------
-
     def get_prompt(self) -> str:
         """Return the prompt."""
         return self.prompt
@@ -154,8 +150,6 @@ class PromptResult:
         """Return all messages as indented JSON."""
         return write_indented(self._messages)
 
-    # --- tools ----------------------------------------------------------------------------------------------------------------
-
     def tools_called(self) -> list[str]:
         """Return the names of the tools called, in order, with repetitions."""
         return [call.name for call in self._calls]
@@ -171,8 +165,6 @@ class PromptResult:
     def get_tool_arguments(self, name: str) -> Json:
         """Return the arguments of the first call of a tool, or None if it was not called."""
         return next((call.arguments for call in self._calls if call.name == name), None)
-
-    # --- time and tokens --------------------------------------------------------------------------------------------------
 
     def e2e_latency_ms(self) -> float:
         """Return the time from the prompt to the result."""
@@ -207,8 +199,6 @@ class PromptResult:
     def get_usage(self) -> Usage:
         """Return the input, output and total tokens."""
         return Usage(input_tokens=self.input_tokens(), output_tokens=self.output_tokens(), total_tokens=self.total_tokens())
-
-    # --- outcome --------------------------------------------------------------------------------------------------------------
 
     def has_error(self) -> bool:
         """Return whether the prompt failed; an empty error message counts."""

@@ -104,8 +104,6 @@ def judge_scorer(
 
 
 class _JudgeAccess:
-    """The judge or model of a scorer."""
-
     def __init__(
         self, model: ModelLike | None, judge: Judge | None, access: tuple[str | None, str | None, CustomProviders], timeout_s: float
     ) -> None:
@@ -201,9 +199,6 @@ def _read_rubric(rubric: object) -> list[str]:
         if not isinstance(point, str) or not point.strip():
             raise TypeError(f"rubric: expected texts, found {show(point)}")
     return points
-
-
-# --- the transcript for the judge ---------------------------------------------------------------------------------------------
 
 
 def build_transcript(context: ScorerContext) -> dict[str, Json]:

@@ -35,8 +35,6 @@ from proctor.model.evidence import Evidence, Json, ToolCall, Usage
 from proctor.model.json_values import is_finite, is_integer
 from proctor.model.show import show
 
-# --- the context of a scorer: the fields of MCPJam's scorer context, version 1, in Python spelling
-
 VERSION: Final = 1
 
 

@@ -77,7 +77,6 @@ def read_cells(partition: Partition, column: str | None = None, choice: RowChoic
 
 
 def _cut_cells(batches: Iterator[Cells], limit: int) -> Iterator[Cells]:
-    """Yield only the first records."""
     for cells in batches:
         yield cells if len(cells.records) <= limit else msgspec.structs.replace(cells, records=cells.records[:limit])
         limit -= len(cells.records)

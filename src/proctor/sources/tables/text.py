@@ -116,8 +116,6 @@ class _Lines:
 
 
 class _TextTable:
-    """The common part of tables of lines."""
-
     def __init__(self, path: Path, file: str, options: TableOptions) -> None:
         check_size(path, file, MAX_FILE)
         self._path = path
