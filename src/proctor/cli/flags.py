@@ -63,11 +63,6 @@ def open_judge(suite: Suite, home: Path, options: argparse.Namespace, wanted: Ju
     return opened
 
 
-def add_now_flag(parser: argparse.ArgumentParser) -> None:
-    """Add `--now ISO`."""
-    parser.add_argument("--now", metavar="ISO", help="the current time for expressions (default: that of the evidence)")
-
-
 def require_moment(text: str) -> None:
     """Reject a `--now` that is not a date or time."""
     from proctor.expressions.moments import read_moment  # rarely needed

@@ -12,8 +12,8 @@ from proctor.batches.plan import BatchOptions, name_output
 from proctor.batches.run import ENGINES, EngineOptions, ProgressLine, estimate_batch, open_batch, open_executor, run_batch
 from proctor.batches.slicer import read_groupings
 from proctor.cli.exit_codes import Exit
-from proctor.cli.flags import add_now_flag, open_judge, require_moment
-from proctor.cli.parser import add_complete_flag, add_prices_flag, add_trust_flag, make_parser, parse_positive, parse_share
+from proctor.cli.flags import open_judge, require_moment
+from proctor.cli.parser import add_flags, add_trust_flag, make_parser, parse_positive, parse_share
 from proctor.cli.show.output import Output
 from proctor.cli.show.renderers import write_report
 from proctor.errors import InputError
@@ -142,8 +142,7 @@ def _make_parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--output", metavar="DIR", help="the folder for results, errors and the manifest, or its address")
     parser.add_argument("--column", metavar="NAME", help="the column with the record, as JSON or a struct (default: auto-detect)")
-    add_complete_flag(parser)
-    parser.add_argument("--evidence-format", metavar="NAME", help="how to read the records (default: auto-detect)")
+    add_flags(parser, "--complete", "--evidence-format")
     parser.add_argument(
         "--where",
         metavar="CONDITION",
@@ -175,18 +174,15 @@ def _make_parser() -> argparse.ArgumentParser:
     parser.add_argument("--tls-ca", metavar="FILE", help="for dask: the CA certificate of the scheduler (PEM)")
     parser.add_argument("--tls-cert", metavar="FILE", help="for dask: the certificate of this machine (PEM)")
     parser.add_argument("--tls-key", metavar="FILE", help="for dask: its private key (PEM)")
-    add_now_flag(parser)
-    parser.add_argument(
-        "--dialect", metavar="NAME", help="native, mcplab, mibo, verial, mcpjam, pydantic-evals or deepeval (default: auto-detect)"
-    )
+    add_flags(parser, "--now", "--dialect")
     judge = parser.add_argument_group("the judge of claims in plain language, of which a batch asks about a sample")
     judge.add_argument("--judge-sample", type=parse_positive, metavar="N", help="approximate sample size, stratified by outcome")
     judge.add_argument("--max-tokens", type=parse_positive, metavar="N", help="token limit of the judge")
     judge.add_argument("--judge-model", metavar="NAME", help="the judge model: one of `models`, or provider/name")
-    add_prices_flag(parser)
+    add_flags(parser, "--prices")
     add_trust_flag(parser, "let it name files of data outside its folder")
     parser.add_argument("--format", choices=FORMATS, default="terminal", help="terminal, json, markdown or html (default: terminal)")
     parser.add_argument("--report", metavar="FILE", help="write the summary to this file instead of standard output")
     parser.add_argument("--quiet", action="store_true", help="no progress on standard error")
-    parser.add_argument("--no-color", action="store_true", help="no colours, also on a terminal")
+    add_flags(parser, "--no-color")
     return parser

@@ -16,7 +16,6 @@ from proctor.cli.flags import (
     FirstFailure,
     add_gate_flags,
     add_judge_flags,
-    add_now_flag,
     add_selection_flags,
     open_gate,
     open_judge,
@@ -25,15 +24,7 @@ from proctor.cli.flags import (
     select_cases,
     stop_at_failure,
 )
-from proctor.cli.parser import (
-    add_complete_flag,
-    add_output_flags,
-    add_prices_flag,
-    add_strict_flag,
-    add_suite_flags,
-    add_trust_flag,
-    make_parser,
-)
+from proctor.cli.parser import add_flags, add_output_flags, add_trust_flag, make_parser
 from proctor.cli.show.output import Output, append_summary, find_summary_file
 from proctor.cli.show.renderers import FORMATS, make_renderer, print_case
 from proctor.cli.show.showing import choose_exit_code, print_unmet
@@ -236,21 +227,18 @@ def _make_parser() -> argparse.ArgumentParser:
     parser.add_argument("suite", metavar="SUITE", help="a suite file, or a folder of suites; - reads one from standard input")
     parser.add_argument("evidence", metavar="EVIDENCE", nargs="+", help="evidence files or folders; - reads standard input")
     add_output_flags(parser, FORMATS)
-    add_suite_flags(parser)
+    add_flags(parser, "--dialect", "--home")
     add_selection_flags(parser)
-    add_now_flag(parser)
-    add_strict_flag(parser)
-    add_prices_flag(parser)
+    add_flags(parser, "--now", "--strict", "--prices")
     add_gate_flags(parser)
     add_trust_flag(parser, "ask the judge and the models that it describes itself")
-    add_complete_flag(parser)
-    parser.add_argument("--evidence-format", metavar="NAME", help="how to read the evidence (default: auto-detect)")
+    add_flags(parser, "--complete", "--evidence-format")
     parser.add_argument(
         "--explain",
         action="store_true",
         help="before the verdicts: the reader of each record, known and unknown parts, and its content (json, jsonl: in the result)",
     )
     parser.add_argument("--record", metavar="LINE|ID", help="explain only the record with this line, id or case")
-    parser.add_argument("--no-judge", action="store_true", help="call no judge: judged checks become errors")
+    add_flags(parser, "--no-judge")
     add_judge_flags(parser)
     return parser

@@ -19,9 +19,9 @@ from proctor.actions.workspace.gating import OF_TWO_RUNS, hold_against, list_mis
 from proctor.actions.workspace.run_history import find_home
 from proctor.batches.compare import compare_batches, is_batch
 from proctor.cli.exit_codes import Exit
-from proctor.cli.parser import make_parser
+from proctor.cli.parser import add_flags, make_parser
 from proctor.cli.show.output import Output, append_summary
-from proctor.cli.show.renderers import write_report
+from proctor.cli.show.renderers import append_document, write_report
 from proctor.cli.stored import RUN_HELP, choose_run, choose_two_runs
 from proctor.errors import InputError
 from proctor.model.json_values import write_document
@@ -68,10 +68,9 @@ def run(arguments: list[str]) -> int:
     )
     parser.add_argument("--alpha", type=float, default=0.05, metavar="P", help="the false-alarm rate (default: 0.05)")
     parser.add_argument("--format", choices=FORMATS, default="terminal", help="terminal, json, markdown or html (default: terminal)")
-    parser.add_argument("--output", metavar="FILE", help="write the result to this file instead of standard output")
-    parser.add_argument("--home", metavar="DIR", help="the workspace (default: the nearest folder with proctor.yaml)")
+    add_flags(parser, "--output", "--home")
     parser.add_argument("--quiet", action="store_true", help="do not print which runs were chosen")
-    parser.add_argument("--no-color", action="store_true", help="no colours, also on a terminal")
+    add_flags(parser, "--no-color")
     options = parser.parse_args(arguments)
     if not LEAST_ALPHA <= options.alpha < 1:
         parser.error(f"--alpha: expected a number from {LEAST_ALPHA:g} to less than 1, found {options.alpha:g}")
@@ -85,7 +84,7 @@ def run(arguments: list[str]) -> int:
         _write(comparison, options.format, output, no_color=options.no_color)
     if options.output is not None and not options.quiet:
         print(f"wrote {options.output}", file=sys.stderr)
-    append_summary(lambda: _write_markdown(comparison))
+    append_document(lambda kind: build_comparison(comparison, kind))
     if comparison.base_incomplete is not None or comparison.candidate_incomplete is not None:
         return Exit.INTERRUPTED
     return _decide(comparison, reasons)

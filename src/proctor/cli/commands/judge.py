@@ -31,7 +31,7 @@ from proctor.actions.judging.judge_settings import JudgeOptions, show_example
 from proctor.actions.judging.judges import OpenedJudge
 from proctor.actions.workspace.run_history import find_home
 from proctor.cli.exit_codes import Exit
-from proctor.cli.parser import add_output_flags, make_parser, parse_positive, parse_share
+from proctor.cli.parser import add_flags, add_output_flags, make_parser, parse_positive, parse_share
 from proctor.cli.show.output import Output
 from proctor.cli.show.renderers import write_report
 from proctor.cli.stored import choose_run
@@ -376,6 +376,6 @@ def _make_parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--examples", metavar="FILE", default="judge-examples.jsonl", help="where `improve` writes accepted examples (default: %(default)s)"
     )
-    parser.add_argument("--home", metavar="DIR", help="the workspace (default: the nearest folder with proctor.yaml)")
+    add_flags(parser, "--home")
     add_output_flags(parser, FORMATS)
     return parser

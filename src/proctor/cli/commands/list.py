@@ -2,7 +2,7 @@
 
 from proctor.actions.workspace.run_history import StoredRun, find_home, list_runs
 from proctor.cli.exit_codes import Exit
-from proctor.cli.parser import make_parser
+from proctor.cli.parser import add_flags, make_parser
 from proctor.cli.show.output import Output
 from proctor.cli.stored import RUN_HELP
 from proctor.model.json_values import write_document
@@ -15,8 +15,7 @@ def run(arguments: list[str]) -> int:
     """List stored runs; returns the exit code."""
     parser = make_parser("list", "Stored runs, newest first.", ["proctor list", "proctor list @nightly", "proctor list --format json"])
     parser.add_argument("run", metavar="RUN", nargs="?", help=f"only matching runs; {RUN_HELP}")
-    parser.add_argument("--home", metavar="DIR", help="the workspace (default: the nearest folder with proctor.yaml)")
-    parser.add_argument("--format", choices=("terminal", "json"), default="terminal", help="terminal or json (default: terminal)")
+    add_flags(parser, "--home", "--format")
     options = parser.parse_args(arguments)
     home = find_home(options.home)
     runs = list(list_runs(home, options.run))
