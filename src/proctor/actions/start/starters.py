@@ -25,29 +25,6 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent / "{root}"))
 """
-_CLASS_ADAPTER = '''\
-"""Asks {called} for proctor: a new object for each case, which keeps its conversation."""
-
-{path}from {module} import {holder}{noqa}
-
-_agents = {{}}
-
-
-def answer(message, session_id):
-    if session_id not in _agents:
-        _agents[session_id] = {holder}()
-    return _agents[session_id]{method}(message)
-'''
-_NODE_ADAPTER = """\
-// Asks {name}() for proctor: the message on standard input, the answer on standard output.
-import {{ readFileSync }} from "node:fs";
-
-const print = console.log;
-console.log = console.error; // what the agent prints is no part of its answer
-const {{ {name} }} = await import({file});
-const answer = await {name}(readFileSync(0, "utf8"));
-print(typeof answer === "string" ? answer : JSON.stringify(answer));
-"""
 
 
 def write_adapter(framework: Framework, agent: FoundAgent) -> str:
@@ -130,7 +107,7 @@ def make_starter(kind: str, candidate: Candidate | None) -> Starter:
         case "command" if agent.program is not None:
             return _make({"type": "command", "command": list(agent.program.command)}, remarks=agent.remarks)
         case "command" if agent.function is not None:
-            adapter = _NODE_ADAPTER.format(name=agent.function.name, file=json.dumps(f"./{agent.function.file}"))
+            adapter = _read_template("node-adapter").format(name=agent.function.name, file=json.dumps(f"./{agent.function.file}"))
             return _make({"type": "command", "command": ["node", NODE_ADAPTER]}, more={NODE_ADAPTER: adapter})
         case "command":
             program, name, template = ("python", ADAPTER, "command") if agent.package is None else ("node", NODE_ADAPTER, "command-node")
@@ -211,7 +188,8 @@ def _start_function(candidate: Candidate) -> Starter:
     if function.holder is not None:
         # One object per case, since such objects store their conversation.
         method = "" if function.name == "__call__" else f".{function.name}"
-        text = _CLASS_ADAPTER.format(called=function.called, path=path, module=module, holder=function.holder, noqa=noqa, method=method)
+        names = {"called": function.called, "module": module, "holder": function.holder, "method": method}
+        text = _read_template("class-adapter").format(**names, path=path, noqa=noqa)
         return _make(_OWN_ADAPTER, more={ADAPTER: text}, tools=candidate.tools)
     if root is None:
         return _make({"type": "callable", "function": f"{module}:{function.name}"}, tools=candidate.tools)
