@@ -18,12 +18,9 @@ from proctor.model.case import Suite
 from proctor.model.result import CaseResult, RunResult
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from proctor.actions.judging.judge_settings import JudgeOptions
     from proctor.actions.judging.judges import OpenedJudge
     from proctor.actions.workspace.gating import BaseRun, OutcomeCounter
-    from proctor.model.case import Suite
 
 
 def add_judge_flags(parser: argparse.ArgumentParser) -> None:

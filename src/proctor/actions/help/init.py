@@ -6,7 +6,6 @@ No existing file is overwritten, except the schema for editors, which is updated
 from __future__ import annotations
 
 import json
-from contextlib import ExitStack
 from pathlib import Path
 
 from proctor.actions.running.named_target import GivenTarget
@@ -18,7 +17,7 @@ from proctor.actions.start.starters import (
     WORKSPACE_FILE,
     Starter,
     make_starter,
-    start_with_target,
+    start_target,
     use_pyproject_table,
 )
 from proctor.checks.registry import default_registry
@@ -40,7 +39,7 @@ def init(folder: str | Path, kind: str = RECORDED, candidate: Candidate | None =
 def find_starter(kind: str, candidate: Candidate | None = None, *, target: GivenTarget | None = None) -> Starter:
     """Return the files to write. Raises `InputError` for an unknown kind."""
     if target is not None:
-        return start_with_target(target.settings)
+        return start_target(target.settings)
     if kind not in KINDS:
         close = nearest(kind, KINDS)
         hint = f"; nearest: {', '.join(close)}" if close else ""
@@ -51,7 +50,7 @@ def find_starter(kind: str, candidate: Candidate | None = None, *, target: Given
 
 
 def write_starter(folder: str | Path, starter: Starter) -> list[Path]:
-    """Write the files, all or none, and return their paths. Raises `InputError` if one exists already.
+    """Write the files and return their paths. Raises `InputError` before anything is written if one exists already.
 
     An existing suite stays when the target is new: `proctor try --save` may have begun it. The example that was written without an agent is
     replaced when one is found, as long as it is unchanged.
@@ -64,32 +63,15 @@ def write_starter(folder: str | Path, starter: Starter) -> list[Path]:
     existing = [name for name in existing if name in files]
     if existing:
         raise InputError(f"{', '.join(existing)} in {str(place)!r} would be overwritten; name another folder")
-    # Steps that revert what was written, which run in reverse order after a failure.
-    with ExitStack() as undo:
-        try:
-            for missing in reversed([each for each in (place, *place.parents) if not each.exists()]):
-                missing.mkdir()
-                undo.callback(missing.rmdir)
-            written = [_write_file(place / name, text, undo) for name, text in files.items()]
-        except OSError as error:
-            raise InputError(f"cannot write to {str(place)!r}: {error.strerror}") from error
-        if starter.schema:
-            written.append(write_schema(place))
-        undo.pop_all()
-    return written
-
-
-def _write_file(path: Path, text: str, undo: ExitStack) -> Path:
-    """Write a new file, or replace that of the example; `undo` gets the step that reverts it."""
-    if path.exists():
-        undo.callback(path.write_bytes, path.read_bytes())
-        path.write_text(text, encoding="utf-8")
-        return path
-    # Must not overwrite a file created in between, nor follow a dangling link.
-    with path.open("x", encoding="utf-8") as file:
-        undo.callback(path.unlink)
-        file.write(text)
-    return path
+    try:
+        place.mkdir(parents=True, exist_ok=True)
+        for name, text in files.items():
+            # `x` does not follow a dangling link; only the unchanged file of the example exists already.
+            with (place / name).open("w" if (place / name).exists() else "x", encoding="utf-8") as file:
+                file.write(text)
+    except OSError as error:
+        raise InputError(f"cannot write to {str(place)!r}: {error.strerror}") from error
+    return [*(place / name for name in files), *([write_schema(place)] if starter.schema else [])]
 
 
 def _is_example(path: Path) -> bool:

@@ -105,24 +105,24 @@ def make_starter(kind: str, candidate: Candidate | None) -> Starter:
         case "function":
             return _start_function(agent)
         case "command" if agent.program is not None:
-            return _make({"type": "command", "command": list(agent.program.command)}, remarks=agent.remarks)
+            return start_target({"type": "command", "command": list(agent.program.command)}, remarks=agent.remarks)
         case "command" if agent.function is not None:
             adapter = _read_template("node-adapter").format(name=agent.function.name, file=json.dumps(f"./{agent.function.file}"))
-            return _make({"type": "command", "command": ["node", NODE_ADAPTER]}, more={NODE_ADAPTER: adapter})
+            return start_target({"type": "command", "command": ["node", NODE_ADAPTER]}, more={NODE_ADAPTER: adapter})
         case "command":
             program, name, template = ("python", ADAPTER, "command") if agent.package is None else ("node", NODE_ADAPTER, "command-node")
             settings: dict[str, Json] = {"type": "command", "command": [program, name]}
-            return _make(settings, more={name: _read_template(template)}, remarks=(_TO_FILL_IN.format(name=name),))
+            return start_target(settings, more={name: _read_template(template)}, remarks=(_TO_FILL_IN.format(name=name),))
         case "http" if agent.route is not None:
             route = agent.route
             value = "{messages}" if route.field == "messages" else "{user_message}"
             settings = {"type": "http", "url": f"http://127.0.0.1:{route.port}{route.path}", "template": {route.field: value}}
-            return _make(settings, tools=agent.tools, remarks=agent.remarks)
+            return start_target(settings, tools=agent.tools, remarks=agent.remarks)
         case "http":
             remark = (
                 f"write the address of your agent into proctor.yaml, which has {_ADDRESS}, and the names of its fields under `template`"
             )
-            return _make({"type": "http", "url": _ADDRESS, "template": {"input": "{user_message}"}}, remarks=(remark,))
+            return start_target({"type": "http", "url": _ADDRESS, "template": {"input": "{user_message}"}}, remarks=(remark,))
         case "openapi" if candidate is None:
             raise InputError("no OpenAPI file was found (openapi: or swagger: at its top); put one there, or take --for http")
         case "mcplab" if agent.workspace is not None:
@@ -135,7 +135,7 @@ def make_starter(kind: str, candidate: Candidate | None) -> Starter:
             settings = agent.export.settings if agent.export is not None else _DESCRIBED[kind]
             models = {"main": {"provider": "openai", "model": "gpt-4.1-mini"}} if kind == "mcp" else None
             needs = ("the model needs OPENAI_API_KEY, or another provider under `models`",) if kind == "mcp" else ()
-            return _make(settings, models=models, remarks=(*(agent.remarks if candidate is not None else _TO_SET[kind]), *needs))
+            return start_target(settings, models=models, remarks=(*(agent.remarks if candidate is not None else _TO_SET[kind]), *needs))
 
 
 _DESCRIBED: dict[str, dict[str, Json]] = {
@@ -150,15 +150,10 @@ _TO_SET = {
 }
 
 
-def start_with_target(settings: dict[str, Json]) -> Starter:
-    """Return the files for a target that the user describes."""
-    return _make(settings)
-
-
 def _start_framework(framework: Framework, candidate: Candidate) -> Starter:
     remarks = (*candidate.remarks, *([framework.remark] if framework.remark else []))
     if candidate.agent is not None:
-        return _make(_OWN_ADAPTER, more={ADAPTER: write_adapter(framework, candidate.agent)}, tools=candidate.tools, remarks=remarks)
+        return start_target(_OWN_ADAPTER, more={ADAPTER: write_adapter(framework, candidate.agent)}, tools=candidate.tools, remarks=remarks)
     before = [_fill(framework.before, "agent")] if framework.before else []
     setup = _read_template(framework.name).rstrip("\n")
     # The additional imports come after those of the template, and end with their own empty line.
@@ -175,14 +170,14 @@ def _start_framework(framework: Framework, candidate: Candidate) -> Starter:
         f"its model needs {framework.key}",
     )
     adapter = _TEMPLATE_MARK.format(name=framework.name) + text
-    return _make(_OWN_ADAPTER, more={ADAPTER: adapter}, greeting=False, remarks=(*remarks, *to_do))
+    return start_target(_OWN_ADAPTER, more={ADAPTER: adapter}, greeting=False, remarks=(*remarks, *to_do))
 
 
 def _start_function(candidate: Candidate) -> Starter:
     function = candidate.function
     if function is None:
         text = '"""TEMPLATE: a function to start from; put your own agent in its place."""\n\n\n' + _read_template("function")
-        return _make(_OWN_ADAPTER, more={ADAPTER: text}, remarks=(_TO_FILL_IN.format(name=ADAPTER),))
+        return start_target(_OWN_ADAPTER, more={ADAPTER: text}, remarks=(_TO_FILL_IN.format(name=ADAPTER),))
     module, root = find_module(function.file)
     path, noqa = (_EXTEND_PATH.format(root=root) + "\n", "  # noqa: E402") if root else ("", "")
     if function.holder is not None:
@@ -190,14 +185,14 @@ def _start_function(candidate: Candidate) -> Starter:
         method = "" if function.name == "__call__" else f".{function.name}"
         names = {"called": function.called, "module": module, "holder": function.holder, "method": method}
         text = _read_template("class-adapter").format(**names, path=path, noqa=noqa)
-        return _make(_OWN_ADAPTER, more={ADAPTER: text}, tools=candidate.tools)
+        return start_target(_OWN_ADAPTER, more={ADAPTER: text}, tools=candidate.tools)
     if root is None:
-        return _make({"type": "callable", "function": f"{module}:{function.name}"}, tools=candidate.tools)
+        return start_target({"type": "callable", "function": f"{module}:{function.name}"}, tools=candidate.tools)
     text = f"{path}from {module} import {function.name} as answer{noqa}\n"
-    return _make(_OWN_ADAPTER, more={ADAPTER: text}, tools=candidate.tools)
+    return start_target(_OWN_ADAPTER, more={ADAPTER: text}, tools=candidate.tools)
 
 
-def _make(
+def start_target(
     settings: dict[str, Json],
     *,
     more: dict[str, str] | None = None,
@@ -206,6 +201,7 @@ def _make(
     models: dict[str, Json] | None = None,
     remarks: tuple[str, ...] = (),
 ) -> Starter:
+    """Return the files for a target with these settings."""
     # One entry per line even if one line would do, because users will edit the file.
     described = "".join(f"    {line}\n" for key, value in settings.items() for line in to_yaml({key: value}).splitlines())
     text = f"targets:\n  {TARGET}:\n{described}default_target: {TARGET}\n" + (to_yaml({"models": models}) if models else "")

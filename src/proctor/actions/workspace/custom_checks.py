@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 
@@ -19,9 +19,6 @@ from proctor.formats.workspace_file import OwnCheckSettings, read_workspace
 from proctor.model.evidence import Evidence, Json
 from proctor.model.verdict import Verdict, errored
 from proctor.sources.texts import read_suite_text
-
-if TYPE_CHECKING:
-    pass
 
 WORKSPACE_FILES = ("proctor.yaml", "proctor.yml")
 OwnChecks = Sequence[Callable[..., Any]]

@@ -81,12 +81,6 @@ def add_rate_flags(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--allow-errors", action="store_true", help="with --min-pass-rate: count errors as failed attempts")
 
 
-def check_rate_flags(options: argparse.Namespace) -> None:
-    """Reject flags without effect; raises `InputError`."""
-    if options.allow_errors and options.min_pass_rate is None:
-        raise InputError("--allow-errors requires --min-pass-rate")
-
-
 def choose_rate_exit(run: RunResult, least: float, *, allow_errors: bool) -> tuple[Exit, str]:
     """Return the exit code of a run by its pass rate, with a text about the rate and the limit.
 
@@ -194,7 +188,8 @@ def run(arguments: list[str]) -> int:
 
 
 def _run_suite(options: argparse.Namespace) -> int:
-    check_rate_flags(options)
+    if options.allow_errors and options.min_pass_rate is None:
+        raise InputError("--allow-errors requires --min-pass-rate")
     suite = select_cases(_load_suite(options), options)
     if suite is None:
         return Exit.NOTHING

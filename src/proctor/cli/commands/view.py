@@ -57,7 +57,7 @@ def run(arguments: list[str]) -> int:
         from proctor.rest.view import view  # slow, and an extra
     except ModuleNotFoundError as error:
         raise explain_missing(error, "`proctor view`", "serve") from error
-    show = _ignore if options.no_open else _open_browser
+    show = (lambda address: None) if options.no_open else _open_browser
     with _find_shown(options) as shown:
         asyncio.run(view(shown.home, shown.run, port, lambda line: print(line, flush=True), show, shown=shown.path, refresh=shown.refresh))
     return Exit.PASSED
@@ -109,7 +109,3 @@ def _open_browser(address: str) -> None:
 
     # In a thread: some browsers block their caller, and the page must be served meanwhile.
     threading.Thread(target=webbrowser.open, args=(address,), daemon=True).start()
-
-
-def _ignore(address: str) -> None:
-    pass

@@ -5,7 +5,7 @@ On GitHub every failure also becomes an annotation at the source of the assertio
 
 import sys
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from itertools import islice
 from typing import Literal
 
@@ -14,7 +14,7 @@ from proctor.model.result import CaseResult
 from proctor.model.show import count_rest
 from proctor.report.words.faults import Repeats, find_case_fault, find_fault
 from proctor.report.words.neutral import to_one_line
-from proctor.runner.ports import Event, Listener
+from proctor.runner.ports import Event
 
 _EVERY_S = 0.2
 _MOST_NAMES = 3
@@ -23,37 +23,38 @@ _MOST_NAMES = 3
 def make_listener(*, quiet: bool, verbose: bool = False) -> "LiveProgress":
     """Return the progress display for standard error."""
     if verbose:
-        return LiveProgress(_print_assertions)
+        return _Assertions()
     if quiet:
-        return LiveProgress(lambda event: None)
-    return LiveProgress(_MovingLine() if sys.stderr.isatty() else _PlainLines())
-
-
-def _print_assertions(event: Event) -> None:
-    if event.kind == "finished" and event.result is not None:
-        print_case(event.result)
-    elif event.kind in ("retrying", "slowed", "stopping"):
-        print(f"{event.kind}  {to_one_line(event.case, 80)}  {to_one_line(event.message, 160)}", file=sys.stderr)
+        return LiveProgress()
+    return _MovingLine() if sys.stderr.isatty() else _PlainLines()
 
 
 class LiveProgress:
-    """A listener that can be closed."""
-
-    def __init__(self, listen: Listener) -> None:
-        self._listen = listen
+    """A listener that can be closed; this one shows nothing."""
 
     def __call__(self, event: Event) -> None:
         """Show an event."""
-        self._listen(event)
 
     def finish(self) -> None:
         """Restore the screen."""
-        finish: Callable[[], None] | None = getattr(self._listen, "finish", None)
-        if finish is not None:
-            finish()
 
 
-class _MovingLine:
+class _Assertions(LiveProgress):
+    """Each attempt in full as it ends, and what else happens to the run."""
+
+    def __call__(self, event: Event) -> None:
+        if event.kind == "finished" and event.result is not None:
+            print_case(event.result)
+        else:
+            _print_rest(event)
+
+
+def _print_rest(event: Event) -> None:
+    if event.kind in ("retrying", "slowed", "stopping"):
+        print(f"{event.kind}  {to_one_line(event.case, 80)}  {to_one_line(event.message, 160)}", file=sys.stderr)
+
+
+class _MovingLine(LiveProgress):
     """One line: running cases, progress, rate, failures, time left."""
 
     def __init__(self) -> None:
@@ -101,7 +102,7 @@ class _MovingLine:
         print("\r\x1b[2K", end="", file=sys.stderr, flush=True)
 
 
-class _PlainLines:
+class _PlainLines(LiveProgress):
     """For logs: one line per finished attempt."""
 
     def __init__(self) -> None:
@@ -119,8 +120,8 @@ class _PlainLines:
                 else f"{event.result.outcome}  {to_one_line(event.case, 80)}{_describe_attempt(event.attempt)}"
             )
             print(f"{self._done}/{self._total}  {line}", file=sys.stderr)
-        elif event.kind in ("retrying", "slowed", "stopping"):
-            print(f"{event.kind}  {to_one_line(event.case, 80)}  {to_one_line(event.message, 160)}", file=sys.stderr)
+        else:
+            _print_rest(event)
 
 
 class _FailureLines:
