@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import sys
 import tempfile
 import time
 from collections.abc import Callable, Generator, Iterator, Sequence
@@ -39,6 +38,7 @@ from proctor.model.lazy_cases import is_lazy
 from proctor.model.typed import decode_msgpack
 from proctor.processes.dask_executor import DaskExecutor, TlsFiles
 from proctor.processes.executor import Done, Executor, LocalExecutor, StopWork, Work, load_setup
+from proctor.report.words.status_line import StatusLine
 from proctor.report.words.wording import count_noun
 from proctor.runner.ports import Judge
 from proctor.sources.datasets.cells import read_cells
@@ -47,9 +47,6 @@ from proctor.sources.datasets.files import import_arrow
 from proctor.sources.datasets.plan import Partition
 from proctor.sources.datasets.row_filter import read_filter
 from proctor.sources.records import require_format
-
-_EVERY_S = 0.25
-"""Seconds between updates of the line."""
 
 
 class BatchProgress(msgspec.Struct, kw_only=True):
@@ -64,36 +61,17 @@ class BatchProgress(msgspec.Struct, kw_only=True):
     failed: int = 0
     """Results that did not pass, and records that could not be read."""
 
+    def show(self, line: StatusLine) -> None:
+        """Show partitions, traces a second, failures so far and the time left."""
+        line.show(self._describe, is_last=self.done >= self.partitions)
 
-class ProgressLine:
-    """Shows partitions, traces a second, failures so far and the time left; nothing if quiet."""
-
-    def __init__(self, *, quiet: bool = False) -> None:
-        self._quiet = quiet
-        self._started = time.monotonic()
-        self._next = 0.0
-
-    def show(self, progress: BatchProgress) -> None:
-        """Show how far a batch is."""
-        now = time.monotonic()
-        if self._quiet or (now < self._next and progress.done < progress.partitions):
-            return
-        self._next = now + _EVERY_S
-        print(f"\r\x1b[2K{_describe(progress, max(now - self._started, 1e-6))}", end="", file=sys.stderr, flush=True)
-
-    def finish(self) -> None:
-        """Wipe the line."""
-        if not self._quiet:
-            print("\r\x1b[2K", end="", file=sys.stderr, flush=True)
-
-
-def _describe(progress: BatchProgress, passed_s: float) -> str:
-    remaining_s = passed_s / progress.done * (progress.partitions - progress.done) if progress.done else None
-    parts = [f"{progress.done:,}/{progress.partitions:,} partitions", f"{progress.traces / passed_s:,.0f} traces a second"]
-    parts += [f"{progress.failed:,} failed"] * bool(progress.failed)
-    parts += [f"{progress.carried:,} were there"] * bool(progress.carried)
-    parts += [] if remaining_s is None else [f"{remaining_s:,.0f} s left"]
-    return ", ".join(parts)
+    def _describe(self, seconds: float) -> str:
+        remaining_s = seconds / self.done * (self.partitions - self.done) if self.done else None
+        parts = [f"{self.done:,}/{self.partitions:,} partitions", f"{self.traces / seconds:,.0f} traces a second"]
+        parts += [f"{self.failed:,} failed"] * bool(self.failed)
+        parts += [f"{self.carried:,} were there"] * bool(self.carried)
+        parts += [] if remaining_s is None else [f"{remaining_s:,.0f} s left"]
+        return ", ".join(parts)
 
 
 ENGINES = ("local", "dask")
@@ -176,8 +154,8 @@ def batch(
     )
     found = suite if isinstance(suite, Suite) else load_suite(suite)
     engine_options = EngineOptions(workers=workers, client=None if isinstance(engine, str) else engine)
-    line = ProgressLine(quiet=on_progress != "bar")
-    notify = line.show if on_progress == "bar" else on_progress
+    line = StatusLine(enabled=on_progress == "bar", every_s=0.25)
+    notify = (lambda progress: progress.show(line)) if on_progress == "bar" else on_progress
     with open_executor(engine if isinstance(engine, str) else "dask", engine_options) as executor, ExitStack() as stack:
         stack.callback(line.finish)
         return run_batch(found, options, executor, notify, lambda memory: find_judge(found, judge, memory))

@@ -89,16 +89,6 @@ def find_judge_model(
     return fill_from_environment(settings, environment)
 
 
-def find_environment_model(environment: Mapping[str, str]) -> ModelSettings | None:
-    """Return the model that PROCTOR_JUDGE_MODEL and its companions describe, or None."""
-    name = environment.get("PROCTOR_JUDGE_MODEL")
-    if not name:
-        return None
-    address = environment.get("PROCTOR_JUDGE_BASE_URL") or None
-    settings = named_model(name, at_address=address is not None) or ModelSettings(provider="openai", model=name)
-    return msgspec.structs.replace(settings, base_url=address, api_key=environment.get("PROCTOR_JUDGE_API_KEY") or None)
-
-
 def make_judge_settings(section: JudgeSection, workspace: Workspace, suite: Suite | None) -> JudgeSettings:
     """Return the settings of a judge, with the text of the prompt instead of its file."""
     fields = {name: getattr(section, name) for name in JudgeSettings.__struct_fields__}

@@ -9,7 +9,7 @@ from pathlib import Path
 from proctor.actions.workspace.suites import STANDARD_INPUT, load_suite, with_complete, with_prices
 from proctor.batches.judging import read_bounds
 from proctor.batches.plan import BatchOptions, name_output
-from proctor.batches.run import ENGINES, EngineOptions, ProgressLine, estimate_batch, open_batch, open_executor, run_batch
+from proctor.batches.run import ENGINES, EngineOptions, estimate_batch, open_batch, open_executor, run_batch
 from proctor.batches.slicer import read_groupings
 from proctor.cli.exit_codes import Exit
 from proctor.cli.flags import open_judge, require_moment
@@ -21,6 +21,7 @@ from proctor.model.batch import BatchSummary
 from proctor.model.case import Suite
 from proctor.model.json_values import write_document
 from proctor.processes.dask_executor import TlsFiles
+from proctor.report.words.status_line import StatusLine
 from proctor.runner.ports import Judge
 
 FORMATS = ("terminal", "json", "markdown", "html")
@@ -75,21 +76,23 @@ def _evaluate(options: argparse.Namespace) -> BatchSummary | None:
         resume=options.resume,
         judging=read_bounds(options.judge_sample, options.max_tokens),
     )
-    progress = ProgressLine(quiet=options.quiet or not sys.stderr.isatty())
+    line = StatusLine(enabled=not options.quiet and sys.stderr.isatty(), every_s=0.25)
     engine = EngineOptions(workers=options.workers, scheduler=options.scheduler, tls=_read_tls(options))
     if options.dry_run:
         print(estimate_batch(suite, batch_options, options.workers))
         return None
     try:
         with open_executor(options.engine, engine) as executor:
-            return run_batch(suite, batch_options, executor, progress.show, lambda memory: _open_judge(suite, options, memory))
+            return run_batch(
+                suite, batch_options, executor, lambda progress: progress.show(line), lambda memory: _open_judge(suite, options, memory)
+            )
     # Wipe the progress line first.
     except KeyboardInterrupt:
-        progress.finish()
+        line.finish()
         print(f"committed results are in {options.output}; continue with --resume", file=sys.stderr)
         raise
     finally:
-        progress.finish()
+        line.finish()
 
 
 def _open_judge(suite: Suite, options: argparse.Namespace, memory: Path) -> Judge | None:

@@ -4,7 +4,6 @@ import argparse
 import asyncio
 import json
 import sys
-import time
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
@@ -40,13 +39,13 @@ from proctor.judge.gated_model import JudgeSpending
 from proctor.llm.ports import ChatReply, ChatRequest
 from proctor.model.judgement import JudgedAnswer, LabelledAnswer
 from proctor.model.show import show
+from proctor.report.words.status_line import StatusLine
 from proctor.report.words.wording import count_noun
 from proctor.scoring.calibration import Calibration
 from proctor.sources.labels import Labels, read_labels, write_labels
 from proctor.store.files.run_references import LATEST
 
 FORMATS = ("terminal", "json", "html")
-_EVERY_S = 0.2
 
 
 def run(arguments: list[str]) -> int:
@@ -274,9 +273,9 @@ class _Progress:
     def __init__(self, total: int, *, quiet: bool) -> None:
         self._total = total
         self._quiet = quiet
-        self._is_live = not quiet and sys.stderr.isatty()
+        self._line = StatusLine(enabled=not quiet and sys.stderr.isatty())
         self._done = self._undecided = 0
-        self._next_at = 0.0
+        self.finish = self._line.finish
 
     def begin(self, models: tuple[str, ...], samples: int | None) -> None:
         """Print the number of answers, and of requests unless `samples` is None."""
@@ -289,15 +288,8 @@ class _Progress:
     def __call__(self, answer: JudgedAnswer) -> None:
         self._done += 1
         self._undecided += not answer.decided
-        now = time.monotonic()
-        if self._is_live and (now >= self._next_at or self._done == self._total):
-            self._next_at = now + _EVERY_S
-            undecided = f", {self._undecided:,} undecided" if self._undecided else ""
-            print(f"\r\x1b[2K{self._done:,}/{self._total:,} judged{undecided}", end="", file=sys.stderr, flush=True)
-
-    def finish(self) -> None:
-        if self._is_live:
-            print("\r\x1b[2K", end="", file=sys.stderr, flush=True)
+        undecided = f", {self._undecided:,} undecided" if self._undecided else ""
+        self._line.show(lambda _: f"{self._done:,}/{self._total:,} judged{undecided}", is_last=self._done == self._total)
 
 
 def _show_calibration(calibration: Calibration, options: argparse.Namespace) -> None:

@@ -43,7 +43,11 @@ def describe_run(stored: StoredRun) -> str:
         parts.append(f"[incomplete: {stored.finished} of {stored.planned} attempts, {ending}]")
     elif stored.ended != "completed":
         parts.append(f"[{ending}]")
-    parts += _describe_labels(stored)
+    header = stored.header
+    parts += ["(baseline)"] if stored.is_baseline else []
+    parts += [f"name: {to_one_line(header.name, 60)}"] if header.name else []
+    parts += [" ".join(f"@{to_one_line(tag, 40)}" for tag in header.tags[:_MOST_TAGS])] if header.tags else []
+    parts += [f"note: {to_one_line(header.note, 80)}"] if header.note else []
     if stored.problem is not None:
         parts.append(_describe_fault(stored.problem))
     return "  ".join([stored.run_id, *parts])
@@ -51,16 +55,3 @@ def describe_run(stored: StoredRun) -> str:
 
 def _describe_fault(problem: str) -> str:
     return f"broken: {to_one_line(problem, 200)}"
-
-
-def _describe_labels(stored: StoredRun) -> list[str]:
-    header = stored.header
-    assert header is not None
-    parts = ["(baseline)"] if stored.is_baseline else []
-    if header.name:
-        parts.append(f"name: {to_one_line(header.name, 60)}")
-    if header.tags:
-        parts.append(" ".join(f"@{to_one_line(tag, 40)}" for tag in header.tags[:_MOST_TAGS]))
-    if header.note:
-        parts.append(f"note: {to_one_line(header.note, 80)}")
-    return parts

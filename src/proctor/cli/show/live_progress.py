@@ -4,7 +4,6 @@ On GitHub every failure also becomes an annotation at the source of the assertio
 """
 
 import sys
-import time
 from collections.abc import Iterable
 from itertools import islice
 from typing import Literal
@@ -14,9 +13,9 @@ from proctor.model.result import CaseResult
 from proctor.model.show import count_rest
 from proctor.report.words.faults import Repeats, find_case_fault, find_fault
 from proctor.report.words.neutral import to_one_line
+from proctor.report.words.status_line import StatusLine
 from proctor.runner.ports import Event
 
-_EVERY_S = 0.2
 _MOST_NAMES = 3
 
 
@@ -61,9 +60,9 @@ class _MovingLine(LiveProgress):
         self._total = 0
         self._running: dict[tuple[str, int], None] = {}
         self._done = self._failed = 0
-        self._line = _FailureLines()
-        self._started = time.monotonic()
-        self._next = 0.0
+        self._describe_failure = _FailureLines()
+        self._line = StatusLine(enabled=True)
+        self.finish = self._line.finish
 
     def __call__(self, event: Event) -> None:
         key = (event.case, event.attempt)
@@ -76,30 +75,19 @@ class _MovingLine(LiveProgress):
             self._done += 1
             if event.result.outcome in ("fail", "error"):
                 self._failed += 1
-                self._print_above(self._line(event.result))
+                self._line.print_above(self._describe_failure(event.result))
         elif event.kind in ("slowed", "stopping"):
-            self._print_above(f"{event.kind}: {to_one_line(event.message, 160)}")
-        now = time.monotonic()
+            self._line.print_above(f"{event.kind}: {to_one_line(event.message, 160)}")
         # Drawing is slower than some attempts; the last state is always drawn.
-        if now >= self._next or self._done == self._total:
-            self._next = now + _EVERY_S
-            self._draw_line(now)
+        self._line.show(self._describe, is_last=self._done == self._total)
 
-    def _draw_line(self, now: float) -> None:
-        spent = max(now - self._started, 1e-6)
-        rate = self._done / spent
+    def _describe(self, seconds: float) -> str:
+        rate = self._done / seconds
         remaining = f", about {(self._total - self._done) / rate:.0f} s to go" if self._done and self._done < self._total else ""
         names = ", ".join(to_one_line(case, 24) for case, _ in list(self._running)[:_MOST_NAMES])
         more = count_rest(len(self._running), _MOST_NAMES)
         running = f"; running {names}{more}" if names else ""
-        text = f"{self._done}/{self._total} done, {self._failed} failed, {rate:.1f} a second{remaining}{running}"
-        print(f"\r\x1b[2K{text[:160]}", end="", file=sys.stderr, flush=True)
-
-    def _print_above(self, line: str) -> None:
-        print(f"\r\x1b[2K{line}", file=sys.stderr)
-
-    def finish(self) -> None:
-        print("\r\x1b[2K", end="", file=sys.stderr, flush=True)
+        return f"{self._done}/{self._total} done, {self._failed} failed, {rate:.1f} a second{remaining}{running}"[:160]
 
 
 class _PlainLines(LiveProgress):

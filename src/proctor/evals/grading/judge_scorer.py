@@ -153,18 +153,15 @@ class _JudgeAccess:
         if self._judge is not None:
             return self._read_opinion(question, await self._judge.judge([question], case=case, attempt=attempt, tape=LIVE))
         model, ours = self._open_model()
-        judge = LlmJudge([model], self._settings, costs=self._find_prices(model.name))
+        prices: dict[str, tuple[float, float]] = {}
+        if isinstance(settings := self._model, ModelSettings) and settings.input_price is not None and settings.output_price is not None:
+            prices[model.name] = (settings.input_price, settings.output_price)
+        judge = LlmJudge([model], self._settings, costs=prices)
         try:
             return self._read_opinion(question, await judge.judge([question], case=case, attempt=attempt, tape=LIVE))
         finally:
             if ours:
                 await judge.close()
-
-    def _find_prices(self, name: str) -> dict[str, tuple[float, float]]:
-        settings = self._model
-        if not isinstance(settings, ModelSettings) or settings.input_price is None or settings.output_price is None:
-            return {}
-        return {name: (settings.input_price, settings.output_price)}
 
     def _read_opinion(self, question: Question, opinions: Sequence[Opinion]) -> ScoreOutcome:
         if len(opinions) != 1:

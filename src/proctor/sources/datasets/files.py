@@ -220,17 +220,10 @@ def _list_place(place: str, inside: tuple[str, ...] | None, skipped: Skipped) ->
 
 
 def _check_file(name: str, path: str, skipped: Skipped, *, named: bool) -> Iterator[DataFile]:
-    fault: str | None = None
+    size, modified, fault = 0, 0, None
     try:
         size, modified = find_state("", path)
-    except FileNotFoundError:
-        if not os.path.islink(path):
-            # It was removed while the folder was listed.
-            return
-        size = modified = 0
-        fault = f"it is a link to {os.readlink(path)}, where nothing is"
     except OSError as error:
-        size = modified = 0
         fault = f"it cannot be read: {error.strerror}"
     yield from _make_file(name, path, "", size, modified, skipped, named=named, fault=fault)
 
