@@ -20,6 +20,7 @@ import msgspec
 from proctor.actions.checking.check_stream import CheckStream
 from proctor.actions.judging.judges import JudgeLike
 from proctor.actions.workspace.custom_checks import find_registry
+from proctor.actions.workspace.status_line import StatusLine
 from proctor.actions.workspace.suites import load_suite
 from proctor.batches.judging import find_judge, judge_sample, open_memory, read_bounds, write_tally
 from proctor.batches.output_folder import JUDGED, JUDGED_TALLY, Manifest, OutputFolder
@@ -38,7 +39,6 @@ from proctor.model.lazy_cases import is_lazy
 from proctor.model.typed import decode_msgpack
 from proctor.processes.dask_executor import DaskExecutor, TlsFiles
 from proctor.processes.executor import Done, Executor, LocalExecutor, StopWork, Work, load_setup
-from proctor.report.words.status_line import StatusLine
 from proctor.report.words.wording import count_noun
 from proctor.runner.ports import Judge
 from proctor.sources.datasets.cells import read_cells

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tomllib
 from collections.abc import Iterable
 
 import msgspec
@@ -14,6 +15,7 @@ from proctor.errors import install_command
 from proctor.judge.prompt import Prompt, load_prompt
 from proctor.llm.providers import KNOWN
 from proctor.llm.settings import ModelSettings
+from proctor.model.typed import convert_to
 from proctor.targets.build import TYPES
 
 
@@ -30,7 +32,7 @@ class _Shown(msgspec.Struct, frozen=True):
     prompt: dict[str, str]
 
 
-_SHOWN = msgspec.toml.decode((examples_folder() / "describe.toml").read_bytes(), type=_Shown)
+_SHOWN = convert_to(tomllib.loads((examples_folder() / "describe.toml").read_text(encoding="utf-8")), _Shown)
 TARGET_EXAMPLES = _SHOWN.targets
 
 

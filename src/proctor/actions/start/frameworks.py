@@ -8,11 +8,13 @@ conversation is called one turn at a time, and gets the conversation of that cas
 
 from __future__ import annotations
 
+import tomllib
 from pathlib import Path
 
 import msgspec
 
 import proctor.examples
+from proctor.model.typed import convert_to
 
 
 class Variant(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -55,6 +57,6 @@ class Framework(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
 
 START = Path(proctor.examples.__path__[0]) / "start"
 """The folder of the templates."""
-_LISTED = msgspec.toml.decode((START / "frameworks.toml").read_bytes(), type=dict[str, Framework])
+_LISTED = convert_to(tomllib.loads((START / "frameworks.toml").read_text(encoding="utf-8")), dict[str, Framework])
 FRAMEWORKS = {name: msgspec.structs.replace(framework, name=name) for name, framework in _LISTED.items()}
 """Every framework by name; those built on others come first."""

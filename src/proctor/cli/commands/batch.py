@@ -6,6 +6,7 @@ import argparse
 import sys
 from pathlib import Path
 
+from proctor.actions.workspace.status_line import StatusLine
 from proctor.actions.workspace.suites import STANDARD_INPUT, load_suite, with_complete, with_prices
 from proctor.batches.judging import read_bounds
 from proctor.batches.plan import BatchOptions, name_output
@@ -21,7 +22,6 @@ from proctor.model.batch import BatchSummary
 from proctor.model.case import Suite
 from proctor.model.json_values import write_document
 from proctor.processes.dask_executor import TlsFiles
-from proctor.report.words.status_line import StatusLine
 from proctor.runner.ports import Judge
 
 FORMATS = ("terminal", "json", "markdown", "html")

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from proctor.actions.checking.check_stream import CheckStream, Shows
+from proctor.actions.workspace.status_line import StatusLine
 from proctor.actions.workspace.suites import STANDARD_INPUT, load_suite, with_complete, with_prices
 from proctor.cli.exit_codes import Exit
 from proctor.cli.flags import (
@@ -29,7 +30,6 @@ from proctor.cli.show.renderers import FORMATS, append_document, make_renderer, 
 from proctor.cli.show.showing import choose_exit_code, print_unmet
 from proctor.errors import InputError
 from proctor.model.result import CaseResult
-from proctor.report.words.status_line import StatusLine
 from proctor.sources.records import Record, read_records
 
 if TYPE_CHECKING:

@@ -29,6 +29,7 @@ from proctor.actions.checking.check_stream import wall_clock
 from proctor.actions.judging.judge_settings import JudgeOptions, show_example
 from proctor.actions.judging.judges import OpenedJudge
 from proctor.actions.workspace.run_history import find_home
+from proctor.actions.workspace.status_line import StatusLine
 from proctor.cli.exit_codes import Exit
 from proctor.cli.parser import add_flags, add_output_flags, make_parser, parse_positive, parse_share
 from proctor.cli.show.output import Output
@@ -39,7 +40,6 @@ from proctor.judge.gated_model import JudgeSpending
 from proctor.llm.ports import ChatReply, ChatRequest
 from proctor.model.judgement import JudgedAnswer, LabelledAnswer
 from proctor.model.show import show
-from proctor.report.words.status_line import StatusLine
 from proctor.report.words.wording import count_noun
 from proctor.scoring.calibration import Calibration
 from proctor.sources.labels import Labels, read_labels, write_labels

@@ -8,12 +8,12 @@ from collections.abc import Iterable
 from itertools import islice
 from typing import Literal
 
+from proctor.actions.workspace.status_line import StatusLine
 from proctor.cli.show.renderers import print_case
 from proctor.model.result import CaseResult
 from proctor.model.show import count_rest
 from proctor.report.words.faults import Repeats, find_case_fault, find_fault
 from proctor.report.words.neutral import to_one_line
-from proctor.report.words.status_line import StatusLine
 from proctor.runner.ports import Event
 
 _MOST_NAMES = 3
