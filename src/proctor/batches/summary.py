@@ -238,7 +238,7 @@ def _describe_judged(id: str, case: CaseSketch, tally: JudgedTally) -> JudgedCas
 
 def _rank_reasons(reasons: Iterable[Reason]) -> tuple[CommonReason, ...]:
     ranked = sorted(reasons, key=lambda reason: -reason.count)
-    return tuple(CommonReason(**{**msgspec.structs.asdict(reason), "samples": tuple(reason.samples)}) for reason in ranked)
+    return tuple(CommonReason(**dict(msgspec.structs.asdict(reason), samples=tuple(reason.samples))) for reason in ranked)
 
 
 MOST_CASES = 50
