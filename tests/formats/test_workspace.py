@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from proctor.actions.help.init import WORKSPACE
+from proctor.actions.help.init import FILES
 from proctor.errors import InputError
 from proctor.formats.text.references import References, ReplayedReferences
 from proctor.formats.workspace_file import Section, build_workspace, read_workspace
@@ -47,7 +47,7 @@ def test_a_workspace_is_read_and_only_what_is_used_is_resolved() -> None:
 
 
 def test_a_file_of_comments_is_an_empty_workspace() -> None:
-    workspace = read_workspace(WORKSPACE, file="proctor.yaml")
+    workspace = read_workspace(FILES["proctor.yaml"], file="proctor.yaml")
     assert workspace.targets == {} and workspace.judge is None
     with pytest.raises(InputError, match="no target is described"):
         workspace.find_target()

@@ -114,7 +114,6 @@ def _count_cases(sketch: Sketch) -> dict[str, Counts]:
 
 
 def _find_reasons(sketch: Sketch, wanted: set[str]) -> dict[str, str]:
-    """Return the commonest reason of each of these cases."""
     reasons: dict[str, str] = {}
     for id in wanted:
         found = max(sketch.cases[id].reasons.items.values(), key=lambda reason: reason.count, default=None)

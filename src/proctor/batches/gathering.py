@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import math
 from collections.abc import Callable, Collection, Iterator, Sequence
 from pathlib import Path
@@ -13,12 +12,12 @@ import msgspec
 
 from proctor.batches.slicer import write_value
 from proctor.errors import EvidenceError
-from proctor.evidence.otlp.spans import Span, SpanEvent, find_lost_traces, mark_lost_spans
+from proctor.evidence.otlp.spans import Span, find_lost_traces, mark_lost_spans
 from proctor.evidence.values.json_bytes import decode
 from proctor.model.account import Part
 from proctor.model.evidence import Evidence, Json
-from proctor.model.json_values import encode_strangers
-from proctor.model.typed import make_json_decoder, make_msgpack_decoder
+from proctor.model.json_values import decode_strangers, encode_strangers
+from proctor.model.typed import convert_to, make_json_decoder, make_msgpack_decoder
 from proctor.sources.datasets.cells import Cells, read_cells
 from proctor.sources.datasets.columns import LostRows
 from proctor.sources.datasets.files import import_arrow
@@ -130,9 +129,7 @@ def _read_span(data: bytes) -> Span:
         return _span_decoder.decode(data)
     except msgspec.MsgspecError:
         # The fast decoder may reject what the slow encoder wrote.
-        fields = json.loads(data)
-        events = tuple(SpanEvent(event["name"], event["attributes"]) for event in fields.pop("events", ()))
-        return Span(**fields, events=events)
+        return convert_to(decode_strangers(data), Span)
 
 
 class SpillWriter:
@@ -287,8 +284,6 @@ def gather_spans(reader: RecordReader, partition: Partition, column: str | None,
 
 
 class _Gathering:
-    """One partition while it is gathered."""
-
     def __init__(self, reader: RecordReader, partition: Partition, choice: RowChoice, spill: SpillWriter) -> None:
         self._reader, self._spill = reader, spill
         keys = read_folder_keys(partition.file.path)

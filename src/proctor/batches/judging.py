@@ -26,7 +26,7 @@ from proctor.actions.checking.judged_check import decide_with_judge
 from proctor.actions.judging.judge_settings import JudgeOptions
 from proctor.actions.judging.judges import JudgeLike, make_judge, open_suite_judge
 from proctor.actions.workspace.run_history import find_home
-from proctor.batches.output_folder import Manifest, OutputFolder
+from proctor.batches.output_folder import JUDGED_TALLY, Manifest, OutputFolder, name_judged
 from proctor.batches.output_store import OutputStore, write_bytes
 from proctor.batches.result_table import ResultTable
 from proctor.batches.sketch import Sketch
@@ -329,7 +329,6 @@ def find_judge(suite: Suite, judge: JudgeLike, memory: Path) -> Judge | None:
 
 
 def _list_judged_cases(suite: Suite, registry: Registry) -> dict[str, tuple[int, ...]]:
-    """Return the cases with claims that need a judge, and the numbers of these assertions."""
     numbers: dict[str, tuple[int, ...]] = {}
     for case in suite.cases:
         judged = tuple(number for number, a in enumerate(case.assertions) if registry.get_for(a.check, a.spec).judged)
@@ -404,7 +403,7 @@ class JudgedSample:
 
     def _write(self, partition: int, results: Iterable[tuple[Drawn, PlaceInFile, Evidence, CaseResult]]) -> None:
         planned = self._manifest.partitions[partition]
-        part = self._folder.name_judged_part(planned.id)
+        part = self._folder.store.begin(name_judged(planned.id))
         table = ResultTable(part, None, self._sketch)
         try:
             for _, place, evidence, result in results:
@@ -415,7 +414,7 @@ class JudgedSample:
             table.close()
             part.unlink(missing_ok=True)
             raise
-        self._folder.commit_judged(part, planned.id)
+        self._folder.store.put(part, name_judged(planned.id))
 
 
 def judge_sample(
@@ -490,16 +489,16 @@ _DECODER = make_json_decoder(JudgedTally)
 
 def write_tally(folder: OutputFolder, tally: JudgedTally) -> None:
     """Store the result of the sample."""
-    folder.write_judged_tally(msgspec.json.encode(tally))
+    write_bytes(folder.store, JUDGED_TALLY, msgspec.json.encode(tally))
 
 
 def read_tally(folder: OutputFolder, suite: str) -> JudgedTally | None:
     """Return the result of the sample of this suite; None if there is none. Raises `InputError` if it cannot be read."""
-    data = folder.read_judged_tally()
+    data = folder.store.read(JUDGED_TALLY)
     try:
         tally = None if data is None else _DECODER.decode(data)
     except msgspec.MsgspecError as error:
-        raise InputError(f"{folder.path}/judged.json: cannot be read: {error}; delete it, and give the command again") from error
+        raise InputError(f"{folder.path}/{JUDGED_TALLY}: cannot be read: {error}; delete it, and give the command again") from error
     return tally if tally is not None and tally.suite == suite else None
 
 

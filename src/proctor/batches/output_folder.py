@@ -46,8 +46,8 @@ _SUITE = b"proctor.suite"
 _SKETCH = b"proctor.sketch"
 _PARTITION = b"proctor.partition"
 _SUITE_FILE = "suite.yaml"
-_JUDGED = "judged"
-_JUDGED_TALLY = "judged.json"
+JUDGED = "judged"
+JUDGED_TALLY = "judged.json"
 _INDEX = "index.json"
 _AT_ONCE = 32
 """Footers that are read at the same time: in an object store each takes two requests."""
@@ -194,64 +194,26 @@ class OutputFolder:
 
     def read_result(self, id: str, columns: Sequence[str] | None = None) -> Any:
         """Return the rows of a committed partition, with all columns or with these."""
-        with self.store.open(_name_result(id)) as file, import_arrow("pyarrow.parquet").ParquetFile(file) as opened:
+        with self.store.open(name_result(id)) as file, import_arrow("pyarrow.parquet").ParquetFile(file) as opened:
             return opened.read(columns)
-
-    def name_part(self, id: str) -> Path:
-        """Return where to write an incomplete result."""
-        return self.store.begin(_name_result(id))
-
-    def name_error_part(self, id: str) -> Path:
-        """Return where to write the errors of an incomplete result."""
-        return self.store.begin(_name_errors(id))
 
     def commit(self, part: Path, id: str, errors: Path | None) -> None:
         """Make a complete result the result of its partition; `errors` lists what could not be read, if anything."""
         if errors is None:
             # An earlier result of this partition may have had errors.
-            self.store.delete(_name_errors(id))
+            self.store.delete(name_errors(id))
         else:
-            self.store.put(errors, _name_errors(id))
+            self.store.put(errors, name_errors(id))
         # The result last, because it commits; a result with errors but without their file is invalid (`read_footer`).
-        self.store.put(part, _name_result(id))
-
-    def name_spill_part(self, id: str, shares: int) -> Path:
-        """Return where to write incomplete gathered spans."""
-        return self.store.begin(name_spill(id, shares))
-
-    def commit_spill(self, part: Path, id: str, shares: int) -> None:
-        """Commit the gathered spans of a partition."""
-        self.store.put(part, name_spill(id, shares))
+        self.store.put(part, name_result(id))
 
     def list_spills(self) -> frozenset[str]:
         """Return the names of the spill files."""
         return frozenset(f"spans/{name}" for name in self.store.list("spans"))
 
-    def name_judged_part(self, id: str) -> Path:
-        """Return where to write the incomplete sample of a partition."""
-        return self.store.begin(_name_judged(id))
-
-    def commit_judged(self, part: Path, id: str) -> None:
-        """Commit the complete sample of a partition."""
-        self.store.put(part, _name_judged(id))
-
-    def forget_judged(self) -> None:
-        """Delete the sample of an earlier batch; stored replies of the judge stay."""
-        # The tally first: it means that the whole sample was judged.
-        self.store.delete(_JUDGED_TALLY)
-        self.store.delete(_JUDGED)
-
-    def write_judged_tally(self, data: bytes) -> None:
-        """Write the result of the sample."""
-        write_bytes(self.store, _JUDGED_TALLY, data)
-
-    def read_judged_tally(self) -> bytes | None:
-        """Return the result of the sample; None if none was judged."""
-        return self.store.read(_JUDGED_TALLY)
-
     def sweep(self, manifest: Manifest) -> None:
         """Delete files that no partition of the plan has committed: results of deleted or changed files, parts of killed workers."""
-        planned = {_name_result(partition.id).rpartition("/")[2] for partition in manifest.partitions}
+        planned = {name_result(partition.id).rpartition("/")[2] for partition in manifest.partitions}
         # The names in `results` count for both folders: errors without a committed result are deleted as well.
         committed = planned.intersection(self.store.list("results"))
         for folder in ("results", "errors"):
@@ -322,11 +284,11 @@ class OutputFolder:
         `with_errors` are the names of the files in `errors`, if already listed.
         """
         try:
-            with self.store.open(_name_result(id)) as file:
+            with self.store.open(name_result(id)) as file:
                 metadata = import_arrow("pyarrow.parquet").read_metadata(file).metadata or {}
             footer = Footer(metadata[_SUITE].decode(), decode_json(metadata[_SKETCH], Sketch))
             # Another result may have been copied over it, and its file of errors may be missing.
-            has_errors = self.store.exists(_name_errors(id)) if with_errors is None else f"part-{id}.parquet" in with_errors
+            has_errors = self.store.exists(name_errors(id)) if with_errors is None else f"part-{id}.parquet" in with_errors
             return footer if metadata[_PARTITION] == id.encode() and (has_errors or not footer.sketch.errors) else None
         except (OSError, ValueError, KeyError):
             # Missing, or truncated by a disk failure: evaluated again.
@@ -334,7 +296,7 @@ class OutputFolder:
 
     def list_foreign(self, manifest: Manifest) -> list[str]:
         """Return the files among results and errors that belong to no partition: other readers of the folder would see them."""
-        planned = {_name_result(partition.id).rpartition("/")[2] for partition in manifest.partitions}
+        planned = {name_result(partition.id).rpartition("/")[2] for partition in manifest.partitions}
         return [
             f"{folder}/{name}"
             for folder in ("results", "errors")
@@ -353,13 +315,16 @@ def name_spill(id: str, shares: int) -> str:
     return f"spans/part-{id}.{shares}.spill"
 
 
-def _name_result(id: str) -> str:
+def name_result(id: str) -> str:
+    """Return the name of the results of a partition."""
     return f"results/part-{id}.parquet"
 
 
-def _name_errors(id: str) -> str:
+def name_errors(id: str) -> str:
+    """Return the name of the errors of a partition."""
     return f"errors/part-{id}.parquet"
 
 
-def _name_judged(id: str) -> str:
-    return f"{_JUDGED}/part-{id}.parquet"
+def name_judged(id: str) -> str:
+    """Return the name of the judged sample of a partition."""
+    return f"{JUDGED}/part-{id}.parquet"

@@ -5,13 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from pathlib import Path
-from typing import NamedTuple, TypedDict
+from typing import NamedTuple
 
 import msgspec
 
 from proctor import __version__
 from proctor.actions.checking.check_stream import wall_clock
-from proctor.actions.judging.judges import JudgeLike
 from proctor.batches.judging import JudgeBounds
 from proctor.batches.output_folder import Manifest, OutputFolder, Reading, name_spill
 from proctor.batches.slicer import list_extra_columns
@@ -242,28 +241,6 @@ class BatchOptions(Reading, frozen=True, kw_only=True):
     """How evidence is read, by the suite, the command line or the workspace."""
     partition_bytes: int | None = None
     """The approximate size of a partition; by default it depends on the size of the data set."""
-
-
-class ReadingOptions(TypedDict, total=False):
-    """How a data set is read, sliced and judged, for `batch`."""
-
-    column: str | None
-    """The column of Parquet files that holds the record."""
-    evidence_format: str | None
-    where: str | None
-    by: str | Sequence[str]
-    carry: Sequence[str]
-    """Columns and keys of metadata that are copied to `results`, as text."""
-    limit: int
-    """Records that are read at most, from the beginning of the data set."""
-    sample: float
-    """The share of records that is read, from 0 to 1: always the same ones."""
-    judge: JudgeLike
-    """The judge of claims in plain language; by default that of the suite, the workspace or the environment."""
-    judge_sample: int
-    """The approximate maximum number of judged results."""
-    max_tokens: int
-    """The maximum tokens of the judge."""
 
 
 def name_output(output: str | Path) -> str | Path:

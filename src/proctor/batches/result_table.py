@@ -134,7 +134,10 @@ class ResultTable:
         arrow, count = self._arrow, len(self._kind_numbers)
         for kind, number in Counter(self._kind_numbers).items():
             self._sketch.count(self._kinds[kind][0], number, self._kinds[kind][1])
-        kinds = arrow.RecordBatch.from_pylist([_write_kind(result) for result, _ in self._kinds], schema=self._make_kind_schema())
+        kinds = arrow.RecordBatch.from_pylist(
+            [_write_kind(result) for result, _ in self._kinds],
+            schema=self._arrow.schema([self.schema.field(name) for name in ("case", "outcome", "score", "code", "reason", "verdicts")]),
+        )
         repeated = kinds.take(arrow.array(self._kind_numbers, arrow.int32()))
         columns = {name: repeated.column(name) for name in repeated.schema.names}
         model, at, duration, tokens_in, tokens_out = zip(*self._evidence, strict=True)
@@ -143,7 +146,11 @@ class ResultTable:
         columns |= {"row": self._rows, "offset": self._offsets, "run": self._runs, "duration_ms": duration, "cost": cost}
         untrusted = {"trace": self._traces, "model": model, "at": at, "currency": currency}
         untrusted |= {"input_tokens": tokens_in, "output_tokens": tokens_out}
-        columns |= {name: _fit_all(values) for name, values in untrusted.items()}
+        # A recording may have any number of tokens, and half a surrogate pair in the name of a model.
+        columns |= {
+            name: [_fit(value) if type(value) is str or type(value) is int else value for value in values]
+            for name, values in untrusted.items()
+        }
         columns |= dict(zip(self._carry, zip(*self._carried, strict=True), strict=True)) if self._carry else {}
         columns["file"] = arrow.repeat(self.file, count) if self._one_file else arrow.array(self._files, arrow.string())
         arrays = [
@@ -151,9 +158,6 @@ class ResultTable:
         ]
         self._writer.write_table(arrow.Table.from_arrays(arrays, schema=self.schema))
         self._begin_group()
-
-    def _make_kind_schema(self) -> Any:
-        return self._arrow.schema([self.schema.field(name) for name in ("case", "outcome", "score", "code", "reason", "verdicts")])
 
     def _find_cost(self, number: int) -> tuple[float | None, str | None]:
         result = self._costs.get(number)
@@ -169,11 +173,6 @@ class ResultTable:
     def close(self) -> None:
         """Close the file, complete or not."""
         self._writer.close()
-
-
-def _fit_all(values: Any) -> list[Any]:
-    # A recording may have any number of tokens, and half a surrogate pair in the name of a model.
-    return [_fit(value) if type(value) is str or type(value) is int else value for value in values]
 
 
 def _fit(value: str | int) -> str | int | None:

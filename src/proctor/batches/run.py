@@ -8,23 +8,24 @@ from __future__ import annotations
 
 import contextlib
 import os
-import sys
 import tempfile
 import time
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Literal, NamedTuple, Unpack
+from typing import Literal, NamedTuple
 
 import msgspec
 
 from proctor.actions.checking.check_stream import CheckStream
+from proctor.actions.judging.judges import JudgeLike
 from proctor.actions.workspace.custom_checks import find_registry
+from proctor.actions.workspace.status_line import StatusLine
 from proctor.actions.workspace.suites import load_suite
 from proctor.batches.judging import find_judge, judge_sample, open_memory, read_bounds, write_tally
-from proctor.batches.output_folder import Manifest, OutputFolder
+from proctor.batches.output_folder import JUDGED, JUDGED_TALLY, Manifest, OutputFolder
 from proctor.batches.output_store import explain_full_disk
-from proctor.batches.plan import BatchOptions, Planned, ReadingOptions, make_plan, name_output, refuse_other_batch
+from proctor.batches.plan import BatchOptions, Planned, make_plan, name_output, refuse_other_batch
 from proctor.batches.result_table import make_schema
 from proctor.batches.slicer import read_groupings
 from proctor.batches.suite_identity import SuiteIdentity, describe_own_checks, identify_suite
@@ -47,9 +48,6 @@ from proctor.sources.datasets.plan import Partition
 from proctor.sources.datasets.row_filter import read_filter
 from proctor.sources.records import require_format
 
-_EVERY_S = 0.25
-"""Seconds between updates of the line."""
-
 
 class BatchProgress(msgspec.Struct, kw_only=True):
     """How far a batch is."""
@@ -63,36 +61,17 @@ class BatchProgress(msgspec.Struct, kw_only=True):
     failed: int = 0
     """Results that did not pass, and records that could not be read."""
 
+    def show(self, line: StatusLine) -> None:
+        """Show partitions, traces a second, failures so far and the time left."""
+        line.show(self._describe, is_last=self.done >= self.partitions)
 
-class ProgressLine:
-    """Shows partitions, traces a second, failures so far and the time left; nothing if quiet."""
-
-    def __init__(self, *, quiet: bool = False) -> None:
-        self._quiet = quiet
-        self._started = time.monotonic()
-        self._next = 0.0
-
-    def show(self, progress: BatchProgress) -> None:
-        """Show how far a batch is."""
-        now = time.monotonic()
-        if self._quiet or (now < self._next and progress.done < progress.partitions):
-            return
-        self._next = now + _EVERY_S
-        print(f"\r\x1b[2K{_describe(progress, max(now - self._started, 1e-6))}", end="", file=sys.stderr, flush=True)
-
-    def finish(self) -> None:
-        """Wipe the line."""
-        if not self._quiet:
-            print("\r\x1b[2K", end="", file=sys.stderr, flush=True)
-
-
-def _describe(progress: BatchProgress, passed_s: float) -> str:
-    remaining_s = passed_s / progress.done * (progress.partitions - progress.done) if progress.done else None
-    parts = [f"{progress.done:,}/{progress.partitions:,} partitions", f"{progress.traces / passed_s:,.0f} traces a second"]
-    parts += [f"{progress.failed:,} failed"] * bool(progress.failed)
-    parts += [f"{progress.carried:,} were there"] * bool(progress.carried)
-    parts += [] if remaining_s is None else [f"{remaining_s:,.0f} s left"]
-    return ", ".join(parts)
+    def _describe(self, seconds: float) -> str:
+        remaining_s = seconds / self.done * (self.partitions - self.done) if self.done else None
+        parts = [f"{self.done:,}/{self.partitions:,} partitions", f"{self.traces / seconds:,.0f} traces a second"]
+        parts += [f"{self.failed:,} failed"] * bool(self.failed)
+        parts += [f"{self.carried:,} were there"] * bool(self.carried)
+        parts += [] if remaining_s is None else [f"{remaining_s:,.0f} s left"]
+        return ", ".join(parts)
 
 
 ENGINES = ("local", "dask")
@@ -139,7 +118,16 @@ def batch(
     workers: int | None = None,
     resume: bool = False,
     on_progress: OnProgress | Literal["bar"] | None = None,
-    **reading: Unpack[ReadingOptions],
+    column: str | None = None,
+    evidence_format: str | None = None,
+    where: str | None = None,
+    by: str | Sequence[str] = (),
+    carry: Sequence[str] = (),
+    limit: int | None = None,
+    sample: float | None = None,
+    judge: JudgeLike = None,
+    judge_sample: int | None = None,
+    max_tokens: int | None = None,
 ) -> BatchSummary:
     """Evaluate a data set of recorded evidence (Parquet, JSON lines) against `suite`, and write the results into the folder `output`.
 
@@ -151,29 +139,26 @@ def batch(
     needs `judge_sample` or `max_tokens`, and may have a `judge`. Raises `InputError` if the batch cannot start or continue.
     """
     places = [source] if isinstance(source, (str, Path)) else source
-    for name in reading.keys() - ReadingOptions.__annotations__.keys():
-        raise TypeError(f"batch() got an unexpected keyword argument {name!r}")
-    by = reading.get("by", ())
     options = BatchOptions(
         places=tuple(map(str, places)),
         output=name_output(output),
-        column=reading.get("column"),
-        evidence_format=reading.get("evidence_format"),
-        where=reading.get("where"),
+        column=column,
+        evidence_format=evidence_format,
+        where=where,
         by=read_groupings([by] if isinstance(by, str) else by),
-        carry=tuple(reading.get("carry", ())),
-        limit=reading.get("limit"),
-        sample=reading.get("sample"),
+        carry=tuple(carry),
+        limit=limit,
+        sample=sample,
         resume=resume,
-        judging=read_bounds(reading.get("judge_sample"), reading.get("max_tokens")),
+        judging=read_bounds(judge_sample, max_tokens),
     )
     found = suite if isinstance(suite, Suite) else load_suite(suite)
     engine_options = EngineOptions(workers=workers, client=None if isinstance(engine, str) else engine)
-    line = ProgressLine(quiet=on_progress != "bar")
-    notify = line.show if on_progress == "bar" else on_progress
+    line = StatusLine(enabled=on_progress == "bar", every_s=0.25)
+    notify = (lambda progress: progress.show(line)) if on_progress == "bar" else on_progress
     with open_executor(engine if isinstance(engine, str) else "dask", engine_options) as executor, ExitStack() as stack:
         stack.callback(line.finish)
-        return run_batch(found, options, executor, notify, lambda memory: find_judge(found, reading.get("judge"), memory))
+        return run_batch(found, options, executor, notify, lambda memory: find_judge(found, judge, memory))
 
 
 def run_batch(
@@ -209,7 +194,9 @@ def run_batch(
         folder.write_manifest(planned.manifest)
         folder.write_suite(suite, identity.digest)
         folder.sweep(planned.manifest)
-        folder.forget_judged()
+        # The sample of an earlier batch, the tally first: it means that the whole sample was judged. Replies of the judge stay.
+        folder.store.delete(JUDGED_TALLY)
+        folder.store.delete(JUDGED)
         if before is not None and before.suite != identity:
             # Results are overwritten, and the file times of a store may be too coarse to show it.
             folder.write_index(None)
@@ -271,7 +258,6 @@ def identify(suite: Suite, options: BatchOptions) -> tuple[SuiteIdentity, bool]:
 
 
 def _evaluate(planned: Planned, suite: Suite, options: BatchOptions, executor: Executor, on_progress: OnProgress | None) -> _Done:
-    """Run every task, and return how many finished and why the others did not."""
     manifest = planned.manifest
     to_do = len(planned.tasks) + len(planned.shares)
     decided = sum(not task.partition.spans for task in planned.tasks) + len(planned.shares)
@@ -288,7 +274,6 @@ def _evaluate(planned: Planned, suite: Suite, options: BatchOptions, executor: E
 
 
 def _make_settings(manifest: Manifest, suite: Suite, options: BatchOptions) -> Settings:
-    """Return the settings of every worker."""
     place = name_output(options.output)
     return Settings(
         # Absolute, because a worker of a cluster has another current folder.

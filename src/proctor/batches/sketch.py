@@ -266,14 +266,12 @@ class CaseSketch(msgspec.Struct, kw_only=True, omit_defaults=True):
 
     def merge(self, other: CaseSketch) -> None:
         """Add the results of the same case in another sketch."""
-        for outcome, number in other.counts.items():
-            _add(self.counts, outcome, number)
+        _add_counts(self.counts, other.counts)
         if not self.checks:
             self.name = other.name
             self.checks, self.labels = [{} for _ in other.checks], other.labels
         for mine, theirs in zip(self.checks, other.checks, strict=False):
-            for outcome, number in theirs.items():
-                _add(mine, outcome, number)
+            _add_counts(mine, theirs)
         self.reasons.merge(other.reasons)
         self.reasons.cut(MOST_REASONS)
 
@@ -293,8 +291,7 @@ class LineNames(msgspec.Struct, kw_only=True, omit_defaults=True):
     def merge(self, other: LineNames) -> None:
         """Add the names in other lines."""
         self.lines += other.lines
-        for name, number in other.unlike.items():
-            _add(self.unlike, name, number)
+        _add_counts(self.unlike, other.unlike)
         self.missing = [name for name in self.missing if name in other.missing]
         self.keys = list(dict.fromkeys((*self.keys, *other.keys)))[:_MOST_KEYS]
 

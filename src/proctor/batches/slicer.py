@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from proctor.batches.sketch import TREND, CostSketch, SliceSketch, SliceTable, Values, count_most_slices
 from proctor.errors import InputError
-from proctor.model.evidence import Cost, Evidence, Json, Usage
+from proctor.model.evidence import Evidence, Json, Usage
 from proctor.model.result import CaseResult
 from proctor.scoring.amounts import find_bucket
 from proctor.sources.datasets.row_filter import find_member
@@ -62,8 +62,6 @@ SETTLED_AT_ONCE = 1_024
 
 
 class _Gathered:
-    """The traces of one slice while they are counted."""
-
     __slots__ = ("entries", "sketch")
 
     def __init__(self, sketch: SliceSketch) -> None:
@@ -103,8 +101,6 @@ def _add_cost(costs: dict[str, CostSketch], currency: str, total: float, bucket:
 
 
 class _Table:
-    """One table while it is counted."""
-
     def __init__(self, table: SliceTable, positions: Sequence[int]) -> None:
         """`positions` are the indexes of its names among all names."""
         self._table = table
@@ -167,7 +163,8 @@ class Slicer:
         duration, usage, cost = evidence.duration_ms, evidence.usage, None
         for result in results:
             if result.cost is not None:
-                cost = _read_cost(result.cost)
+                total = result.cost.total()
+                cost = None if total is None else (result.cost.currency, total, find_bucket(total))
                 break
         entry = (None if duration is None else find_bucket(duration), None if usage is None else _read_tokens(usage), cost, number)
         values = [find(evidence, extra) for find in self._finders]
@@ -188,16 +185,9 @@ class Slicer:
 
 
 def _read_tokens(usage: Usage) -> int | None:
-    """Return the bucket of the tokens of a trace."""
     if usage.input_tokens is None and usage.output_tokens is None:
         return None
     return find_bucket((usage.input_tokens or 0) + (usage.output_tokens or 0))
-
-
-def _read_cost(cost: Cost) -> tuple[str, float, int | None] | None:
-    """Return the cost of a trace: currency, sum and bucket."""
-    total = cost.total()
-    return None if total is None else (cost.currency, total, find_bucket(total))
 
 
 def make_finder(name: str, keys: Mapping[str, str | None], extra: Sequence[str]) -> FindValue:

@@ -23,7 +23,7 @@ from proctor.checks.registry import Registry
 from proctor.errors import InputError
 from proctor.formats.native.text import write_case_lines
 from proctor.formats.workspace_file import read_workspace
-from proctor.model.case import Case, Suite, is_variant
+from proctor.model.case import Suite, is_variant
 from proctor.model.problem import Origin
 from proctor.sources.check_files import OWN_MODULE
 from proctor.sources.texts import read_suite_text
@@ -85,16 +85,17 @@ def _describe_matching(suite: Suite) -> str:
     first_position: dict[Origin, int] = {}
     for position, case in enumerate(suite.cases):
         own = {case.id, case.name, case.own_id or ""} - {""}
-        is_by_name = is_by_name and not _has_messages(case) and not is_variant(case) and names.isdisjoint(own)
+        is_by_name = (
+            is_by_name
+            and not (case.input is not None or bool(case.turns) or case.custom_body is not None)
+            and not is_variant(case)
+            and names.isdisjoint(own)
+        )
         names |= own
         messages = (case.input, case.custom_body, [turn.input for turn in case.turns])
         first = first_position.setdefault(case.origin, position)
         identities.append(msgspec.json.encode((case.id, case.own_id, case.name, messages, first)))
     return BY_NAME if is_by_name else hash_parts(identities)
-
-
-def _has_messages(case: Case) -> bool:
-    return case.input is not None or bool(case.turns) or case.custom_body is not None
 
 
 def describe_own_checks() -> dict[str, str]:

@@ -181,7 +181,7 @@ def summarize_batch(folder: OutputFolder, manifest: Manifest, *, evaluated: int 
         cases=cases,
         judge_tokens=0 if tally is None else tally.tokens,
         not_judged=manifest.judged and tally is None,
-        amounts=sum_amounts(sketch),
+        amounts=_make_amounts(sum_whole(sketch)),
         where=manifest.reading.where,
         days=days,
         other_days=other_days,
@@ -238,18 +238,7 @@ def _describe_judged(id: str, case: CaseSketch, tally: JudgedTally) -> JudgedCas
 
 def _rank_reasons(reasons: Iterable[Reason]) -> tuple[CommonReason, ...]:
     ranked = sorted(reasons, key=lambda reason: -reason.count)
-    return tuple(
-        CommonReason(
-            reason=reason.reason,
-            count=reason.count,
-            missed=reason.missed,
-            outcome=reason.outcome,
-            check=reason.check,
-            code=reason.code,
-            samples=tuple(reason.samples),
-        )
-        for reason in ranked
-    )
+    return tuple(CommonReason(**dict(msgspec.structs.asdict(reason), samples=tuple(reason.samples))) for reason in ranked)
 
 
 MOST_CASES = 50
@@ -276,11 +265,6 @@ def sum_whole(sketch: Sketch) -> Amounts:
     for one in _find_table(sketch, TREND).iterate():
         total.merge(one.amounts)
     return total
-
-
-def sum_amounts(sketch: Sketch) -> AmountFigures:
-    """Return the figures of the amounts of all traces."""
-    return _make_amounts(sum_whole(sketch))
 
 
 def list_days(sketch: Sketch) -> tuple[tuple[Slice, ...], Slice | None]:

@@ -17,7 +17,7 @@ import msgspec
 from proctor.actions.checking.check_stream import CheckStream
 from proctor.actions.workspace.custom_checks import find_registry
 from proctor.batches.gathering import MAX_TRACE_BYTES, GatheredError, GatheredTrace, Spills, SpillWriter, digest_trace, gather_spans
-from proctor.batches.output_folder import OutputFolder, Reading, make_metadata, name_spill
+from proctor.batches.output_folder import OutputFolder, Reading, make_metadata, name_errors, name_result, name_spill
 from proctor.batches.output_store import describe_full, is_full
 from proctor.batches.result_table import ErrorTable, ResultTable
 from proctor.batches.sketch import LineNames, Sketch, count_most_slices
@@ -188,11 +188,11 @@ class Evaluator:
         partition = task.partition
         earlier = self._read_earlier(task)
         carried = frozenset(task.carried) if earlier is not None else frozenset[str]()
-        part = self._folder.name_part(partition.id)
+        part = self._folder.store.begin(name_result(partition.id))
         sketch = Sketch()
         is_share = partition.file.kind == "spans"
         table = ResultTable(part, None if is_share or partition.parts else partition.file.name, sketch, self.settings.carry)
-        errors = ErrorTable(self._folder.name_error_part(partition.id))
+        errors = ErrorTable(self._folder.store.begin(name_errors(partition.id)))
         only = {number for number, id in enumerate(self._case_ids) if id not in carried} if carried else None
         try:
             for piece in partition.list_parts():
@@ -217,7 +217,8 @@ class Evaluator:
 
     def _decide_file(self, partition: Partition, deciding: _Deciding, sketch: Sketch) -> None:
         """Decide the records of a part of one file. Raises `ChangedFile` and `OSError`."""
-        names_seen = self._watch_names(partition)
+        where = self.choice.where
+        names_seen = None if where is None or partition.file.kind != "lines" else FilterNames(where, partition.file.path)
         for cells in read_cells(partition, self.settings.column, msgspec.structs.replace(self.choice, names_seen=names_seen)):
             deciding.decide_cells(cells)
         deciding.decide_grouped()
@@ -226,20 +227,16 @@ class Evaluator:
             names = LineNames(lines=names_seen.lines, missing=sorted(names_seen.missing), keys=keys, unlike=names_seen.mismatched)
             sketch.merge(Sketch(names=names))
 
-    def _watch_names(self, partition: Partition) -> FilterNames | None:
-        """Return an observer of the names of `--where` in lines; Parquet has a schema and needs none."""
-        where = self.choice.where
-        return None if where is None or partition.file.kind != "lines" else FilterNames(where, partition.file.path)
-
     def _gather(self, partition: Partition) -> Evaluated:
         """Sort the spans of one partition into shares. Raises `ChangedFile` and `OSError`."""
-        spill = SpillWriter(self._folder.name_spill_part(partition.id, self.settings.shares), self.settings.shares)
+        name = name_spill(partition.id, self.settings.shares)
+        spill = SpillWriter(self._folder.store.begin(name), self.settings.shares)
         try:
             records = 0
             for number, part in enumerate(partition.list_parts()):
                 spill.file = number
                 records += gather_spans(self.reader, part, self.settings.column, self.choice, spill)
-            self._folder.commit_spill(spill.finish(), partition.id, self.settings.shares)
+            self._folder.store.put(spill.finish(), name)
         finally:
             spill.close()
             spill.path.unlink(missing_ok=True)
@@ -293,8 +290,6 @@ class Evaluator:
 
 
 class _Deciding:
-    """One partition while it is decided."""
-
     def __init__(
         self, evaluator: Evaluator, partition: Partition, table: ResultTable, errors: ErrorTable, sketch: Sketch, only: set[int] | None
     ) -> None:

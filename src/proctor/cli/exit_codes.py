@@ -1,11 +1,11 @@
-"""Exit codes, with the meanings pytest gave them."""
+"""Exit codes, with the meanings pytest gave them, and signals that end a command."""
 
 from __future__ import annotations
 
 import contextlib
 import os
 import sys
-from collections.abc import Generator
+from collections.abc import Callable, Generator, Iterable
 from enum import IntEnum
 
 # The original function: `refuse_silent_pass` replaces it.
@@ -26,6 +26,30 @@ class Exit(IntEnum):
 
 class ParserDone(SystemExit):
     """Raised by the option parser after printing; any other `SystemExit` comes from foreign code."""
+
+
+def find_signals(*names: str) -> list[int]:
+    """Return the signals that this system has: Windows has no SIGHUP."""
+    import signal  # most commands handle none
+
+    return [getattr(signal, name) for name in names if hasattr(signal, name)]
+
+
+@contextlib.contextmanager
+def handle_signals(numbers: Iterable[int], handle: Callable[[int], None]) -> Generator[None]:
+    """Call `handle` on these signals while the event loop runs; on Windows, where loops cannot, Ctrl-C stays an exception."""
+    import asyncio  # many commands have no event loop
+
+    loop, handled = asyncio.get_running_loop(), list(numbers)
+    with contextlib.suppress(NotImplementedError):
+        for number in handled:
+            loop.add_signal_handler(number, handle, number)
+    try:
+        yield
+    finally:
+        with contextlib.suppress(NotImplementedError):
+            for number in handled:
+                loop.remove_signal_handler(number)
 
 
 @contextlib.contextmanager

@@ -18,12 +18,9 @@ from proctor.model.case import Suite
 from proctor.model.result import CaseResult, RunResult
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from proctor.actions.judging.judge_settings import JudgeOptions
     from proctor.actions.judging.judges import OpenedJudge
     from proctor.actions.workspace.gating import BaseRun, OutcomeCounter
-    from proctor.model.case import Suite
 
 
 def add_judge_flags(parser: argparse.ArgumentParser) -> None:
@@ -61,11 +58,6 @@ def open_judge(suite: Suite, home: Path, options: argparse.Namespace, wanted: Ju
     if opened is not None and opened.warning is not None and not options.quiet:
         print(f"warning: {opened.warning}", file=sys.stderr)
     return opened
-
-
-def add_now_flag(parser: argparse.ArgumentParser) -> None:
-    """Add `--now ISO`."""
-    parser.add_argument("--now", metavar="ISO", help="the current time for expressions (default: that of the evidence)")
 
 
 def require_moment(text: str) -> None:

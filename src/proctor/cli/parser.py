@@ -11,7 +11,7 @@ import functools
 import re
 import sys
 from collections.abc import Iterable
-from typing import Any, NoReturn
+from typing import Any, NoReturn, Protocol
 
 from proctor.cli.commands import load_command
 from proctor.cli.exit_codes import Exit, ParserDone
@@ -98,37 +98,52 @@ def collect_parser(command: str) -> KindParser:
 def add_output_flags(parser: argparse.ArgumentParser, formats: tuple[str, ...]) -> None:
     """Add the flags of every command that shows results."""
     parser.add_argument("--format", choices=formats, default="terminal", metavar="FORMAT", help=f"{', '.join(formats)} (default: terminal)")
-    parser.add_argument("--output", metavar="FILE", help="write the result to this file instead of standard output")
+    add_flags(parser, "--output")
     parser.add_argument("--quiet", action="store_true", help="no progress and no warnings on standard error")
-    parser.add_argument("--no-color", action="store_true", help="no colours, also on a terminal")
+    add_flags(parser, "--no-color")
 
 
-def add_suite_flags(parser: argparse.ArgumentParser) -> None:
-    """Add the flags of every command that reads suites."""
-    parser.add_argument(
-        "--dialect", metavar="NAME", help="native, mcplab, mibo, verial, mcpjam, pydantic-evals or deepeval (default: auto-detect)"
-    )
-    parser.add_argument("--home", metavar="DIR", help="the workspace (default: the nearest folder with proctor.yaml)")
+class HoldsArguments(Protocol):
+    """A parser, or a group of its options."""
+
+    def add_argument(self, *names: str, **options: Any) -> object:
+        """Add an option."""
+        ...
+
+
+_SHARED: dict[str, dict[str, Any]] = {
+    "--capture": {"choices": ("otel",), "help": "for a Python function as the target: also read its spans"},
+    "--complete": {
+        "metavar": "PARTS",
+        "default": "",
+        "help": "parts that you declare complete in recordings: tool_calls,answer (default: `evidence: {complete: ...}`)",
+    },
+    "--dialect": {
+        "metavar": "NAME",
+        "help": "native, mcplab, mibo, verial, mcpjam, pydantic-evals or deepeval (default: auto-detect)",
+    },
+    "--evidence-format": {"metavar": "NAME", "help": "how to read the evidence (default: auto-detect)"},
+    "--format": {"choices": ("terminal", "json"), "default": "terminal", "help": "terminal or json (default: terminal)"},
+    "--home": {"metavar": "DIR", "help": "the workspace (default: the nearest folder with proctor.yaml)"},
+    "--no-color": {"action": "store_true", "help": "no colours, also on a terminal"},
+    "--no-judge": {"action": "store_true", "help": "call no judge: judged checks become errors"},
+    "--now": {"metavar": "ISO", "help": "the current time for expressions (default: that of the evidence)"},
+    "--organization": {"metavar": "NAME", "help": "the organization, by id or name (default: the first)"},
+    "--output": {"metavar": "FILE", "help": "write the result to this file instead of standard output"},
+    "--prices": {"metavar": "FILE", "help": "model prices, instead of `prices:` in proctor.yaml"},
+    "--strict": {"action": "store_true", "help": "exit 4 if a case has no evidence, or a record has no case or another input"},
+}
+
+
+def add_flags(parser: HoldsArguments, *names: str) -> None:
+    """Add options that several commands have."""
+    for name in names:
+        parser.add_argument(name, **_SHARED[name])
 
 
 def add_trust_flag(parser: argparse.ArgumentParser, doing: str) -> None:
     """Add the flag of commands that may run what a suite names."""
     parser.add_argument("--trust", action="store_true", default=None, help=f"trust the suite: {doing} (also PROCTOR_TRUST=1)")
-
-
-def add_complete_flag(parser: argparse.ArgumentParser) -> None:
-    """Add the flag of every command that decides on evidence."""
-    parser.add_argument(
-        "--complete",
-        metavar="PARTS",
-        default="",
-        help="parts that you declare complete in recordings: tool_calls,answer (default: `evidence: {complete: ...}`)",
-    )
-
-
-def add_strict_flag(parser: argparse.ArgumentParser) -> None:
-    """Add the flag of commands that match cases and evidence."""
-    parser.add_argument("--strict", action="store_true", help="exit 4 if a case has no evidence, or a record has no case or another input")
 
 
 def parse_share(text: str) -> float:
@@ -157,16 +172,6 @@ def parse_positive(text: str) -> int:
 def parse_natural(text: str) -> int:
     """Return a whole number of at least 0."""
     return parse_whole(text, 0)
-
-
-def add_capture_flag(parser: argparse.ArgumentParser) -> None:
-    """Add `--capture otel`."""
-    parser.add_argument("--capture", choices=("otel",), help="for a Python function as the target: also read its spans")
-
-
-def add_prices_flag(parser: argparse.ArgumentParser) -> None:
-    """Add `--prices FILE`."""
-    parser.add_argument("--prices", metavar="FILE", help="model prices, instead of `prices:` in proctor.yaml")
 
 
 def parse_amount(text: str) -> float:

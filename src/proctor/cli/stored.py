@@ -8,10 +8,11 @@ import os
 import sys
 from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from proctor.actions.history.chosen_runs import choose_pair, find_chosen_run
 from proctor.actions.workspace.run_history import DATABASE_FILE, find_database_home
+from proctor.cli.parser import HoldsArguments, add_flags
 from proctor.errors import InputError, MissingExtra
 from proctor.store.files.run_references import LATEST
 
@@ -52,14 +53,10 @@ T = TypeVar("T")
 _PARTS = ("sqlalchemy", "aiosqlite", "greenlet", "cryptography")
 
 
-class _HoldsArguments(Protocol):
-    def add_argument(self, *names: str, **options: Any) -> object: ...
-
-
-def add_database_flags(parser: _HoldsArguments) -> None:
+def add_database_flags(parser: HoldsArguments) -> None:
     """Add the flags of every command that opens the database of the service."""
     parser.add_argument("--database", metavar="URL", help="the database (default: PROCTOR_DATABASE_URL, else proctor.db in the workspace)")
-    parser.add_argument("--home", metavar="DIR", help="the workspace (default: the nearest folder with proctor.yaml)")
+    add_flags(parser, "--home")
 
 
 def find_database(options: argparse.Namespace) -> tuple[str, Path]:

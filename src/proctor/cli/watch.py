@@ -41,7 +41,8 @@ def watch(arguments: list[str], suites: list[str], home: Path) -> int:
             code = _run(command)
             print(f"watching {len(before)} files; Ctrl-C ends", file=sys.stderr, flush=True)
             changed = wait_for_change(before, lambda: look_at(list_watched_files(suites, home)))
-            print(f"changed: {', '.join(map(_name, changed[:3]))}{' and more' if len(changed) > 3 else ''}", file=sys.stderr, flush=True)
+            names = ", ".join(map(os.path.relpath, changed[:3])) + (" and more" if len(changed) > 3 else "")
+            print(f"changed: {names}", file=sys.stderr, flush=True)
     except KeyboardInterrupt:
         return code
 
@@ -122,7 +123,3 @@ def _look(path: Path) -> tuple[int, int] | None:
     except OSError:
         return None
     return status.st_mtime_ns, status.st_size
-
-
-def _name(path: Path) -> str:
-    return os.path.relpath(path)

@@ -90,8 +90,6 @@ class EvalSuite(Figures):
         """`run` for code that is not asynchronous."""
         return run_blocking(self.run(agent, **options))
 
-    # --- figures --------------------------------------------------------------------------------------------------------------
-
     @property
     def expects_calls(self) -> bool:
         """Whether any test expects calls by name."""

@@ -10,12 +10,12 @@ import re
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from inspect import isasyncgen, isawaitable, isgenerator
-from typing import Any, Final, TypedDict, Unpack
+from typing import Any, Final
 
 import msgspec
 
 from proctor.evals.agents.calling import DEADLINE, Deadline, call_function, copy_context, describe_exception, end_task, run_blocking
-from proctor.evals.agents.options import refuse_unknown_options, show_options
+from proctor.evals.agents.options import suggest_options
 from proctor.evals.agents.prompt_result import LatencyBreakdown, PromptResult
 from proctor.evals.agents.test_agent import EvalAgent
 from proctor.evals.grading.expectations import Expectations, Predicate
@@ -48,8 +48,6 @@ from proctor.model.evidence import Json, ToolCall
 from proctor.model.json_values import is_finite, is_integer
 from proctor.model.show import show
 from proctor.validators import CallLike, evaluate_tool_calls, read_options
-
-# --- figures of a test or of a suite of tests; they differ only in whose iterations they count
 
 
 class Figures(ABC):
@@ -111,19 +109,12 @@ class Figures(ABC):
         """Return the message that no calls are expected."""
 
 
-# ---
-
-
-# --- one iteration of an eval: the test function under a time limit, then grading
-
 TestFunction = Callable[[Any], object | Awaitable[object]]
 _GRACE_S: Final = 1.0
 _FIRST_WAIT_S: Final = 0.1
 
 
 class _Attempt(msgspec.Struct, frozen=True):
-    """The result of the test function."""
-
     answer: bool
     error: str | None
     again: bool
@@ -211,57 +202,38 @@ async def _run_attempt(test: TestFunction, agent: EvalAgent, timeout_ms: float) 
     return _Attempt(error is None and bool(answer), error, again, fresh_agent.get_prompt_history())
 
 
-# ---
-
-
 OnProgress = Callable[[int, int], object | Awaitable[object]]
 OnFailure = Callable[[str], object | Awaitable[object]]
 NO_FAILURES: Final = "No failed iterations."
 _ID: Final = re.compile(r"[A-Za-z0-9_-]{1,128}")
 
 
-class EvalTestOptions(TypedDict, total=False):
-    """Further options of a test."""
-
-    id: str | None
-    """The id that joins runs of the test; by default derived from its name."""
-    match_options: Mapping[str, object] | None
-    """How expected calls are compared; by default as the suite does."""
-    expected_output: str | None
-    """What a good answer looks like, for scorers that ask a judge."""
-
-
-class RunWatchers(TypedDict, total=False):
-    """Callbacks for the progress of a test."""
-
-    on_progress: OnProgress | None
-    """Called with (completed, total) after every iteration."""
-    on_failure: OnFailure | None
-    """Called once at the end with a report, if an iteration failed."""
-
-
 class EvalTest(Figures):
-    """One test: a function of an agent that returns true or false, and other expectations of every iteration."""
+    """One test: a function of an agent that returns true or false, and other expectations of every iteration.
+
+    `id` joins runs of the test, by default derived from its name; without `match_options` expected calls are compared as the suite does;
+    `expected_output` is what a good answer looks like, for scorers that ask a judge.
+    """
 
     __test__ = False
 
-    @show_options(EvalTestOptions)
+    @suggest_options
     def __init__(
         self,
         name: str,
         test: TestFunction,
         *,
+        id: str | None = None,
         expected_tool_calls: Iterable[CallLike | str] = (),
+        match_options: Mapping[str, object] | None = None,
         predicates: Iterable[Predicate] = (),
         is_negative_test: bool = False,
+        expected_output: str | None = None,
         scorers: Iterable[Scorer] = (),
-        **options: Unpack[EvalTestOptions],
     ) -> None:
-        refuse_unknown_options(EvalTest.__init__, options)
         if not callable(test):
             raise TypeError(f"test: expected a function of an agent, found {type(test).__name__}")
         self._name = name
-        id, match_options = options.get("id"), options.get("match_options")
         self._id = make_slug(name) if id is None else id
         if not _ID.fullmatch(self._id):
             raise ValueError(f"id: expected 1 to 128 letters, digits, '_' and '-', found {show(self._id)}")
@@ -270,7 +242,7 @@ class EvalTest(Figures):
         self._match_options = dict(match_options) if match_options is not None else None
         self._predicates = tuple(predicates)
         self._negative = is_negative_test
-        self._expected_output = options.get("expected_output")
+        self._expected_output = expected_output
         self._scorers = tuple(scorers)
         self._grading = self._make_grading()
         self._result: EvalRunResult | None = None
@@ -299,7 +271,7 @@ class EvalTest(Figures):
             self._match_options, self._scorers = before
             raise
 
-    @show_options(RunWatchers)
+    @suggest_options
     async def run(
         self,
         agent: EvalAgent,
@@ -310,14 +282,13 @@ class EvalTest(Figures):
         timeout_ms: float = 30_000,
         scorer_concurrency: int = 4,
         scorer_timeout_ms: float = 60_000,
-        **watchers: Unpack[RunWatchers],
+        on_progress: OnProgress | None = None,
+        on_failure: OnFailure | None = None,
     ) -> EvalRunResult:
         """Repeat the test. Raises `ValueError` for invalid options; an error in an iteration is its result.
 
         `on_progress(completed, total)` is called after every iteration; `on_failure(report)` once at the end, if an iteration failed.
         """
-        refuse_unknown_options(EvalTest.run, watchers)
-        on_progress, on_failure = watchers.get("on_progress"), watchers.get("on_failure")
         if not is_integer(concurrency) or concurrency < 1:
             raise ValueError(f"concurrency: expected a whole number of at least 1, found {show(concurrency)}")
         if retries < 0:
@@ -357,8 +328,6 @@ class EvalTest(Figures):
         """`run` for code that is not asynchronous."""
         return run_blocking(self.run(agent, **options))
 
-    # --- figures --------------------------------------------------------------------------------------------------------------
-
     @property
     def expects_calls(self) -> bool:
         """Whether calls are expected by name."""
@@ -375,8 +344,6 @@ class EvalTest(Figures):
         if self._result is None:
             raise RuntimeError(f"test {self._name!r} has not been run yet")
         return self._result
-
-    # --- results --------------------------------------------------------------------------------------------------------------
 
     def get_results(self) -> EvalRunResult | None:
         """Return the last run; None before the first."""

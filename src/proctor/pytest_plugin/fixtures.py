@@ -214,14 +214,13 @@ def _load_suite(suite: Suite | str | Path, folder: Path) -> Suite:
 def _select_case(suite: Suite, case: str | None) -> Suite:
     from proctor.decide.selection import select_cases  # slow to load
     from proctor.errors import InputError
-    from proctor.model.show import nearest
+    from proctor.model.show import suggest_one
 
     if case is None:
         return suite
     cases = [candidate for candidate in suite.cases if candidate.id == case]
     if not cases:
-        close = nearest(case, [candidate.id for candidate in suite.cases])
-        raise InputError(f"the suite {suite.name!r} has no case {case!r}" + (f"; nearest: {', '.join(map(repr, close))}" if close else ""))
+        raise InputError(f"the suite {suite.name!r} has no case {case!r}" + suggest_one(case, [candidate.id for candidate in suite.cases]))
     return select_cases(suite, cases)
 
 

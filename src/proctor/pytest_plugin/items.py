@@ -13,7 +13,6 @@ import os
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import msgspec
 import pytest
@@ -35,13 +34,10 @@ from proctor.model.mapping import DeclaredEvidence
 from proctor.model.result import RunResult
 from proctor.model.show import nearest
 from proctor.pytest_plugin.failures import WRITTEN_AT, CheckFailed, shorten_path, show_failure
-from proctor.pytest_plugin.reporting import SuiteWarning, conclude, make_fault, write_plainly
+from proctor.pytest_plugin.reporting import SuiteWarning, conclude, find_run_home, make_fault, write_plainly
 from proctor.report.words.neutral import to_one_line
 from proctor.report.words.wording import write_percent
 from proctor.sources.records import Record, read_records
-
-if TYPE_CHECKING:
-    from proctor.actions.judging.trust import Trust
 
 __all__ = ["NO_SUITES", "CaseItem", "SuiteFile"]
 
@@ -100,9 +96,6 @@ class SuiteFile(pytest.File):
 
     def find_trust(self) -> tuple[Trust, Path]:
         """Return the trust of this session, and the workspace of this suite."""
-        from proctor.actions.judging.trust import trust_for  # only needed for live or judged cases
-        from proctor.pytest_plugin.reporting import find_run_home
-
         trust = trust_for("running", granted=self.config.getoption("proctor_trust"))
         home = find_run_home(self.path.parent, self.config.rootpath, trusted=trust.granted)
         return trust_for("running", granted=trust.granted, home=home), home
@@ -170,7 +163,6 @@ class SuiteFile(pytest.File):
         return to_one_line(f"no evidence answers this case{hint}; drive the agent with --proctor-live", 400)
 
     def _build_index(self) -> CaseIndex:
-        """Return the cases of all suites with the same evidence."""
         if self._index is None:
             sharing = self.session.stash.get(_SHARING, {}).get(self.find_evidence(), [])
             others = [case for suite in sharing if suite is not self.suite for case in suite.cases]
@@ -179,15 +171,37 @@ class SuiteFile(pytest.File):
         return self._index
 
 
-class CaseItem(pytest.Item):
+class SuiteItem(pytest.Item):
+    """An item at a line of a suite."""
+
+    def __init__(self, *, line: int = 1, **arguments: Json) -> None:
+        super().__init__(**arguments)
+        self._line = line
+        self.stash[WRITTEN_AT] = (str(self.path), line)
+        self.add_marker("proctor")
+
+    @property
+    def _file(self) -> SuiteFile:
+        assert isinstance(self.parent, SuiteFile)
+        return self.parent
+
+    def repr_failure(self, excinfo: pytest.ExceptionInfo[BaseException], style: Json = None) -> Json:
+        """Return our report; a traceback only for a bug."""
+        if isinstance(excinfo.value, CheckFailed):
+            return show_failure(excinfo.value, str(self.path), self._line)
+        return super().repr_failure(excinfo, style)
+
+    def reportinfo(self) -> tuple[Path, int, str]:
+        """Return the location in the suite."""
+        return self.path, self._line - 1, self.name
+
+
+class CaseItem(SuiteItem):
     """One case of a suite."""
 
     def __init__(self, *, case: Case, markers: _Markers, **arguments: Json) -> None:
-        super().__init__(**arguments)
+        super().__init__(line=case.origin.line or 1, **arguments)
         self.case = case
-        self._line = case.origin.line or 1
-        self.stash[WRITTEN_AT] = (str(self.path), self._line)
-        self.add_marker("proctor")
         for mark in markers.list_markers(case):
             self.add_marker(mark)
         self.extra_keyword_matches.update(word for word in (case.name, *_list_tag_words(case)) if word)
@@ -227,37 +241,16 @@ class CaseItem(pytest.Item):
         target = choose_target(name, suite, home, capture=self.config.getoption("proctor_capture"))
         return drive_suite(suite, target=target, home=home, note=f"pytest {self.nodeid}", trust=trust.granted).result
 
-    @property
-    def _file(self) -> SuiteFile:
-        assert isinstance(self.parent, SuiteFile)
-        return self.parent
 
-    def repr_failure(self, excinfo: pytest.ExceptionInfo[BaseException], style: Json = None) -> Json:
-        """Return our report of the case; a traceback only for a bug."""
-        if isinstance(excinfo.value, CheckFailed):
-            return show_failure(excinfo.value, str(self.path), self._line)
-        return super().repr_failure(excinfo, style)
-
-    def reportinfo(self) -> tuple[Path, int, str]:
-        """Return the location of the case."""
-        return self.path, self._line - 1, self.name
-
-
-class MutationItem(pytest.Item):
+class MutationItem(SuiteItem):
     """The share of planted faults that a suite detects, for `--proctor-mutate`."""
-
-    def __init__(self, **arguments: Json) -> None:
-        super().__init__(**arguments)
-        self.stash[WRITTEN_AT] = (str(self.path), 1)
-        self.add_marker("proctor")
 
     def runtest(self) -> None:
         """Measure the suite on its evidence."""
         from proctor.actions.checking.mutate import mutate  # only with the option
         from proctor.report.builders.mutation import build_mutation
 
-        file = self.parent
-        assert isinstance(file, SuiteFile)
+        file = self._file
         if not file.find_evidence():
             pytest.skip("no evidence for this suite, so no faults can be planted")
         try:
@@ -275,16 +268,6 @@ class MutationItem(pytest.Item):
         if share < least:
             headline = f"{write_percent(share)} of the planted faults detected, at least {write_percent(least)} demanded"
             raise CheckFailed(headline, write_plainly(document))
-
-    def repr_failure(self, excinfo: pytest.ExceptionInfo[BaseException], style: Json = None) -> Json:
-        """Return the report of the measurement."""
-        if isinstance(excinfo.value, CheckFailed):
-            return show_failure(excinfo.value, str(self.path), 1)
-        return super().repr_failure(excinfo, style)
-
-    def reportinfo(self) -> tuple[Path, int, str]:
-        """Return the suite."""
-        return self.path, 0, self.name
 
 
 class _Markers:

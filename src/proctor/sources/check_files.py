@@ -88,7 +88,6 @@ class _OwnLoader(SourceFileLoader):
 
 
 def _shorten(path: Path) -> str:
-    """Return the path relative to the current directory, if it is below."""
     try:
         return os.path.relpath(path) if path.is_relative_to(Path.cwd()) else str(path)
     except OSError:

@@ -84,8 +84,6 @@ def read_labels(paths: Iterable[Path], check: str | None = None, *, in_one_form:
 
 
 class _LabelCollector:
-    """Everything read so far."""
-
     def __init__(self, check: str | None, in_one_form: bool) -> None:
         self._check = check
         self._in_one_form = in_one_form
@@ -104,7 +102,9 @@ class _LabelCollector:
             return
         item = _read_line(node, reading, self._check) if node is not None else None
         # A line was read as a separate document, so every position in it has line 1.
-        self._problems += [msgspec.structs.replace(problem, origin=_move_to_line(problem.origin, number)) for problem in reading.problems]
+        self._problems += [
+            msgspec.structs.replace(problem, origin=msgspec.structs.replace(problem.origin, line=number)) for problem in reading.problems
+        ]
         has_errors = any(problem.level == "error" for problem in reading.problems)
         if item is None or node is None or has_errors:
             return
@@ -162,7 +162,6 @@ class _LabelCollector:
 
 
 def _read_line(node: Located, reading: Reading, check: str | None = None) -> LabelledAnswer | None:
-    """Read one line, or report its problems and return None."""
     if reading.require_object(node, "a labelled answer") is None:
         return None
     if check is not None or node.get("check") is not None:
@@ -334,7 +333,6 @@ def _read_notes(node: Located, reading: Reading) -> dict[str, Json]:
 
 
 def _read_answer(node: Located | None, reading: Reading, what: str) -> Json:
-    """Return an answer: a text, an object or a list."""
     if node is None or isinstance(node.value, (str, dict, list)):
         return node.plain() if node is not None else None
     reading.error(node, f"{what}: expected text, an object or a list, found {node.kind}", code="wrong_type")
@@ -347,10 +345,6 @@ def _read_filled_text(node: Located | None, reading: Reading, what: str) -> str 
         reading.error(node, f"{what}: it cannot be empty", code="empty_text")
         return None
     return text
-
-
-def _move_to_line(origin: Origin, line: int) -> Origin:
-    return msgspec.structs.replace(origin, line=line)
 
 
 def _bound_problems(problems: list[Problem]) -> Iterator[Problem]:

@@ -61,8 +61,9 @@ def read_state_folder(folder: Path) -> Evidence:
     if (folder / "portal.json").is_file():
         state["portal"] = _read_json(folder / "portal.json")
     if (folder / "files").is_dir():
+        # A PDF among the files must not make the folder unreadable; then only its path can be checked.
         state["files"] = [
-            {"path": path.relative_to(folder / "files").as_posix(), "content": _read_lossy(path)}
+            {"path": path.relative_to(folder / "files").as_posix(), "content": _read_bytes(path).decode("utf-8", errors="replace")}
             for path in _list_files(folder / "files", None, unread)
         ]
     if (folder / "voice").is_dir():
@@ -114,11 +115,6 @@ def _read_text(path: Path) -> str:
         return _read_bytes(path).decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise EvidenceError(f"{path.name} is not UTF-8 text (byte {error.start})") from error
-
-
-def _read_lossy(path: Path) -> str:
-    # A PDF among the files must not make the folder unreadable; then only its path can be checked.
-    return _read_bytes(path).decode("utf-8", errors="replace")
 
 
 def _read_json(path: Path) -> Json:

@@ -17,7 +17,7 @@ import jsonschema
 import pytest
 import yaml
 
-from proctor.actions.help.init import find_starter, init, write_starter
+from proctor.actions.help.init import find_starter, init
 from proctor.actions.start.candidates import KINDS, find_candidates
 from proctor.actions.start.frameworks import FRAMEWORKS
 from proctor.actions.start.python_code import read_python_code
@@ -126,22 +126,6 @@ def test_an_example_that_nobody_touched_gives_way_to_the_agent(place: Path) -> N
     assert proctor("init", "--target", "main:run").code == 0
     ran = proctor("run", "suite.yaml", "--quiet")
     assert ran.code == 0 and "PASS  first" in ran.out, ran
-
-
-def test_all_files_are_written_or_none(tmp_path: Path) -> None:
-    place = tmp_path / "new" / "agent"
-    target = find_starter("http")
-    with pytest.raises(InputError, match="cannot write"), pytest.MonkeyPatch.context() as patched:
-        patched.setattr("proctor.actions.help.init.SCHEMA_FILE", "suite.yaml/schema.json")
-        write_starter(place, target)
-    assert list(tmp_path.iterdir()) == []
-    # What was there before is there again, also the example that would have given way.
-    init(place)
-    (place / ".proctor").write_text("in the way", encoding="utf-8")
-    before = {path.name: path.read_text(encoding="utf-8") for path in place.iterdir()}
-    with pytest.raises(InputError, match="cannot write"):
-        write_starter(place, target)
-    assert {path.name: path.read_text(encoding="utf-8") for path in place.iterdir()} == before
 
 
 def test_a_link_that_leads_nowhere_is_not_followed(tmp_path: Path) -> None:

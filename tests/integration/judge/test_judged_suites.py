@@ -373,10 +373,10 @@ def test_python_takes_a_jury_of_described_models(judge: Judge) -> None:
 def test_a_terminal_shows_that_a_judge_is_working(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setattr("sys.stderr.isatty", lambda: True)
     clock = iter(range(0, 100, 2))
-    monkeypatch.setattr("proctor.cli.commands.check.time.monotonic", lambda: float(next(clock)))
+    monkeypatch.setattr("proctor.actions.workspace.status_line.time.monotonic", lambda: float(next(clock)))
     progress = Progress(enabled=True, judges=("openai/one", "openai/two"))
-    assert capsys.readouterr().err == "judging with openai/one, openai/two"
+    assert capsys.readouterr().err == "\r\x1b[2Kjudging with openai/one, openai/two"
     progress.add(CaseResult(case=Case(id="a"), outcome="fail", score=0.0, verdicts=()))
-    assert capsys.readouterr().err.endswith("1 checked, 1 failed, 0.5 a second")
+    assert capsys.readouterr().err.endswith("1 checked, 1 failed, 0.2 a second")
     progress.finish()
     assert capsys.readouterr().err == "\r\x1b[2K"

@@ -201,7 +201,6 @@ def _find_common(thresholds: Sequence[float | None]) -> float | None:
 
 
 async def _ask(verdicts: Sequence[Verdict], judge: Judge, tape: Tape) -> list[Opinion]:
-    """Ask the judge all questions of the verdicts, and return the resulting opinions."""
     questions = [question for verdict in verdicts if isinstance(verdict, PendingVerdict) for question in verdict.questions]
     found = list(await judge.judge(questions, case=CASE, attempt=0, tape=tape)) if questions else []
     if len(found) != len(questions):

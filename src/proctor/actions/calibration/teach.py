@@ -60,9 +60,6 @@ Sharpen = Callable[[Sequence[JudgedAnswer]], Awaitable[dict[str, str]]]
 Way = Literal["examples", "criterion"]
 
 
-# --- labels of a stored run ---------------------------------------------------------------------------------------------------
-
-
 class RunLabels(msgspec.Struct, frozen=True):
     """The claims of a stored run as lines of a label file, still without labels."""
 
@@ -118,9 +115,6 @@ def list_run_labels(home: Path, run: str) -> RunLabels:
 
 def _take_turns(*lists: Iterable[_T]) -> list[_T]:
     return [each for several in zip_longest(*lists) for each in several if each is not None]
-
-
-# --- examples -----------------------------------------------------------------------------------------------------------------
 
 
 class Improvement(msgspec.Struct, frozen=True, kw_only=True):

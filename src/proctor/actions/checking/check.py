@@ -179,7 +179,6 @@ def _check(
 
 
 def _find_suite(suite: Suite | str | Path, checks: OwnChecks | None, registry: Registry | None) -> tuple[Suite, Registry | None]:
-    """Return the suite, read if it is a path, and the checks to decide it with."""
     if checks is not None and registry is None:
         registry = registry_of(checks)
     return (suite, registry) if isinstance(suite, Suite) else (load_suite(suite, checks=checks), registry)

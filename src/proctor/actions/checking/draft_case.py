@@ -11,7 +11,6 @@ that fails (the list is written in one line, or something follows it), nothing i
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -23,6 +22,7 @@ from proctor.checks.registry import default_registry
 from proctor.errors import InputError
 from proctor.evidence.unknowns.account import find_part_states
 from proctor.formats.native.drafting import make_slug, make_unique
+from proctor.formats.native.editing import append_blocks, write_case_lines
 from proctor.formats.native.text import build_native_document
 from proctor.formats.suites import read_suite
 from proctor.formats.text.yaml_text import to_yaml
@@ -35,7 +35,6 @@ REMARK = "# Drafted from one answer: review it. Keep what the agent must do, dro
 _MOST_CALLS = 20
 """Calls that are claimed one by one."""
 _MOST_ARGUMENT_CHARACTERS = 2_000
-_HEAD = "proctor: 1\nname: {name}\n\ncases:\n"
 
 
 class SavedCase(msgspec.Struct, frozen=True, kw_only=True):
@@ -50,27 +49,19 @@ class SavedCase(msgspec.Struct, frozen=True, kw_only=True):
 def save_case(path: Path, message: str, evidence: Evidence, *, top: str = "") -> SavedCase:
     """Add a drafted case to a native suite, or create one that starts with `top`. Raises `InputError` before anything is written."""
     existing = read_existing_suite(path)
-    exists = existing is not None
-    before, suite = existing or (top + _HEAD.format(name=to_yaml(_name_suite(path)).strip()), None)
-    used_ids = {case.id for case in suite.cases} if suite is not None else set[str]()
-    id = make_unique(make_slug(message), used_ids)
-    document = draft_case(id, message, evidence)
-    lines = _write_case(document, evidence)
-    end = "\r\n" if "\r\n" in before else "\n"
-    line = suite.cases[-1].origin.line if suite is not None and suite.cases else None
-    indent = re.match(r"[ ]*(?=-)", before.splitlines()[line - 1]) if line else None
-    added = (end if exists else "") + _indent(lines, indent[0] if indent is not None else "  ", end)
-    after = before + ("" if before.endswith("\n") or not before else "\n") + added
+    before, suite = existing or (top + write_head(_name_suite(path)), None)
+    id = make_unique(make_slug(message), {case.id for case in suite.cases} if suite is not None else set[str]())
+    lines = _write_case(draft_case(id, message, evidence), evidence)
+    after = append_blocks(before, suite, [lines])
     _check_added(path, suite, after, id, "\n".join(lines))
     replace_file(path, after)
-    return SavedCase(path=path, id=id, text=added, created=not exists)
+    return SavedCase(path=path, id=id, text=after[len(before) :], created=existing is None)
 
 
 def write_draft(message: str, evidence: Evidence) -> str:
     """Return a suite with one drafted case as text."""
     id = make_slug(message)
-    lines = _write_case(draft_case(id, message, evidence), evidence)
-    return _HEAD.format(name=id) + _indent(lines, "  ", "\n")
+    return append_blocks(write_head(id), None, [_write_case(draft_case(id, message, evidence), evidence)])
 
 
 def read_existing_suite(path: Path) -> tuple[str, Suite] | None:
@@ -85,6 +76,11 @@ def read_existing_suite(path: Path) -> tuple[str, Suite] | None:
         fix = "name another file, or convert it with `proctor convert`"
         raise InputError(f"{str(path)!r} is a suite of {suite.dialect}; cases are added to native ones: {fix}")
     return text, suite
+
+
+def write_head(name: str) -> str:
+    """Return the first lines of a native suite; cases follow."""
+    return f"proctor: 1\nname: {to_yaml(name).strip()}\n\ncases:\n"
 
 
 def draft_case(id: str, message: str, evidence: Evidence) -> dict[str, Json]:
@@ -134,7 +130,6 @@ def _is_short_json(value: dict[str, Json]) -> bool:
 
 
 def _holds(claim: Json, message: str, evidence: Evidence) -> bool:
-    """Return whether a claim can be read and the evidence satisfies it."""
     document = {"proctor": 1, "cases": [{"id": "draft", "input": message, "expect": [claim]}]}
     try:
         suite = read_suite(to_yaml(document), name="draft")
@@ -144,20 +139,13 @@ def _holds(claim: Json, message: str, evidence: Evidence) -> bool:
 
 
 def _write_case(document: dict[str, Json], evidence: Evidence) -> list[str]:
-    head = to_yaml([{"id": document["id"], "input": document["input"]}])
-    # One line per claim even if one line would do, so that claims are easy to add and remove.
-    claims = [f"    {line}" for claim in document["expect"] for line in to_yaml([claim]).rstrip("\n").split("\n")]
-    lines = [REMARK, *head.rstrip("\n").split("\n"), "  expect:", *claims]
+    lines = [REMARK, *write_case_lines(document)]
     if find_part_states(evidence)["tool_calls"].is_unknown:
         lines.insert(1, "# Which tools were called is not recorded, so nothing is claimed of them.")
     if evidence.text:
         answer = escape_unseen(shorten(" ".join(evidence.text.split()), 90))
         lines += [f"    # it answered: {answer}", "    # - response_contains: what the answer must say"]
     return lines
-
-
-def _indent(lines: Sequence[str], indent: str, end: str) -> str:
-    return "".join(f"{indent}{line}{end}" if line else end for line in lines)
 
 
 def _check_added(path: Path, suite: Suite | None, text: str, id: str, case: str) -> None:

@@ -130,7 +130,6 @@ def _encode(document: RunEntry | RunHeader) -> bytes:
 
 
 def _list_files(path: Path) -> tuple[tuple[str, int, int], ...]:
-    """Return the files under a path with their sizes and times of change."""
     files = [path] if path.is_file() else sorted(file for file in path.rglob("*") if file.is_file())
     stats: list[tuple[str, int, int]] = []
     for file in files:

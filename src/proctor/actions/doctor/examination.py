@@ -90,9 +90,6 @@ def describe_lock(examination: Examination) -> str:
     return write_lock(convert_to(examination.snapshot, Lock))
 
 
-# --- the run
-
-
 def make_suite(settings: ServerSettings, options: Options) -> Suite:
     """Return the cases of an examination. Raises `InputError` for a server that cannot be examined."""
     if settings.transport not in ("stdio", "http"):

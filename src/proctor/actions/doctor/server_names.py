@@ -25,7 +25,7 @@ from proctor.errors import InputError, SpecError
 from proctor.formats.text.references import References
 from proctor.formats.workspace_file import Section
 from proctor.model.evidence import Json
-from proctor.model.show import nearest, show
+from proctor.model.show import show, suggest
 from proctor.targets.mcp.settings import Bearer, ServerSettings, guess_transport, read_servers
 
 _FILE = re.compile(r"(?P<path>[^\s]+\.json)(?::(?P<name>[^\s:]+))?")
@@ -61,7 +61,6 @@ def is_name(target: str) -> bool:
 
 
 def _find_named(name: str, home: Path, *, programs: bool) -> ServerSettings:
-    """Return a server of any target in the workspace file, or a program."""
     workspace = workspace_file(home)
     servers: dict[str, Section] = {}
     for target in workspace.targets.values():
@@ -69,11 +68,9 @@ def _find_named(name: str, home: Path, *, programs: bool) -> ServerSettings:
     if name not in servers:
         if programs and name and shutil.which(name):
             return ServerSettings(id="server", command=name)
-        close = nearest(name, servers)
-        hint = f"; nearest: {', '.join(close)}" if close else ""
         known = f"; known: {', '.join(sorted(servers))}" if servers else ""
         raise InputError(
-            f"no MCP server {name!r} in proctor.yaml, and no such program{hint}{known}\n"
+            f"no MCP server {name!r} in proctor.yaml, and no such program{suggest(name, servers)}{known}\n"
             "  a server is also a URL, an mcp.json, or a command in quotes"
         )
     resolved: Any = servers[name].plain(References(os.environ))
@@ -100,8 +97,7 @@ def _read_editor_file(path: Path, name: str | None) -> ServerSettings:
         raise InputError(f"{path} has several servers; name one: {', '.join(f'{path}:{each}' for each in servers)}")
     chosen = name or next(iter(servers))
     if chosen not in servers:
-        close = nearest(chosen, servers)
-        raise InputError(f"{path} has no server {chosen!r}" + (f"; nearest: {', '.join(close)}" if close else ""))
+        raise InputError(f"{path} has no server {chosen!r}" + suggest(chosen, servers))
     known = {
         key: value
         for key, value in _replace_variables(servers[chosen]).items()

@@ -12,7 +12,7 @@ from typing import Literal
 
 import msgspec
 
-from proctor.actions.checking.draft_case import read_existing_suite, replace_file
+from proctor.actions.checking.draft_case import read_existing_suite, replace_file, write_head
 from proctor.actions.generating.generate_traces import make_writer
 from proctor.actions.generating.pending_file import add_rejections, find_suite_path, read_pending, read_rejections, write_pending
 from proctor.actions.workspace.run_history import open_run
@@ -22,7 +22,6 @@ from proctor.errors import InputError
 from proctor.formats.native.editing import append_cases, edit_claims
 from proctor.formats.native.text import build_native_document
 from proctor.formats.suites import read_suite
-from proctor.formats.text.yaml_text import to_yaml
 from proctor.generation.claims import make_claims
 from proctor.generation.observations import GroupFacts
 from proctor.generation.proposals import Proposal, Rejection, compare_with_suite, write_key
@@ -101,11 +100,6 @@ def apply_proposals(suite_path: Path, proposals: Sequence[Proposal]) -> str:
     """Return the text of the suite with these proposals. Raises `InputError` if it cannot be changed."""
     text, suite = read_existing_suite(suite_path) or (write_head(suite_path.stem), None)
     return edit_suite(text, suite, proposals, suite_path)
-
-
-def write_head(name: str) -> str:
-    """Return the first lines of a native suite; cases follow."""
-    return f"proctor: 1\nname: {to_yaml(name).strip()}\n\ncases:\n"
 
 
 def edit_suite(text: str, suite: Suite | None, proposals: Sequence[Proposal], suite_path: Path) -> str:

@@ -136,9 +136,6 @@ def _read_reply(text: str, dropped: Counter[str]) -> _Reply | None:
         return None
 
 
-# --- claims
-
-
 def _list_survivors(document: dict[str, Json], samples: Sequence[Evidence]) -> list[_Survivor]:
     """Return the faults planted in some runs of a group that its case does not detect, without free variation."""
     case = _read_case(document)
@@ -192,13 +189,9 @@ def _prepare_claim(claim: Json) -> PreparedCase | None:
     return PreparedCase(Case(id=write_claim(claim)[:50], assertions=(assertion,)), default_registry())
 
 
-# --- wordings
-
-
 def _reword(
     document: dict[str, Json], wordings: Iterable[_Wording], model: str, used: set[str], dropped: Counter[str]
 ) -> Iterator[dict[str, Json]]:
-    """Yield a case with the same claims for each usable wording."""
     original = document.get("input")
     known = {_fold(original or "")}
     for wording in wordings:

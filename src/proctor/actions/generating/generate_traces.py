@@ -59,7 +59,6 @@ def group_files(
 
 
 def _list_parquet_files(place: Path) -> list[Path]:
-    """Return the Parquet files of a place; other files in its folder are left out."""
     if place.is_dir():
         return sorted(path for path in place.rglob("*.parquet") if not path.name.startswith("."))
     return [place] if place.suffix.lower() == ".parquet" and place.is_file() else []

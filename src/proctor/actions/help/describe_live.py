@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import tomllib
 from collections.abc import Iterable
 
 import msgspec
 
+from proctor.actions.help.demo import examples_folder
 from proctor.actions.help.description import Description, Field, struct_fields
 from proctor.actions.judging.judge_settings import JudgeSection
 from proctor.checks.shared.rubric import METRICS, VERSIONS, load_rubric
@@ -13,62 +15,25 @@ from proctor.errors import install_command
 from proctor.judge.prompt import Prompt, load_prompt
 from proctor.llm.providers import KNOWN
 from proctor.llm.settings import ModelSettings
+from proctor.model.typed import convert_to
 from proctor.targets.build import TYPES
 
-TARGET_EXAMPLES = {
-    "http": """\
-targets:
-  desk:
-    type: http
-    url: http://127.0.0.1:9000/chat
-    auth: {type: bearer, token: "${DESK_TOKEN}"}
-    template: {input: "{user_message}", session: "{session_id}"}
-    response_path: data.answer""",
-    "flowise": """\
-targets:
-  flow:
-    type: flowise
-    url: http://127.0.0.1:3000
-    flow: 3f1c2b7e
-    api_key: "${FLOWISE_KEY}\"""",
-    "n8n": """\
-targets:
-  workflow:
-    type: n8n
-    webhook: http://127.0.0.1:5678/webhook/agent
-    api: http://127.0.0.1:5678
-    api_key: "${N8N_KEY}\"""",
-    "mcp_agent": """\
-targets:
-  agent:
-    type: mcp_agent
-    model: small
-    system: You help customers with their orders.
-    servers:
-      - {id: shop, transport: stdio, command: python, args: [shop_server.py]}
-models:
-  small: {provider: openai, model: gpt-4.1-mini, api_key: "${OPENAI_API_KEY}"}""",
-    "callable": """\
-targets:
-  function: {type: callable, function: "my_agent:answer"}""",
-    "command": """\
-targets:
-  program: {type: command, command: [python, agent.py]}""",
-    "recorded": """\
-targets:
-  yesterday: {type: recorded, evidence: [recordings]}""",
-}
-_PROVIDERS = {
-    "openai": ("OpenAI's chat completions, and every server that speaks them.", "{provider: openai, model: gpt-4.1-mini}"),
-    "openai_responses": ("OpenAI's responses.", "{provider: openai_responses, model: gpt-4.1-mini}"),
-    "anthropic": ("Anthropic's messages.", "{provider: anthropic, model: claude-sonnet-4-5}"),
-    "azure": (
-        "OpenAI's models on Azure, by deployment.",
-        "{provider: azure, deployment: small, base_url: 'https://NAME.openai.azure.com',\n"
-        "          api_version: 2024-10-21, api_key: '${AZURE_API_KEY}'}",
-    ),
-    "scripted": ("A model with fixed replies, turn by turn, without a network.", "{provider: scripted, replies: [hello]}"),
-}
+
+class _Provider(msgspec.Struct, frozen=True):
+    summary: str
+    example: str
+
+
+class _Shown(msgspec.Struct, frozen=True):
+    """The texts of `examples/describe.toml`."""
+
+    targets: dict[str, str]
+    models: dict[str, _Provider]
+    prompt: dict[str, str]
+
+
+_SHOWN = convert_to(tomllib.loads((examples_folder() / "describe.toml").read_text(encoding="utf-8")), _Shown)
+TARGET_EXAMPLES = _SHOWN.targets
 
 
 def targets() -> Iterable[Description]:
@@ -87,9 +52,10 @@ def targets() -> Iterable[Description]:
 def models() -> Iterable[Description]:
     """Every provider of models that has a client of ours."""
     shared = struct_fields(ModelSettings)
-    for name, (summary, example) in _PROVIDERS.items():
+    for name, provider in _SHOWN.models.items():
         others = f"With `{install_command('providers')}` also: {', '.join(KNOWN)}."
-        yield Description(kind="models", name=name, summary=summary, fields=shared, example=f"models:\n  small: {example}", notes=(others,))
+        example = f"models:\n  small: {provider.example}"
+        yield Description(kind="models", name=name, summary=provider.summary, fields=shared, example=example, notes=(others,))
 
 
 def _list_target_fields(kind: str) -> tuple[Field, ...]:
@@ -124,20 +90,6 @@ _EXAMPLE = """judge: {model: main}
 judge: {model: [main, other], samples: 3, combine: majority, uncertain: fail}
 judge: {model: openai/some-model, prompt: our-instruction.md}"""
 
-_PARTS = {
-    "instruction": "How to judge. `prompt` names a file that replaces this part, and only this one.",
-    "boundary": "Where the data begins and ends, and what that means.",
-    "passes": "The shape of a yes-or-no reply.",
-    "scores": "The shape of a reply that gives scores.",
-    "choices": "The shape of a reply that chooses among named answers.",
-    "opening": "Comes before the checks.",
-    "lead_in": "Comes before the data.",
-    "reminder": "Comes after the data.",
-    "again": "Added where an earlier reply could not be used.",
-    "examples": "Comes before decisions of people, if `examples` names some.",
-    "images": "Added where pictures go with the request.",
-}
-
 
 def judge() -> Iterable[Description]:
     """The settings of `judge:`, then every part of the prompt in use, then the text of every rubric."""
@@ -154,7 +106,7 @@ def judge() -> Iterable[Description]:
     for part in Prompt.__struct_fields__:
         if part not in ("version", "decisions"):
             text: str = getattr(prompt, part)
-            yield Description(kind="judge", name=part, summary=f"Prompt version {prompt.version}. {_PARTS[part]}", example=text)
+            yield Description(kind="judge", name=part, summary=f"Prompt version {prompt.version}. {_SHOWN.prompt[part]}", example=text)
     for name in (*VERSIONS, *METRICS):
         rubric = load_rubric(name)
         text = "\n".join(

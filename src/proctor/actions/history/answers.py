@@ -78,7 +78,6 @@ def _count_common(before: str, after: str) -> int:
 
 
 def _list_edits(old: Sequence[str], new: Sequence[str]) -> Iterator[tuple[Kind, str]]:
-    """Yield every word as equal, removed or added."""
     for kind, old_start, old_end, new_start, new_end in SequenceMatcher(None, old, new).get_opcodes():
         for word in old[old_start:old_end]:
             yield ("same" if kind == "equal" else "removed"), word

@@ -14,7 +14,7 @@ from proctor.errors import InputError
 from proctor.model.case import Case, Suite, list_axes, strip_axis
 from proctor.model.result import Ending, Unmet
 from proctor.model.run import RunHeader
-from proctor.model.show import nearest, shorten
+from proctor.model.show import shorten, suggest_one
 from proctor.scoring.amounts import AmountChange, compare_amounts
 from proctor.scoring.intervals import Counts
 from proctor.scoring.paired import Comparison, adjust_by_holm, compare_runs, stratified_test
@@ -129,8 +129,7 @@ def read_axis_pair(by: str, suite: Suite) -> tuple[str, str, str]:
         raise InputError(f"--by {by!r}: expected an axis and two of its values: model=small,large")
     axes = tuple(dict.fromkeys(name for case in suite.cases for name in list_axes(case)))
     if axis not in axes:
-        close = nearest(axis, axes)
-        near = f"; nearest: {close[0]!r}" if close else ""
+        near = suggest_one(axis, axes)
         raise InputError(f"--by {by!r}: the run has no axis {axis!r} of a matrix{near}; there are {', '.join(axes) or 'none'}")
     known = tuple(dict.fromkeys(str(case.tags[axis]) for case in suite.cases if axis in list_axes(case)))
     for value in parts:

@@ -18,7 +18,7 @@ from proctor.model.case import Suite
 from proctor.model.evidence import Json
 from proctor.model.judgement import LabelledAnswer
 from proctor.model.problem import Origin, Problem
-from proctor.model.show import nearest
+from proctor.model.show import suggest
 from proctor.sources.labels import read_labels
 from proctor.sources.texts import read_suite_text
 
@@ -79,25 +79,14 @@ def find_judge_model(
         # A name from the command line has no line in the file.
         if not chosen and section is not None and section.node.get("model") is not None:
             raise _make_unknown_model_error(section, name, workspace.models)
-        close = nearest(name, workspace.models)
-        hint = f"; nearest: {', '.join(close)}" if close else ""
-        raise InputError(f"judge: there is no model {name!r}{hint}; known: {', '.join(workspace.models) or 'none'}\n  {_PROVIDER_NAME}")
+        known = f"{suggest(name, workspace.models)}; known: {', '.join(workspace.models) or 'none'}"
+        raise InputError(f"judge: there is no model {name!r}{known}\n  {_PROVIDER_NAME}")
     # The key belongs to the address: the key of the provider is not sent to another address.
     if environment.get("PROCTOR_JUDGE_BASE_URL"):
         settings = msgspec.structs.replace(
             settings, base_url=environment["PROCTOR_JUDGE_BASE_URL"], api_key=environment.get("PROCTOR_JUDGE_API_KEY") or None
         )
     return fill_from_environment(settings, environment)
-
-
-def find_environment_model(environment: Mapping[str, str]) -> ModelSettings | None:
-    """Return the model that PROCTOR_JUDGE_MODEL and its companions describe, or None."""
-    name = environment.get("PROCTOR_JUDGE_MODEL")
-    if not name:
-        return None
-    address = environment.get("PROCTOR_JUDGE_BASE_URL") or None
-    settings = named_model(name, at_address=address is not None) or ModelSettings(provider="openai", model=name)
-    return msgspec.structs.replace(settings, base_url=address, api_key=environment.get("PROCTOR_JUDGE_API_KEY") or None)
 
 
 def make_judge_settings(section: JudgeSection, workspace: Workspace, suite: Suite | None) -> JudgeSettings:

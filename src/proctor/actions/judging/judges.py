@@ -20,14 +20,13 @@ from proctor.actions.judging.judge_settings import (
     NO_OPTIONS,
     JudgeOptions,
     apply_options,
-    find_environment_model,
     find_judge_model,
     make_judge_settings,
     read_judge_section,
 )
 from proctor.actions.judging.trust import Trust, name_judge, refuse_untrusted, trust_for
 from proctor.actions.workspace.combined_suites import JUDGE_KEYS, JudgesTogether, of_suite, parts_of
-from proctor.actions.workspace.models import built_model, fill_from_environment
+from proctor.actions.workspace.models import built_model, fill_from_environment, find_environment_model
 from proctor.actions.workspace.settings import workspace_file, workspace_for
 from proctor.checks.registry import Registry, default_registry
 from proctor.errors import InputError
@@ -257,7 +256,7 @@ def open_judge(
         chosen = options.model is not None
         described = [find_judge_model(name, workspace, source.references, environment, chosen=chosen) for name in names]
         if not described:
-            from_environment = find_environment_model(environment)
+            from_environment = find_environment_model(environment, "PROCTOR_JUDGE_MODEL", "PROCTOR_JUDGE")
             if from_environment is None:
                 return None
             described = [fill_from_environment(from_environment, environment)]

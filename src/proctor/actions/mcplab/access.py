@@ -20,6 +20,7 @@ from typing import Final
 
 from proctor.actions.mcplab.files import SETTINGS_FILE, find_suite_root, variables_of
 from proctor.actions.mcplab.plan import Entry
+from proctor.actions.workspace.models import PROVIDER_VARIABLES as MODEL_VARIABLES
 from proctor.actions.workspace.settings import COMMAND_LINE, Surroundings
 from proctor.errors import InputError, SpecError
 from proctor.formats.text.documents import read_text
@@ -31,17 +32,13 @@ from proctor.llm.settings import ModelSettings
 from proctor.model.case import Suite
 from proctor.model.evidence import Json
 from proctor.model.problem import Problem
-from proctor.model.show import nearest
+from proctor.model.show import suggest_one
 from proctor.sources.texts import read_suite_text
 from proctor.sources.workspaces import load_library
 from proctor.targets.mcp.settings import ApiKey, Auth, Bearer, ClientCredentials, ServerFault, ServerSettings
 
 # provider: the variables of its key and of its address
-PROVIDER_VARIABLES: Final = {
-    "openai": ("OPENAI_API_KEY", "OPENAI_BASE_URL"),
-    "anthropic": ("ANTHROPIC_API_KEY", "ANTHROPIC_BASE_URL"),
-    "azure_openai": ("AZURE_OPENAI_API_KEY", "AZURE_OPENAI_ENDPOINT"),
-}
+PROVIDER_VARIABLES: Final = {name: MODEL_VARIABLES[name.removesuffix("_openai")] for name in ("openai", "anthropic", "azure_openai")}
 _WHOLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
 _NOT_SENT: Final = "replayed"
 
@@ -224,12 +221,8 @@ def judge_agent(suite: Suite) -> Entry | None:
     agents = load_library(root).agents
     agent = agents.get(name)
     if agent is None:
-        close = nearest(name, agents)
-        raise InputError(
-            f"{file}: {JUDGE_KEY} names the agent {name!r}, which is not in the library"
-            + (f"; nearest: {', '.join(map(repr, close))}" if close else "")
-            + f"; known: {', '.join(agents) or 'none'}"
-        )
+        known = f"{suggest_one(name, agents)}; known: {', '.join(agents) or 'none'}"
+        raise InputError(f"{file}: {JUDGE_KEY} names the agent {name!r}, which is not in the library{known}")
     if agent.get("type") == "browser":
         raise InputError(f"{file}: the agent {name!r} drives a browser, and cannot judge")
     return agent

@@ -20,7 +20,7 @@ from proctor.errors import InputError
 from proctor.formats.native.drafting import make_unique
 from proctor.model.case import Case, Skip, Suite
 from proctor.model.evidence import Json
-from proctor.model.show import nearest, show
+from proctor.model.show import show, suggest
 
 Entry = dict[str, Json]
 UNSUPPORTED = "unsupported_agent"
@@ -197,9 +197,7 @@ _ANYWHERE = " in any of the configs"
 def _require_known(what: str, name: str, known: Iterable[str], where: str = "") -> None:
     available = list(dict.fromkeys(known))
     if name not in available:
-        close = nearest(name, available)
-        hint = f"; nearest: {', '.join(close)}" if close else ""
-        raise InputError(f"there is no {what} {name!r}{where}{hint}; available: {', '.join(available)}")
+        raise InputError(f"there is no {what} {name!r}{where}{suggest(name, available)}; available: {', '.join(available)}")
 
 
 def _select_agents(suite: Suite, agents: Sequence[str] | None, agents_all: bool) -> list[Entry]:
@@ -223,8 +221,8 @@ def _check_overrides(config: Config, overrides: ServerOverrides, known: Mapping[
         raise InputError("a server override for all scenarios names no server")
     for name in overrides.scenarios:
         if not config.named(name):
-            close = nearest(name, {config.scenario(case) for case in config.suite.cases})
-            raise InputError(f"a server override: there is no scenario {name!r}" + (f"; nearest: {close[0]}" if close else ""))
+            scenarios = dict.fromkeys(config.scenario(case) for case in config.suite.cases)
+            raise InputError(f"a server override: there is no scenario {name!r}{suggest(name, scenarios)}")
     for server in (*(overrides.everywhere or ()), *(each for ids in overrides.scenarios.values() for each in ids)):
         if server not in known:
             raise InputError(f"a server override: there is no server {server!r}; available: {', '.join(known) or 'none'}")

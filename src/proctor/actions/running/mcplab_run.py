@@ -91,11 +91,6 @@ def public_suite(suite: Suite) -> Suite:
     return msgspec.structs.replace(suite, settings=settings, cases=cases)
 
 
-def hash_of(config: Json) -> str:
-    """SHA-256 of the compact JSON with sorted keys."""
-    return hashlib.sha256(msgspec.json.encode(to_whole_numbers(config), order="deterministic")).hexdigest()
-
-
 def public_server(server: Entry) -> Entry:
     """A server without its secrets."""
     public: Entry = {key: value for key, value in server.items() if key not in ("auth", "headers")}
@@ -325,7 +320,9 @@ def write_artifacts(
         )
         for row in ready.plan.rows
     )
-    made_with = MadeWith(rows=rows, config_hash=hash_of(ready.config), version=f"proctor {__version__}", note=note, stopped=stopped)
+    # Of the compact JSON with sorted keys.
+    config_hash = hashlib.sha256(msgspec.json.encode(to_whole_numbers(ready.config), order="deterministic")).hexdigest()
+    made_with = MadeWith(rows=rows, config_hash=config_hash, version=f"proctor {__version__}", note=note, stopped=stopped)
     texts = {"resolved-config.yaml": to_yaml(ready.config), **artifact_texts(run, entries, made_with)}
     try:
         folder.mkdir(parents=True, exist_ok=True)

@@ -27,7 +27,7 @@ from proctor.formats.text.references import References
 from proctor.model.attempt import Attempt
 from proctor.model.case import Suite
 from proctor.model.evidence import Evidence, Json
-from proctor.model.show import nearest, shorten, show
+from proctor.model.show import shorten, show, suggest
 from proctor.runner.ports import Target
 from proctor.targets.build import build_target
 
@@ -94,8 +94,7 @@ def choose_target(target: str | None, suite: Suite, home: Path, *, capture: str 
         return build_given(msgspec.structs.replace(described, settings=settings))
     if target is None or target in known:
         return target
-    close = nearest(target, known)
-    hint = f"; nearest: {', '.join(close)}" if close else ""
+    hint = suggest(target, known)
     if target.endswith(".py"):
         hint += f'; a function in it is {Path(target).stem}:FUNCTION, the program "python {target}"'
     listed = ", ".join(sorted(known)) or "none"

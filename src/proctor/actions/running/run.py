@@ -35,7 +35,7 @@ from proctor.model.evidence import Cost, Json
 from proctor.model.lazy_cases import is_lazy, may_have
 from proctor.model.result import RunResult
 from proctor.model.run import RunHeader
-from proctor.model.show import nearest, show
+from proctor.model.show import nearest, show, suggest_one
 from proctor.processes.threads import wait_for_end
 from proctor.report.blocks.exchange import add_exchanges
 from proctor.report.words.wording import count_noun
@@ -47,10 +47,6 @@ from proctor.store.files.run_references import check_name, check_tag
 
 _OF_SETTINGS = ("repeat", "concurrency", "timeout_s")
 """Settings that Python code passes directly."""
-
-
-def _ignore_text(text: str) -> None:
-    """Ignore a message."""
 
 
 class RunOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -80,9 +76,9 @@ class RunOptions(msgspec.Struct, frozen=True, kw_only=True):
     """Replaces the variables of this process."""
     mcplab: McplabOptions = ALL_AGENTS
     listener: Listener = ignore_event
-    announce: Callable[[str], None] = _ignore_text
+    announce: Callable[[str], None] = lambda text: None
     """Gets a description of the cost of judging, before anything is sent."""
-    opened: Callable[[str], None] = _ignore_text
+    opened: Callable[[str], None] = lambda text: None
     """Gets the id of the run, as soon as it has one."""
 
     def __post_init__(self) -> None:
@@ -107,8 +103,7 @@ def read_run_options(options: Mapping[str, Json]) -> RunOptions:
     known = (*_OF_SETTINGS, *RunOptions.__struct_fields__)
     for name in options:
         if name not in known:
-            close = nearest(name, known)
-            raise TypeError(f"a run has no option {name!r}" + (f"; nearest: {close[0]!r}" if close else ""))
+            raise TypeError(f"a run has no option {name!r}" + suggest_one(name, known))
     run_options = {name: value for name, value in options.items() if name not in _OF_SETTINGS}
     if run_options.get("settings") is None:
         run_options["settings"] = RunSettings(**{name: options[name] for name in _OF_SETTINGS if name in options})

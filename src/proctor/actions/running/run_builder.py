@@ -383,7 +383,6 @@ def build_run(
 
 
 def _find_judge(suite: Suite, policy: Policy) -> JudgeChoice:
-    """Return the judge of a suite. Raises `InputError` if it needs one and has none."""
     with policy.blame("judge"):
         judge_choice = policy.find_judge(suite)
     with policy.blame("suite"):
@@ -417,8 +416,6 @@ def _build_with_agents(suite: Suite, policy: Policy, options: McplabOptions) -> 
 
 
 class _TargetBuilder:
-    """Builds the target of a suite, and the models that it calls."""
-
     def __init__(self, policy: Policy) -> None:
         self._policy = policy
         self._models: list[ChatModel] = []
@@ -448,7 +445,6 @@ class _TargetBuilder:
         return built
 
     def _build_group(self, group: TargetGroup) -> Target:
-        """Build the target of cases that share one."""
         section = self._declared = None
         with self._policy.blame("target"):
             if group.target is None or isinstance(group.target, str):
@@ -496,7 +492,6 @@ class _TargetBuilder:
         )
 
     def _open_model(self, section: Section, suite: Suite) -> Callable[[Tape], ChatModel]:
-        """Return a function that opens the model of a target over a tape."""
         from proctor.llm.scripted import ScriptedModel  # only our own agents call a model
         from proctor.llm.taped import TapedModel
 

@@ -147,7 +147,6 @@ class Policy:
         return effects
 
     def _uses_configured_judge(self, suite: Suite) -> bool:
-        """Whether a configured judge is used."""
         return self._judge is None and not self.offline and has_judged_assertions(suite)
 
     def may_read(self, file: Path) -> bool:

@@ -62,60 +62,43 @@ def read_openapi(document: dict[str, Any], name: str) -> FoundExport | None:
     servers = document.get("servers")
     first = servers[0].get("url") if isinstance(servers, list) and servers and isinstance(servers[0], dict) else None
     base = first if isinstance(first, str) and first.startswith("http") else f"http://127.0.0.1:8000{first or ''}"
-    candidates = [
-        (path, field, operation)
+    posts = [
+        (path, _read_body(_descend(post, document, "requestBody"), document), _read_body(_find_answer(post), document))
         for path, methods in document["paths"].items()
-        if isinstance(methods, dict) and isinstance(operation := methods.get("post"), dict) and "{" not in path
-        for field in [_find_request_field(operation, document)]
+        if "{" not in path and isinstance(methods, dict) and isinstance(post := methods.get("post"), dict)
     ]
-    if not candidates:
+    if not posts:
         return None
-    path, field, operation = min(candidates, key=lambda path_rank: _RANKS.get(path_rank[1] or "", 99))
-    if field == _CHAT:
-        return _describe_chat(base.rstrip("/") + path, operation, document, name)
+    path, request, answer = min(posts, key=lambda post: _RANKS.get(_find_message_field(post[1].members) or "", 99))
+    field = _find_message_field(request.members)
     settings: dict[str, Json] = {"type": "http", "url": base.rstrip("/") + path, "template": {field or "input": "{user_message}"}}
-    answer = _find_answer_field(operation, document)
-    if answer is not None:
-        settings["response_path"] = answer
-    remarks = () if field else (f"the request of {path} has no member that looks like a message: see that `template` fits",)
-    return FoundExport(kind="openapi", file=name, settings=settings, remarks=remarks)
+    remarks: list[str] = []
+    answer_field = next((field for field in _ANSWER_FIELDS if field in answer.members), None)
+    if field == _CHAT:
+        model = _find_fixed_value(request.members.get("model"))
+        if model is None and "model" in request.required:
+            model = f"${{{_MODEL_VARIABLE}}}"
+            remarks.append(f"set {_MODEL_VARIABLE} to the model that the request names, or write it into `template`")
+        settings["template"] = {**({"model": model} if model is not None else {}), _CHAT: "{messages}"}
+    elif field is None:
+        remarks.append(f"the request of {path} has no member that looks like a message: see that `template` fits")
+    if field == _CHAT and (path.endswith("/chat/completions") or "choices" in answer.members):
+        settings["answer_format"] = "openai"
+    elif answer_field is not None:
+        settings["response_path"] = answer_field
+    elif field == _CHAT:
+        remarks.append("the answer has no member that looks like a text: see whether `answer_format` or `response_path` is needed")
+    return FoundExport(kind="openapi", file=name, settings=settings, remarks=tuple(remarks))
 
 
-def _find_request_field(operation: dict[str, Any], document: dict[str, Any]) -> str | None:
-    members = _list_members(operation.get("requestBody"), document)
-    followed = {name: _follow(schema, document) for name, schema in members.items()}
-    texts = [name for name, schema in followed.items() if isinstance(schema, dict) and schema.get("type", "string") == "string"]
+def _find_message_field(members: dict[str, Json]) -> str | None:
+    texts = [name for name, schema in members.items() if isinstance(schema, dict) and schema.get("type", "string") == "string"]
     known = next((field for field in _MESSAGE_FIELDS if field in texts), None)
-    chat = followed.get(_CHAT)
+    chat = members.get(_CHAT)
     if known is None and isinstance(chat, dict) and chat.get("type") == "array":
         return _CHAT
     candidates = [name for name in texts if name.lower() not in _NO_MESSAGE and not name.lower().endswith("id")]
     return known or (candidates[0] if len(candidates) == 1 else None)
-
-
-def _describe_chat(url: str, operation: dict[str, Any], document: dict[str, Any], name: str) -> FoundExport:
-    """Return a path that takes a list of messages, as the one for chat completions does."""
-    template: dict[str, Json] = {_CHAT: "{messages}"}
-    remarks: tuple[str, ...] = ()
-    body = _find_body(operation.get("requestBody"), document)
-    members = _list_members(operation.get("requestBody"), document)
-    if "model" in members:
-        model = _find_fixed_value(_follow(members["model"], document))
-        required = body.get("required")
-        if model is not None:
-            template = {"model": model, **template}
-        elif isinstance(required, list) and "model" in required:
-            template = {"model": f"${{{_MODEL_VARIABLE}}}", **template}
-            remarks = (f"set {_MODEL_VARIABLE} to the model that the request names, or write it into `template`",)
-    settings: dict[str, Json] = {"type": "http", "url": url, "template": template}
-    answer = _find_answer_field(operation, document)
-    if url.endswith("/chat/completions") or "choices" in _list_members(_find_answer(operation), document):
-        settings["answer_format"] = "openai"
-    elif answer is not None:
-        settings["response_path"] = answer
-    else:
-        remarks = (*remarks, "the answer has no member that looks like a text: see whether `answer_format` or `response_path` is needed")
-    return FoundExport(kind="openapi", file=name, settings=settings, remarks=remarks)
 
 
 def _find_fixed_value(schema: Json) -> str | None:
@@ -127,39 +110,37 @@ def _find_fixed_value(schema: Json) -> str | None:
     return next((value for value in several if isinstance(value, str) and value), None)
 
 
-def _find_answer_field(operation: dict[str, Any], document: dict[str, Any]) -> str | None:
-    return next((field for field in _ANSWER_FIELDS if field in _list_members(_find_answer(operation), document)), None)
-
-
 def _find_answer(operation: dict[str, Any]) -> Json:
     responses = operation.get("responses")
     return next((responses[code] for code in ("200", "201", "default") if code in responses), None) if isinstance(responses, dict) else None
 
 
-def _list_members(holder: Json, document: dict[str, Any]) -> dict[str, Any]:
-    """Return the members of the JSON body that a request or a response describes."""
-    members = _find_body(holder, document).get("properties")
-    return members if isinstance(members, dict) else {}
+class _Body(msgspec.Struct, frozen=True):
+    """The members of the JSON body that a request or a response describes."""
+
+    members: dict[str, Json]
+    required: list[Json]
 
 
-def _find_body(holder: Json, document: dict[str, Any]) -> dict[str, Any]:
-    """Return the schema of the JSON body that a request or a response describes."""
-    holder = _follow(holder, document)
-    content = holder.get("content") if isinstance(holder, dict) else None
-    body = content.get("application/json") if isinstance(content, dict) else None
-    schema = _follow(body.get("schema") if isinstance(body, dict) else None, document)
-    return schema if isinstance(schema, dict) else {}
+def _read_body(holder: Json, document: dict[str, Any]) -> _Body:
+    schema = _descend(holder, document, "content", "application/json", "schema")
+    members, required = (schema.get("properties"), schema.get("required")) if isinstance(schema, dict) else (None, None)
+    followed = {name: _descend(member, document) for name, member in members.items()} if isinstance(members, dict) else {}
+    return _Body(followed, required if isinstance(required, list) else [])
 
 
-def _follow(value: Json, document: dict[str, Any]) -> Json:
-    """Resolve a reference inside the document; nested references are followed a few times."""
-    for _ in range(5):
-        reference = value.get("$ref") if isinstance(value, dict) else None
-        if not isinstance(reference, str) or not reference.startswith("#/"):
-            return value
-        value = document
-        for part in reference[2:].split("/"):
-            value = value.get(part) if isinstance(value, dict) else None
+def _descend(value: Json, document: dict[str, Any], *keys: str) -> Json:
+    """Return what is under these keys, with references inside the document followed a few times at each."""
+    for key in (None, *keys):
+        if key is not None:
+            value = value.get(key) if isinstance(value, dict) else None
+        for _ in range(5):
+            reference = value.get("$ref") if isinstance(value, dict) else None
+            if not isinstance(reference, str) or not reference.startswith("#/"):
+                break
+            value = document
+            for part in reference[2:].split("/"):
+                value = value.get(part) if isinstance(value, dict) else None
     return value
 
 
@@ -401,22 +382,11 @@ def _list_mentioned(folder: Path, code: PythonCode) -> list[Candidate]:
 _SUFFIXES = (".js", ".mjs", ".cjs", ".ts", ".mts", ".cts")
 _AGENTS = re.compile(r"(?:^|[^a-z])(?:agent|assistant|bot|chatbot|chat|ask|answer)(?:$|[^a-z])", re.IGNORECASE)
 _NEVER = re.compile(r"^(?:pre|post)?(?:test|lint|build|format|clean|prepare|typecheck|release|publish|install)")
-_MODELS = (
-    "openai",
-    "ai",
-    "@ai-sdk/",
-    "@openai/agents",
-    "@anthropic-ai/",
-    "@langchain/",
-    "langchain",
-    "@mastra/",
-    "genkit",
-    "@google/genai",
-    "@mistralai/",
-    "ollama",
-    "llamaindex",
-    "@aws-sdk/client-bedrock",
+_MODELS = re.compile(
+    r"(?:openai|ai|langchain|genkit|ollama|llamaindex|@openai/agents|@google/genai|@aws-sdk/client-bedrock"
+    r"|@(?:ai-sdk|anthropic-ai|langchain|mastra|mistralai)/.*)"
 )
+"""The packages of model clients."""
 _IMPORTED = re.compile(r"""(?:\bfrom\s*|\bimport\s*\(?\s*|\brequire\s*\(\s*)["']([^"'\n]{1,200})["']""")
 _ARGUMENTS = re.compile(r"\bprocess\.argv\b|\bparseArgs\s*\(|\b(?:Deno|Bun)\.(?:args|argv)\b|[\"'](?:commander|yargs|minimist)[\"']")
 _STANDARD_INPUT = re.compile(r"\bprocess\.stdin\b|\breadFileSync\s*\(\s*0\b|/dev/stdin|\b(?:Bun|Deno)\.stdin\b|[\"'](?:node:)?readline")
@@ -488,9 +458,7 @@ def _make_command(name: str, text: str, words: list[str]) -> tuple[str, ...]:
 
 def _read_program(folder: Path, name: str, command: tuple[str, ...], file: str) -> FoundProgram | None:
     text = _read_with_neighbours(folder, file)
-    speaks = any(
-        imported == root or (root.endswith("/") and imported.startswith(root)) for imported in _IMPORTED.findall(text) for root in _MODELS
-    )
+    speaks = any(map(_MODELS.fullmatch, _IMPORTED.findall(text)))
     if not (speaks or _AGENTS.search(name) or _AGENTS.search(PurePosixPath(file).stem)) or _LISTENS.search(text):
         return None
     if _ARGUMENTS.search(text):

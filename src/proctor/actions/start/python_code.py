@@ -113,8 +113,6 @@ def _rank(name: str) -> int:
 
 
 class _Module:
-    """One parsed module."""
-
     def __init__(self, tree: ast.Module, file: str) -> None:
         self._file = file
         self._names: dict[str, str] = {}
@@ -130,7 +128,14 @@ class _Module:
         self._port = next(_list_ports(tree), None) or _PORTS.get(self._find_web(), 8000)
         self._placeholders = list(_list_task_placeholders(tree))
         for node in tree.body:
-            self._read_statement(node)
+            if isinstance(node, (ast.Assign, ast.AnnAssign)):
+                target = node.targets[0] if isinstance(node, ast.Assign) else node.target
+                if isinstance(target, ast.Name) and node.value is not None and (maker := self._find_maker(node.value)):
+                    self.agents.append(self._make_agent(maker, node, target.id))
+            elif isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
+                self._read_function(node)
+            elif isinstance(node, ast.If):
+                self._hide_agents(node)
         self._read_tools(tree)
 
     def _read_imports(self, tree: ast.Module) -> None:
@@ -143,16 +148,6 @@ class _Module:
         for framework in FRAMEWORKS.values():
             if any(_starts_with(path, framework.roots) for path in self._names.values()):
                 self.frameworks.append(framework.name)
-
-    def _read_statement(self, node: ast.stmt) -> None:
-        if isinstance(node, (ast.Assign, ast.AnnAssign)):
-            target = node.targets[0] if isinstance(node, ast.Assign) else node.target
-            if isinstance(target, ast.Name) and node.value is not None and (maker := self._find_maker(node.value)):
-                self.agents.append(self._make_agent(maker, node, target.id))
-        elif isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
-            self._read_function(node)
-        elif isinstance(node, ast.If):
-            self._hide_agents(node)
 
     def _read_function(self, node: ast.FunctionDef | ast.AsyncFunctionDef) -> None:
         self._read_route(node)

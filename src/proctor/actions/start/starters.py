@@ -10,17 +10,21 @@ from pathlib import Path, PurePosixPath
 
 import msgspec
 
-import proctor.examples
 from proctor.actions.start.candidates import Candidate
-from proctor.actions.start.found import FoundAgent, FoundFunction
-from proctor.actions.start.frameworks import FRAMEWORKS, Framework
+from proctor.actions.start.found import FoundAgent
+from proctor.actions.start.frameworks import FRAMEWORKS, START, Framework
 from proctor.actions.workspace.run_history import WORKSPACE_FILES
 from proctor.errors import InputError
 from proctor.formats.text.yaml_text import to_yaml
 from proctor.model.evidence import Json
 from proctor.sources.pyproject import PYPROJECT, read_workspace_table
 
-_AGENT = "agent"
+_EXTEND_PATH = """\
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parent / "{root}"))
+"""
 
 
 def write_adapter(framework: Framework, agent: FoundAgent) -> str:
@@ -28,68 +32,25 @@ def write_adapter(framework: Framework, agent: FoundAgent) -> str:
     module, root = find_module(agent.file)
     name = agent.name if agent.name != "answer" else "agent"
     imported = agent.name if name == agent.name else f"{agent.name} as {name}"
-    path = ["import sys", "from pathlib import Path", f'sys.path.insert(0, str(Path(__file__).parent / "{root}"))', ""] if root else []
-    creation = [f"{_AGENT} = {name}()"] if agent.is_factory else []
-    called = _AGENT if agent.is_factory else name
-    field = agent.field or {"crewai": "message", "dspy": "question"}.get(framework.name)
+    called = "agent" if agent.is_factory else name
+    setup = [*([f"agent = {name}()"] if agent.is_factory else []), *([_fill(framework.before, called)] if framework.before else [])]
     lines = [
         f'"""Asks the agent in {agent.file} for proctor."""',
         "",
-        *path,
+        *([_EXTEND_PATH.format(root=root)] if root else []),
         *sorted((*framework.imports, f"from {module} import {imported}"), key=lambda line: line.startswith("from")),
-        *([""] if creation or framework.before else []),
-        *creation,
-        *fill_lines(framework.before, called, None),
+        *([""] if setup else []),
+        *setup,
         "",
         "",
-        *fill_lines(framework.ask_by_maker.get(agent.maker, framework.ask), called, field),
+        _fill(framework.find_ask(agent.maker), called, agent.field or framework.field),
+        "",
     ]
-    return "\n".join(lines) + "\n"
+    return "\n".join(lines)
 
 
-def _extend_path(root: str) -> list[str]:
-    return ["import sys", "from pathlib import Path", "", f'sys.path.insert(0, str(Path(__file__).parent / "{root}"))', ""]
-
-
-def write_class_adapter(function: FoundFunction) -> str:
-    """Return the adapter for a method of a class, with one object per case, since such objects store their conversation."""
-    module, root = find_module(function.file)
-    path = _extend_path(root) if root else []
-    method = "" if function.name == "__call__" else f".{function.name}"
-    return "\n".join(
-        [
-            f'"""Asks {function.called} for proctor: a new object for each case, which keeps its conversation."""',
-            "",
-            *path,
-            f"from {module} import {function.holder}" + ("  # noqa: E402" if root else ""),
-            "",
-            "_agents = {}",
-            "",
-            "",
-            "def answer(message, session_id):",
-            "    if session_id not in _agents:",
-            f"        _agents[session_id] = {function.holder}()",
-            f"    return _agents[session_id]{method}(message)",
-            "",
-        ]
-    )
-
-
-def write_node_adapter(function: FoundFunction) -> str:
-    """Return the adapter that calls a Node.js function with the text of standard input."""
-    return "\n".join(
-        [
-            f"// Asks {function.name}() for proctor: the message on standard input, the answer on standard output.",
-            'import { readFileSync } from "node:fs";',
-            "",
-            "const print = console.log;",
-            "console.log = console.error; // what the agent prints is no part of its answer",
-            f"const {{ {function.name} }} = await import({json.dumps(f'./{function.file}')});",
-            f'const answer = await {function.name}(readFileSync(0, "utf8"));',
-            'print(typeof answer === "string" ? answer : JSON.stringify(answer));',
-            "",
-        ]
-    )
+def _fill(lines: str, agent: str, field: str = "") -> str:
+    return lines.replace("{agent}", agent).replace("{field}", field)
 
 
 def find_module(file: str) -> tuple[str, str | None]:
@@ -102,11 +63,6 @@ def find_module(file: str) -> tuple[str, str | None]:
     # A folder whose name is not a Python identifier cannot be a package.
     bad = max((index for index, part in enumerate(parts[:-1]) if not part.isidentifier()), default=-1)
     return ".".join(parts[bad + 1 :]), "/".join(parts[: bad + 1]) or None
-
-
-def fill_lines(lines: Sequence[str], agent: str, field: str | None) -> list[str]:
-    """Return lines of a framework for an agent of this name; `field` is the name of its input, if it has one."""
-    return [line.format(agent=agent, field=field or "message") for line in lines]
 
 
 ADAPTER = "proctor_agent.py"
@@ -149,24 +105,24 @@ def make_starter(kind: str, candidate: Candidate | None) -> Starter:
         case "function":
             return _start_function(agent)
         case "command" if agent.program is not None:
-            return _make({"type": "command", "command": list(agent.program.command)}, remarks=agent.remarks)
+            return start_target({"type": "command", "command": list(agent.program.command)}, remarks=agent.remarks)
         case "command" if agent.function is not None:
-            adapter = write_node_adapter(agent.function)
-            return _make({"type": "command", "command": ["node", NODE_ADAPTER]}, more={NODE_ADAPTER: adapter})
+            adapter = _read_template("node-adapter").format(name=agent.function.name, file=json.dumps(f"./{agent.function.file}"))
+            return start_target({"type": "command", "command": ["node", NODE_ADAPTER]}, more={NODE_ADAPTER: adapter})
         case "command":
             program, name, template = ("python", ADAPTER, "command") if agent.package is None else ("node", NODE_ADAPTER, "command-node")
             settings: dict[str, Json] = {"type": "command", "command": [program, name]}
-            return _make(settings, more={name: _read_template(template)}, remarks=(_TO_FILL_IN.format(name=name),))
+            return start_target(settings, more={name: _read_template(template)}, remarks=(_TO_FILL_IN.format(name=name),))
         case "http" if agent.route is not None:
             route = agent.route
             value = "{messages}" if route.field == "messages" else "{user_message}"
             settings = {"type": "http", "url": f"http://127.0.0.1:{route.port}{route.path}", "template": {route.field: value}}
-            return _make(settings, tools=agent.tools, remarks=agent.remarks)
+            return start_target(settings, tools=agent.tools, remarks=agent.remarks)
         case "http":
             remark = (
                 f"write the address of your agent into proctor.yaml, which has {_ADDRESS}, and the names of its fields under `template`"
             )
-            return _make({"type": "http", "url": _ADDRESS, "template": {"input": "{user_message}"}}, remarks=(remark,))
+            return start_target({"type": "http", "url": _ADDRESS, "template": {"input": "{user_message}"}}, remarks=(remark,))
         case "openapi" if candidate is None:
             raise InputError("no OpenAPI file was found (openapi: or swagger: at its top); put one there, or take --for http")
         case "mcplab" if agent.workspace is not None:
@@ -179,7 +135,7 @@ def make_starter(kind: str, candidate: Candidate | None) -> Starter:
             settings = agent.export.settings if agent.export is not None else _DESCRIBED[kind]
             models = {"main": {"provider": "openai", "model": "gpt-4.1-mini"}} if kind == "mcp" else None
             needs = ("the model needs OPENAI_API_KEY, or another provider under `models`",) if kind == "mcp" else ()
-            return _make(settings, models=models, remarks=(*(agent.remarks if candidate is not None else _TO_SET[kind]), *needs))
+            return start_target(settings, models=models, remarks=(*(agent.remarks if candidate is not None else _TO_SET[kind]), *needs))
 
 
 _DESCRIBED: dict[str, dict[str, Json]] = {
@@ -194,17 +150,11 @@ _TO_SET = {
 }
 
 
-def start_with_target(settings: dict[str, Json]) -> Starter:
-    """Return the files for a target that the user describes."""
-    return _make(settings)
-
-
 def _start_framework(framework: Framework, candidate: Candidate) -> Starter:
     remarks = (*candidate.remarks, *([framework.remark] if framework.remark else []))
     if candidate.agent is not None:
-        return _make(_OWN_ADAPTER, more={ADAPTER: write_adapter(framework, candidate.agent)}, tools=candidate.tools, remarks=remarks)
-    ask = fill_lines(framework.ask, "agent", {"crewai": "message", "dspy": "question"}.get(framework.name))
-    before = fill_lines(framework.before, "agent", None)
+        return start_target(_OWN_ADAPTER, more={ADAPTER: write_adapter(framework, candidate.agent)}, tools=candidate.tools, remarks=remarks)
+    before = [_fill(framework.before, "agent")] if framework.before else []
     setup = _read_template(framework.name).rstrip("\n")
     # The additional imports come after those of the template, and end with their own empty line.
     separator = [""]
@@ -212,7 +162,7 @@ def _start_framework(framework: Framework, candidate: Candidate) -> Starter:
         last = max(match.end() for match in re.finditer(r"^(?:import|from) .*$", setup, re.MULTILINE))
         setup = "\n".join([setup[:last], *framework.imports]) + setup[last:] + "\n"
         separator = []
-    text = "\n".join([setup, *([*separator, *before, ""] if before else [""]), "", *ask, ""])
+    text = "\n".join([setup, *([*separator, *before, ""] if before else [""]), "", _fill(framework.ask, "agent", framework.field), ""])
     install = " ".join(f'"{word}"' if "[" in word else word for word in framework.install.split())
     to_do = (
         f"{ADAPTER} holds a template agent: put your own in its place",
@@ -220,24 +170,29 @@ def _start_framework(framework: Framework, candidate: Candidate) -> Starter:
         f"its model needs {framework.key}",
     )
     adapter = _TEMPLATE_MARK.format(name=framework.name) + text
-    return _make(_OWN_ADAPTER, more={ADAPTER: adapter}, greeting=False, remarks=(*remarks, *to_do))
+    return start_target(_OWN_ADAPTER, more={ADAPTER: adapter}, greeting=False, remarks=(*remarks, *to_do))
 
 
 def _start_function(candidate: Candidate) -> Starter:
     function = candidate.function
     if function is None:
         text = '"""TEMPLATE: a function to start from; put your own agent in its place."""\n\n\n' + _read_template("function")
-        return _make(_OWN_ADAPTER, more={ADAPTER: text}, remarks=(_TO_FILL_IN.format(name=ADAPTER),))
+        return start_target(_OWN_ADAPTER, more={ADAPTER: text}, remarks=(_TO_FILL_IN.format(name=ADAPTER),))
     module, root = find_module(function.file)
+    path, noqa = (_EXTEND_PATH.format(root=root) + "\n", "  # noqa: E402") if root else ("", "")
     if function.holder is not None:
-        return _make(_OWN_ADAPTER, more={ADAPTER: write_class_adapter(function)}, tools=candidate.tools)
+        # One object per case, since such objects store their conversation.
+        method = "" if function.name == "__call__" else f".{function.name}"
+        names = {"called": function.called, "module": module, "holder": function.holder, "method": method}
+        text = _read_template("class-adapter").format(**names, path=path, noqa=noqa)
+        return start_target(_OWN_ADAPTER, more={ADAPTER: text}, tools=candidate.tools)
     if root is None:
-        return _make({"type": "callable", "function": f"{module}:{function.name}"}, tools=candidate.tools)
-    text = "\n".join([*_extend_path(root), f"from {module} import {function.name} as answer  # noqa: E402", ""])
-    return _make(_OWN_ADAPTER, more={ADAPTER: text}, tools=candidate.tools)
+        return start_target({"type": "callable", "function": f"{module}:{function.name}"}, tools=candidate.tools)
+    text = f"{path}from {module} import {function.name} as answer{noqa}\n"
+    return start_target(_OWN_ADAPTER, more={ADAPTER: text}, tools=candidate.tools)
 
 
-def _make(
+def start_target(
     settings: dict[str, Json],
     *,
     more: dict[str, str] | None = None,
@@ -246,6 +201,7 @@ def _make(
     models: dict[str, Json] | None = None,
     remarks: tuple[str, ...] = (),
 ) -> Starter:
+    """Return the files for a target with these settings."""
     # One entry per line even if one line would do, because users will edit the file.
     described = "".join(f"    {line}\n" for key, value in settings.items() for line in to_yaml({key: value}).splitlines())
     text = f"targets:\n  {TARGET}:\n{described}default_target: {TARGET}\n" + (to_yaml({"models": models}) if models else "")
@@ -280,7 +236,7 @@ def write_suite(*, greeting: bool, tools: Sequence[str] = ()) -> str:
 
 
 def _read_template(name: str) -> str:
-    return (Path(proctor.examples.__file__).parent / "start" / f"{name}.txt").read_text(encoding="utf-8")
+    return (START / f"{name}.txt").read_text(encoding="utf-8")
 
 
 # Projects with settings in `pyproject.toml`: a `proctor.yaml` would hide the table `[tool.proctor]`.

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 
@@ -19,9 +19,6 @@ from proctor.formats.workspace_file import OwnCheckSettings, read_workspace
 from proctor.model.evidence import Evidence, Json
 from proctor.model.verdict import Verdict, errored
 from proctor.sources.texts import read_suite_text
-
-if TYPE_CHECKING:
-    pass
 
 WORKSPACE_FILES = ("proctor.yaml", "proctor.yml")
 OwnChecks = Sequence[Callable[..., Any]]
@@ -60,7 +57,6 @@ def registry_of(checks: OwnChecks | None) -> Registry:
 
 
 def _find_settings(start: Path | None = None) -> tuple[Path | None, OwnCheckSettings]:
-    """Return the nearest workspace file and its settings of custom checks. Raises `InputError`."""
     file = find_workspace_file(start)
     text = read_suite_text(file) if file is not None else ""
     # Most workspaces have no custom checks, and parsing the whole file costs more than a small check.

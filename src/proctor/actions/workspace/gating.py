@@ -15,7 +15,7 @@ import msgspec
 from proctor.errors import InputError
 from proctor.model.result import CaseResult, RunResult, Unmet
 from proctor.model.run import RunHeader
-from proctor.model.show import nearest
+from proctor.model.show import suggest
 from proctor.model.verdict import Verdict
 from proctor.report.words.wording import count_noun, unmet_words
 from proctor.scoring.intervals import Counts
@@ -54,10 +54,7 @@ def read_reasons(flags: Iterable[str]) -> tuple[str, ...]:
     reasons = tuple(dict.fromkeys(word.strip() for text in flags for word in text.split(",") if word.strip()))
     for word in reasons:
         if word not in REASONS:
-            close = nearest(word, REASONS)
-            raise InputError(
-                f"--fail-on {word!r} is no reason; there are {', '.join(REASONS)}" + (f"; nearest: {close[0]}" if close else "")
-            )
+            raise InputError(f"--fail-on {word!r} is no reason; there are {', '.join(REASONS)}{suggest(word, REASONS)}")
     return reasons
 
 

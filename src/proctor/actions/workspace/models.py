@@ -50,13 +50,20 @@ def model_settings(name: str | None, workspace: Workspace, references: Reference
     if name is not None:
         settings = workspace.find_model(name).build(ModelSettings, references, f"model {name!r}")
         return fill_from_environment(settings, environment)
-    model = environment.get("PROCTOR_MODEL")
-    if not model:
+    settings = find_environment_model(environment, "PROCTOR_MODEL", "PROCTOR_MODEL")
+    if settings is None:
         raise InputError("no model is described: `models` in proctor.yaml or in the suite, or the variable PROCTOR_MODEL")
-    address = environment.get("PROCTOR_MODEL_BASE_URL") or None
-    settings = named_model(model, at_address=address is not None) or ModelSettings(provider="openai", model=model)
-    key = environment.get("PROCTOR_MODEL_API_KEY") or None
-    return fill_from_environment(msgspec.structs.replace(settings, base_url=address, api_key=key), environment)
+    return fill_from_environment(settings, environment)
+
+
+def find_environment_model(environment: Mapping[str, str], variable: str, prefix: str) -> ModelSettings | None:
+    """Return the model that a variable names, with `PREFIX_BASE_URL` and `PREFIX_API_KEY`; None if it is not set."""
+    name = environment.get(variable)
+    if not name:
+        return None
+    address = environment.get(f"{prefix}_BASE_URL") or None
+    settings = named_model(name, at_address=address is not None) or ModelSettings(provider="openai", model=name)
+    return msgspec.structs.replace(settings, base_url=address, api_key=environment.get(f"{prefix}_API_KEY") or None)
 
 
 def named_model(name: str, *, at_address: bool = False) -> ModelSettings | None:

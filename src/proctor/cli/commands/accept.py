@@ -18,7 +18,7 @@ from proctor.actions.generating.accept import (
 from proctor.actions.generating.pending_file import PENDING, find_pending_path
 from proctor.actions.workspace.run_history import find_home
 from proctor.cli.exit_codes import Exit
-from proctor.cli.parser import make_parser
+from proctor.cli.parser import add_flags, make_parser
 from proctor.cli.stored import choose_run
 from proctor.errors import InputError
 from proctor.generation.proposals import Proposal
@@ -83,8 +83,6 @@ def _find_pending_files() -> list[str]:
 
 
 class _Review:
-    """Asks about each proposal, until the user quits."""
-
     def __init__(self) -> None:
         self._ended = False
 
@@ -156,5 +154,5 @@ def _make_parser() -> argparse.ArgumentParser:
     parser.add_argument("-k", metavar="EXPR", help="only cases whose id matches, as in `proctor run`")
     parser.add_argument("--reject", metavar="REASON", nargs="?", const="", help="reject instead of accept: they are not proposed again")
     parser.add_argument("--frozen", action="store_true", help="write nothing, and exit 4 if proposals are pending (default with CI=true)")
-    parser.add_argument("--home", metavar="DIR", help="the workspace (default: the nearest folder with proctor.yaml)")
+    add_flags(parser, "--home")
     return parser

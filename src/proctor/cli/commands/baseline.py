@@ -6,7 +6,7 @@ from pathlib import Path
 
 from proctor.actions.workspace.run_history import find_home
 from proctor.cli.exit_codes import Exit
-from proctor.cli.parser import make_parser
+from proctor.cli.parser import add_flags, make_parser
 from proctor.cli.show.output import Output
 from proctor.cli.stored import RUN_HELP
 from proctor.errors import InputError
@@ -35,7 +35,7 @@ def run(arguments: list[str]) -> int:
     parser.add_argument("run", metavar="RUN", nargs="?", help=f"for set: {RUN_HELP}")
     parser.add_argument("--suite", metavar="NAME", help="for unset: only this suite")
     parser.add_argument("--format", choices=("terminal", "json"), default="terminal", help="for show: terminal or json (default: terminal)")
-    parser.add_argument("--home", metavar="DIR", help="the workspace (default: the nearest folder with proctor.yaml)")
+    add_flags(parser, "--home")
     options = parser.parse_args(arguments)
     if options.verb == "set" and options.run is None:
         parser.error("set needs a run; `proctor list` shows what there is")

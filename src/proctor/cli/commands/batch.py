@@ -6,14 +6,15 @@ import argparse
 import sys
 from pathlib import Path
 
+from proctor.actions.workspace.status_line import StatusLine
 from proctor.actions.workspace.suites import STANDARD_INPUT, load_suite, with_complete, with_prices
 from proctor.batches.judging import read_bounds
 from proctor.batches.plan import BatchOptions, name_output
-from proctor.batches.run import ENGINES, EngineOptions, ProgressLine, estimate_batch, open_batch, open_executor, run_batch
+from proctor.batches.run import ENGINES, EngineOptions, estimate_batch, open_batch, open_executor, run_batch
 from proctor.batches.slicer import read_groupings
 from proctor.cli.exit_codes import Exit
-from proctor.cli.flags import add_now_flag, open_judge, require_moment
-from proctor.cli.parser import add_complete_flag, add_prices_flag, add_trust_flag, make_parser, parse_positive, parse_share
+from proctor.cli.flags import open_judge, require_moment
+from proctor.cli.parser import add_flags, add_trust_flag, make_parser, parse_positive, parse_share
 from proctor.cli.show.output import Output
 from proctor.cli.show.renderers import write_report
 from proctor.errors import InputError
@@ -55,7 +56,6 @@ def run(arguments: list[str]) -> int:
 
 
 def _evaluate(options: argparse.Namespace) -> BatchSummary | None:
-    """Evaluate a data set; None for a dry run."""
     if options.suite == STANDARD_INPUT:
         raise InputError("a batch needs the suite as a file, for later runs")
     if options.now is not None:
@@ -76,21 +76,23 @@ def _evaluate(options: argparse.Namespace) -> BatchSummary | None:
         resume=options.resume,
         judging=read_bounds(options.judge_sample, options.max_tokens),
     )
-    progress = ProgressLine(quiet=options.quiet or not sys.stderr.isatty())
+    line = StatusLine(enabled=not options.quiet and sys.stderr.isatty(), every_s=0.25)
     engine = EngineOptions(workers=options.workers, scheduler=options.scheduler, tls=_read_tls(options))
     if options.dry_run:
         print(estimate_batch(suite, batch_options, options.workers))
         return None
     try:
         with open_executor(options.engine, engine) as executor:
-            return run_batch(suite, batch_options, executor, progress.show, lambda memory: _open_judge(suite, options, memory))
+            return run_batch(
+                suite, batch_options, executor, lambda progress: progress.show(line), lambda memory: _open_judge(suite, options, memory)
+            )
     # Wipe the progress line first.
     except KeyboardInterrupt:
-        progress.finish()
+        line.finish()
         print(f"committed results are in {options.output}; continue with --resume", file=sys.stderr)
         raise
     finally:
-        progress.finish()
+        line.finish()
 
 
 def _open_judge(suite: Suite, options: argparse.Namespace, memory: Path) -> Judge | None:
@@ -143,8 +145,7 @@ def _make_parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--output", metavar="DIR", help="the folder for results, errors and the manifest, or its address")
     parser.add_argument("--column", metavar="NAME", help="the column with the record, as JSON or a struct (default: auto-detect)")
-    add_complete_flag(parser)
-    parser.add_argument("--evidence-format", metavar="NAME", help="how to read the records (default: auto-detect)")
+    add_flags(parser, "--complete", "--evidence-format")
     parser.add_argument(
         "--where",
         metavar="CONDITION",
@@ -157,29 +158,6 @@ def _make_parser() -> argparse.ArgumentParser:
         default=[],
         help="slice the summary by columns or keys of metadata: model, or model,day for both together (may be repeated)",
     )
-    _add_part_flags(parser)
-    parser.add_argument("--resume", action="store_true", help="continue an unfinished batch")
-    parser.add_argument("-j", "--workers", type=parse_positive, metavar="N", help="worker processes (default: one per core)")
-    parser.add_argument("--engine", choices=ENGINES, default="local", help="local processes, or dask (default: local)")
-    parser.add_argument("--scheduler", metavar="ADDRESS", help="for dask: an existing scheduler (default: start one here)")
-    parser.add_argument("--tls-ca", metavar="FILE", help="for dask: the CA certificate of the scheduler (PEM)")
-    parser.add_argument("--tls-cert", metavar="FILE", help="for dask: the certificate of this machine (PEM)")
-    parser.add_argument("--tls-key", metavar="FILE", help="for dask: its private key (PEM)")
-    add_now_flag(parser)
-    parser.add_argument(
-        "--dialect", metavar="NAME", help="native, mcplab, mibo, verial, mcpjam, pydantic-evals or deepeval (default: auto-detect)"
-    )
-    _add_judge_flags(parser)
-    add_prices_flag(parser)
-    add_trust_flag(parser, "let it name files of data outside its folder")
-    parser.add_argument("--format", choices=FORMATS, default="terminal", help="terminal, json, markdown or html (default: terminal)")
-    parser.add_argument("--report", metavar="FILE", help="write the summary to this file instead of standard output")
-    parser.add_argument("--quiet", action="store_true", help="no progress on standard error")
-    parser.add_argument("--no-color", action="store_true", help="no colours, also on a terminal")
-    return parser
-
-
-def _add_part_flags(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--carry", metavar="NAME", action="append", default=[], help="copy a column or key into `results` (may be repeated)"
     )
@@ -192,10 +170,22 @@ def _add_part_flags(parser: argparse.ArgumentParser) -> None:
         metavar="SHARE",
         help="exit 0 if each case has at least this pass rate and all records are readable",
     )
-
-
-def _add_judge_flags(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--resume", action="store_true", help="continue an unfinished batch")
+    parser.add_argument("-j", "--workers", type=parse_positive, metavar="N", help="worker processes (default: one per core)")
+    parser.add_argument("--engine", choices=ENGINES, default="local", help="local processes, or dask (default: local)")
+    parser.add_argument("--scheduler", metavar="ADDRESS", help="for dask: an existing scheduler (default: start one here)")
+    parser.add_argument("--tls-ca", metavar="FILE", help="for dask: the CA certificate of the scheduler (PEM)")
+    parser.add_argument("--tls-cert", metavar="FILE", help="for dask: the certificate of this machine (PEM)")
+    parser.add_argument("--tls-key", metavar="FILE", help="for dask: its private key (PEM)")
+    add_flags(parser, "--now", "--dialect")
     judge = parser.add_argument_group("the judge of claims in plain language, of which a batch asks about a sample")
     judge.add_argument("--judge-sample", type=parse_positive, metavar="N", help="approximate sample size, stratified by outcome")
     judge.add_argument("--max-tokens", type=parse_positive, metavar="N", help="token limit of the judge")
     judge.add_argument("--judge-model", metavar="NAME", help="the judge model: one of `models`, or provider/name")
+    add_flags(parser, "--prices")
+    add_trust_flag(parser, "let it name files of data outside its folder")
+    parser.add_argument("--format", choices=FORMATS, default="terminal", help="terminal, json, markdown or html (default: terminal)")
+    parser.add_argument("--report", metavar="FILE", help="write the summary to this file instead of standard output")
+    parser.add_argument("--quiet", action="store_true", help="no progress on standard error")
+    add_flags(parser, "--no-color")
+    return parser

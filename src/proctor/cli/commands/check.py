@@ -5,18 +5,17 @@ from __future__ import annotations
 import argparse
 import gc
 import sys
-import time
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from proctor.actions.checking.check_stream import CheckStream, Shows
+from proctor.actions.workspace.status_line import StatusLine
 from proctor.actions.workspace.suites import STANDARD_INPUT, load_suite, with_complete, with_prices
 from proctor.cli.exit_codes import Exit
 from proctor.cli.flags import (
     FirstFailure,
     add_gate_flags,
     add_judge_flags,
-    add_now_flag,
     add_selection_flags,
     open_gate,
     open_judge,
@@ -25,20 +24,12 @@ from proctor.cli.flags import (
     select_cases,
     stop_at_failure,
 )
-from proctor.cli.parser import (
-    add_complete_flag,
-    add_output_flags,
-    add_prices_flag,
-    add_strict_flag,
-    add_suite_flags,
-    add_trust_flag,
-    make_parser,
-)
-from proctor.cli.show.output import Output, append_summary, find_summary_file
-from proctor.cli.show.renderers import FORMATS, make_renderer, print_case
+from proctor.cli.parser import add_flags, add_output_flags, add_trust_flag, make_parser
+from proctor.cli.show.output import Output, find_summary_file
+from proctor.cli.show.renderers import FORMATS, append_document, make_renderer, print_case
 from proctor.cli.show.showing import choose_exit_code, print_unmet
 from proctor.errors import InputError
-from proctor.model.result import CaseResult, RunResult
+from proctor.model.result import CaseResult
 from proctor.sources.records import Record, read_records
 
 if TYPE_CHECKING:
@@ -46,8 +37,6 @@ if TYPE_CHECKING:
     from proctor.report.builders.run import RunReport
 
 
-_QUIET_S = 1.0
-_EVERY_S = 0.25
 _RESULTS_PER_LOOK = 64
 """Results between two looks at the clock, without a judge."""
 
@@ -58,15 +47,13 @@ class Progress:
     def __init__(self, *, enabled: bool, judges: Sequence[str] = ()) -> None:
         self.enabled = enabled and sys.stderr.isatty()
         """Whether standard error is a terminal."""
-        self._started = time.monotonic()
-        self._next = self._started + _QUIET_S
+        self._line = StatusLine(enabled=self.enabled, wait_s=1.0, every_s=0.25)
         self._count = 0
         self._failed = 0
         self._every = 1 if judges else _RESULTS_PER_LOOK
-        self._shown = self.enabled and bool(judges)
-        if self._shown:
+        if judges:
             # The first result may take minutes.
-            print(f"judging with {', '.join(judges)}", end="", file=sys.stderr, flush=True)
+            self._line.show(lambda seconds: f"judging with {', '.join(judges)}", is_last=True)
 
     def add(self, result: CaseResult) -> None:
         """Count one more result."""
@@ -74,17 +61,17 @@ class Progress:
         if result.outcome in ("fail", "error"):
             self._failed += 1
         # Checking the clock for every result would slow it down.
-        if self._count % self._every == 0 and (now := time.monotonic()) >= self._next:
-            self._next = now + _EVERY_S
-            rate = self._count / (now - self._started)
-            self._shown = True
-            speed = f"{rate:,.0f}" if rate >= 10 else f"{rate:.1f}"
-            print(f"\r\x1b[2K{self._count:,} checked, {self._failed:,} failed, {speed} a second", end="", file=sys.stderr, flush=True)
+        if self._count % self._every == 0:
+            self._line.show(self._describe)
+
+    def _describe(self, seconds: float) -> str:
+        rate = self._count / seconds
+        speed = f"{rate:,.0f}" if rate >= 10 else f"{rate:.1f}"
+        return f"{self._count:,} checked, {self._failed:,} failed, {speed} a second"
 
     def finish(self) -> None:
         """Wipe the line."""
-        if self._shown:
-            print("\r\x1b[2K", end="", file=sys.stderr, flush=True)
+        self._line.finish()
 
 
 def run(arguments: list[str]) -> int:
@@ -135,9 +122,11 @@ def run(arguments: list[str]) -> int:
         run_result = decision.mark(run_result)
         render.finish(run_result)
     if summary is not None:
-        append_summary(lambda: _write_summary(summary, run_result))
+        append_document(lambda kind: summary.finish(run_result))
     if not options.quiet and options.format != "terminal":
-        _print_problems(run_result)
+        for problem in run_result.warnings:
+            print(problem.write_headline(), file=sys.stderr)
+        print_unmet(run_result)
     if stopped:
         print("stopped at the first failure; the rest of the evidence was not read", file=sys.stderr)
         return Exit.INTERRUPTED
@@ -145,12 +134,6 @@ def run(arguments: list[str]) -> int:
     if stream.interrupted:
         raise KeyboardInterrupt
     return decision.finish()
-
-
-def _print_problems(run: RunResult) -> None:
-    for problem in run.warnings:
-        print(problem.write_headline(), file=sys.stderr)
-    print_unmet(run)
 
 
 def _choose_shown(options: argparse.Namespace) -> Shows:
@@ -211,12 +194,6 @@ def _make_summary() -> RunReport | None:
     return RunReport("markdown")
 
 
-def _write_summary(summary: RunReport, run: RunResult) -> str:
-    from proctor.report.document.markdown import write_markdown  # only for GitHub jobs
-
-    return write_markdown(summary.finish(run))
-
-
 def _call_both(first: Callable[[CaseResult], None], second: Callable[[CaseResult], None]) -> Callable[[CaseResult], None]:
     def add(result: CaseResult) -> None:
         first(result)
@@ -240,21 +217,18 @@ def _make_parser() -> argparse.ArgumentParser:
     parser.add_argument("suite", metavar="SUITE", help="a suite file, or a folder of suites; - reads one from standard input")
     parser.add_argument("evidence", metavar="EVIDENCE", nargs="+", help="evidence files or folders; - reads standard input")
     add_output_flags(parser, FORMATS)
-    add_suite_flags(parser)
+    add_flags(parser, "--dialect", "--home")
     add_selection_flags(parser)
-    add_now_flag(parser)
-    add_strict_flag(parser)
-    add_prices_flag(parser)
+    add_flags(parser, "--now", "--strict", "--prices")
     add_gate_flags(parser)
     add_trust_flag(parser, "ask the judge and the models that it describes itself")
-    add_complete_flag(parser)
-    parser.add_argument("--evidence-format", metavar="NAME", help="how to read the evidence (default: auto-detect)")
+    add_flags(parser, "--complete", "--evidence-format")
     parser.add_argument(
         "--explain",
         action="store_true",
         help="before the verdicts: the reader of each record, known and unknown parts, and its content (json, jsonl: in the result)",
     )
     parser.add_argument("--record", metavar="LINE|ID", help="explain only the record with this line, id or case")
-    parser.add_argument("--no-judge", action="store_true", help="call no judge: judged checks become errors")
+    add_flags(parser, "--no-judge")
     add_judge_flags(parser)
     return parser

@@ -19,9 +19,9 @@ from proctor.actions.workspace.gating import OF_TWO_RUNS, hold_against, list_mis
 from proctor.actions.workspace.run_history import find_home
 from proctor.batches.compare import compare_batches, is_batch
 from proctor.cli.exit_codes import Exit
-from proctor.cli.parser import make_parser
+from proctor.cli.parser import add_flags, make_parser
 from proctor.cli.show.output import Output, append_summary
-from proctor.cli.show.renderers import write_report
+from proctor.cli.show.renderers import append_document, write_report
 from proctor.cli.stored import RUN_HELP, choose_run, choose_two_runs
 from proctor.errors import InputError
 from proctor.model.json_values import write_document
@@ -68,10 +68,9 @@ def run(arguments: list[str]) -> int:
     )
     parser.add_argument("--alpha", type=float, default=0.05, metavar="P", help="the false-alarm rate (default: 0.05)")
     parser.add_argument("--format", choices=FORMATS, default="terminal", help="terminal, json, markdown or html (default: terminal)")
-    parser.add_argument("--output", metavar="FILE", help="write the result to this file instead of standard output")
-    parser.add_argument("--home", metavar="DIR", help="the workspace (default: the nearest folder with proctor.yaml)")
+    add_flags(parser, "--output", "--home")
     parser.add_argument("--quiet", action="store_true", help="do not print which runs were chosen")
-    parser.add_argument("--no-color", action="store_true", help="no colours, also on a terminal")
+    add_flags(parser, "--no-color")
     options = parser.parse_args(arguments)
     if not LEAST_ALPHA <= options.alpha < 1:
         parser.error(f"--alpha: expected a number from {LEAST_ALPHA:g} to less than 1, found {options.alpha:g}")
@@ -85,14 +84,13 @@ def run(arguments: list[str]) -> int:
         _write(comparison, options.format, output, no_color=options.no_color)
     if options.output is not None and not options.quiet:
         print(f"wrote {options.output}", file=sys.stderr)
-    append_summary(lambda: _write_markdown(comparison))
+    append_document(lambda kind: build_comparison(comparison, kind))
     if comparison.base_incomplete is not None or comparison.candidate_incomplete is not None:
         return Exit.INTERRUPTED
     return _decide(comparison, reasons)
 
 
 def _compare_several(options: argparse.Namespace, parser: argparse.ArgumentParser, runs: list[str], reasons: tuple[str, ...]) -> int:
-    """Compare several runs with the base, with p-values adjusted for their number."""
     if options.by is not None or options.format == "html" or len(runs) >= MOST_RUNS or any(map(is_batch, (options.base, *runs))):
         parser.error(
             f"more than two runs: up to {MOST_RUNS}, no batches, without --by and --format html (`proctor view` shows them in a browser)"
@@ -121,7 +119,6 @@ def _compare_several(options: argparse.Namespace, parser: argparse.ArgumentParse
 
 
 def _compare(options: argparse.Namespace, parser: argparse.ArgumentParser) -> RunComparison:
-    """Compare two batches, two columns of one run, or two runs."""
     home = find_home(options.home)
     if options.by is not None and options.candidate is not None:
         parser.error("--by compares two columns of one run: name one run")
@@ -147,7 +144,6 @@ def _read_gates(names: list[str]) -> tuple[str, ...]:
 
 
 def _decide(comparison: RunComparison, reasons: tuple[str, ...]) -> Exit:
-    """Return the exit code, and print why it is not 0."""
     fails = list_missing(comparison.unmet, comparison.lacking) if "missing" in reasons else []
     fails += hold_against(comparison.comparison, comparison.failing, comparison.base.run_id, reasons) if reasons else []
     for line in fails:

@@ -23,14 +23,13 @@ def run(arguments: list[str]) -> int:
         "Print a script that completes commands, options and their values in a shell.",
         ['eval "$(proctor completion bash)"', "proctor completion fish > ~/.config/fish/completions/proctor.fish"],
     )
-    parser.add_argument("shell", metavar="SHELL", choices=SHELLS, help=", ".join(SHELLS))
+    parser.add_argument("shell", metavar="SHELL", choices=tuple(SHELLS), help=", ".join(SHELLS))
     options = parser.parse_args(arguments)
     with Output(None) as output:
-        output.write_text(write_completion(options.shell, COMMANDS))
+        output.write_text(SHELLS[options.shell](list_command_words(COMMANDS)))
     return Exit.PASSED
 
 
-SHELLS = ("bash", "zsh", "fish")
 _RUNS = (LATEST, PREVIOUS, BASELINE)
 _RUN_NAMES = ("RUN", "BASE", "CANDIDATE")
 
@@ -79,11 +78,6 @@ def _list_values(action: argparse.Action) -> tuple[str, ...]:
     if action.choices is not None:
         return tuple(str(choice) for choice in action.choices)
     return _RUNS if action.metavar in _RUN_NAMES or "--resume" in action.option_strings else ()
-
-
-def write_completion(shell: str, commands: Iterable[tuple[str, str]]) -> str:
-    """Return the script for a shell."""
-    return {"bash": _write_bash, "zsh": _write_zsh, "fish": _write_fish}[shell](list_command_words(commands))
 
 
 def _join(words: Iterable[str]) -> str:
@@ -167,3 +161,6 @@ def _write_fish(commands: list[CommandWords]) -> str:
             value = f" -x -a {_quote(_join(flag.values))}" if flag.values else " -r" if flag.takes_value else ""
             lines.append(f"complete -c proctor -n {when} {names}{value} -d {_quote(flag.about)}")
     return "\n".join([*lines, ""])
+
+
+SHELLS = {"bash": _write_bash, "zsh": _write_zsh, "fish": _write_fish}

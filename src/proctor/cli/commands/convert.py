@@ -6,7 +6,7 @@ import sys
 
 from proctor.actions.checking.convert import FORMATS, convert
 from proctor.cli.exit_codes import Exit
-from proctor.cli.parser import add_suite_flags, make_parser
+from proctor.cli.parser import add_flags, make_parser
 from proctor.cli.show.output import Output
 
 
@@ -26,7 +26,7 @@ def run(arguments: list[str]) -> int:
     parser.add_argument("--to", choices=FORMATS, default="native", help="the format to write (default: native)")
     parser.add_argument("--output", metavar="FILE", help="write there instead of to standard output")
     parser.add_argument("--quiet", action="store_true", help="no warnings on standard error")
-    add_suite_flags(parser)
+    add_flags(parser, "--dialect", "--home")
     options = parser.parse_args(arguments)
     text, warnings = convert(options.file, dialect=options.dialect, to=options.to)
     if not options.quiet:

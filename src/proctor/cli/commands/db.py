@@ -121,7 +121,7 @@ def _run_import(options: argparse.Namespace) -> int:
     async def use(hub: Hub) -> None:
         from proctor.store.sql.transfer import import_lines  # an optional part, and slow to load
 
-        with _open_file(options.file) as file:
+        with contextlib.nullcontext(sys.stdin.buffer) if options.file == "-" else open(options.file, "rb") as file:
             async with hub.database.writing() as connection:
                 done = await import_lines(connection, _read_lines(file), merge=options.merge)
         print(f"added {done.added} rows" + (f"; {done.present} were there already" if done.present else ""), file=sys.stderr)
@@ -173,15 +173,6 @@ def _run_rekey(options: argparse.Namespace) -> int:
 
     print(f"re-encrypted {use_hub(options, use)} secrets with the newest key")
     return Exit.PASSED
-
-
-@contextlib.contextmanager
-def _open_file(name: str) -> Generator[BinaryIO]:
-    if name == "-":
-        yield sys.stdin.buffer
-        return
-    with open(name, "rb") as file:
-        yield file
 
 
 def _read_lines(file: BinaryIO) -> Iterator[bytes]:

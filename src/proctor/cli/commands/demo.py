@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from proctor.actions.help.demo import examples_folder, run_examples, write_examples
 from proctor.cli.exit_codes import Exit
-from proctor.cli.parser import make_parser
+from proctor.cli.parser import add_flags, make_parser
 from proctor.cli.show.output import Output
 from proctor.cli.show.renderers import wants_colour
 from proctor.report.builders.run import RunReport
@@ -18,7 +18,7 @@ def run(arguments: list[str]) -> int:
         "A complete run on bundled examples, one per dialect. No network, no keys.",
         ["proctor demo", "proctor demo --files examples"],
     )
-    parser.add_argument("--no-color", action="store_true", help="no colours, also on a terminal")
+    add_flags(parser, "--no-color")
     parser.add_argument("--files", metavar="DIR", help="write the files of the examples there, one folder per dialect, and check nothing")
     options = parser.parse_args(arguments)
     if options.files is not None:

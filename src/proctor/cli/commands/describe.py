@@ -12,7 +12,7 @@ from proctor.actions.help.describe import ASSERTION_KEYS_NOTE, KINDS, describe
 from proctor.actions.help.description import Description
 from proctor.actions.workspace.custom_checks import find_registry
 from proctor.cli.exit_codes import Exit
-from proctor.cli.parser import make_parser
+from proctor.cli.parser import add_flags, make_parser
 from proctor.cli.show.output import Output
 from proctor.cli.show.renderers import find_width, wants_colour
 from proctor.errors import InputError
@@ -43,7 +43,7 @@ def run(arguments: list[str]) -> int:
     )
     parser.add_argument("kind", metavar="KIND", nargs="?", help=", ".join((*KINDS, "schema", "trace")))
     parser.add_argument("name", metavar="NAME", nargs="?", help="one of them; after trace or evidence, a file of evidence")
-    parser.add_argument("--format", choices=("terminal", "json"), default="terminal", help="terminal or json (default: terminal)")
+    add_flags(parser, "--format")
     parser.add_argument("--evidence-format", metavar="NAME", help="for trace and evidence: how to read the file (default: auto-detect)")
     options = parser.parse_args(arguments)
     as_json = options.format == "json"

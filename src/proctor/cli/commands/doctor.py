@@ -18,9 +18,9 @@ from proctor.actions.workspace.run_history import find_home
 from proctor.cli.commands.run import add_name_flags, end_by_signals
 from proctor.cli.exit_codes import Exit
 from proctor.cli.flags import add_gate_flags, open_gate
-from proctor.cli.parser import add_output_flags, make_parser, parse_natural
-from proctor.cli.show.output import Output, append_summary, reserve_standard_output
-from proctor.cli.show.renderers import write_report
+from proctor.cli.parser import add_flags, add_output_flags, make_parser, parse_natural
+from proctor.cli.show.output import Output, reserve_standard_output
+from proctor.cli.show.renderers import append_document, write_report
 from proctor.cli.show.showing import show_run
 from proctor.cli.stored import RUN_HELP
 from proctor.doctor.catalogue import CHECKS
@@ -85,7 +85,7 @@ def run(arguments: list[str]) -> int:
             _write(examination, result, live, options, format, file)
             if file is not None and not options.quiet:
                 print(f"wrote {file}: {describe_verdict(examination)[1]}", file=sys.stderr)
-    append_summary(lambda: _write_markdown(examination))
+    append_document(lambda kind: build_document(examination, kind))
     return decision.finish()
 
 
@@ -112,12 +112,6 @@ def _write(examination: Examination, result: RunResult, live: LiveRun, options: 
             output.write_text(render_sarif(result, options.lock or LOCK_FILE))
         else:
             write_report(output, format, lambda kind: build_document(examination, kind), no_color=options.no_color)
-
-
-def _write_markdown(examination: Examination) -> str:
-    from proctor.report.document.markdown import write_markdown  # only for a job summary
-
-    return write_markdown(build_document(examination, "markdown"))
 
 
 def _make_login(options: argparse.Namespace) -> Login | None:
@@ -179,7 +173,7 @@ def _make_parser() -> argparse.ArgumentParser:
         "--other-tool", metavar="NAME", action="append", default=[], help="a tool of another server, which texts must not direct"
     )
     parser.add_argument("--timeout", metavar="S", type=float, default=10.0, help="seconds for one response (default: 10)")
-    parser.add_argument("--home", metavar="DIR", help="the workspace (default: the nearest folder with proctor.yaml)")
+    add_flags(parser, "--home")
     parser.add_argument("--resume", metavar="RUN", help=f"finish an interrupted examination; {RUN_HELP}")
     add_name_flags(parser)
     add_gate_flags(parser)

@@ -14,7 +14,7 @@ from proctor.actions.generating.generate_traces import Written, describe_rest, g
 from proctor.actions.generating.pending_file import PENDING
 from proctor.actions.workspace.run_history import find_home
 from proctor.cli.exit_codes import Exit
-from proctor.cli.parser import make_parser, parse_positive
+from proctor.cli.parser import add_flags, make_parser, parse_positive
 from proctor.cli.stored import add_database_flags, choose_run_not_file, use_hub
 from proctor.errors import InputError
 from proctor.generation.trace_cases import LEAST_RUNS, Generated, TraceGrouping
@@ -98,7 +98,6 @@ def _generate_from_service(options: argparse.Namespace, effects: EffectNames) ->
 
 
 def _choose(page: Mapping[str, Json], wanted: str | None, noun: str) -> str:
-    """Return the id of the record with this id or name."""
     names: dict[str, str] = {agent["name"]: agent["id"] for agent in page["data"]}
     agent_id = wanted if wanted in names.values() else names.get(wanted or "")
     if agent_id is None:
@@ -190,8 +189,7 @@ def _make_parser() -> argparse.ArgumentParser:
         "Only claims that hold and detect a planted fault stay",
     )
     parser.add_argument("--server", metavar="ID", help="tools: the server's id in the target (default: its name, else server)")
-    parser.add_argument("--evidence-format", metavar="NAME", help="how to read the recordings (default: auto-detect)")
-    parser.add_argument("--format", choices=("terminal", "json"), default="terminal", help="terminal or json (default: terminal)")
+    add_flags(parser, "--evidence-format", "--format")
     parser.add_argument("--quiet", action="store_true", help="no notes on standard error")
     service = parser.add_argument_group("traces of the service")
     service.add_argument("--from-service", metavar="PROJECT", help="instead of SOURCE: the stored traces of a project, by name or id")

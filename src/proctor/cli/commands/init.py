@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import shlex
 import sys
 from collections.abc import Sequence
@@ -37,18 +36,23 @@ def run(arguments: list[str]) -> int:
     options = parser.parse_args(arguments)
     if options.target is not None and options.wanted is not None:
         raise InputError("--target and --for exclude each other")
-    if options.evidence is not None:
-        return _start_with_log(options)
+    if options.evidence is not None and (options.target is not None or options.wanted is not None):
+        raise InputError("--evidence cannot be combined with --target or --for")
     target = parse_target(options.target) if options.target is not None else None
     if options.target is not None and target is None:
         raise InputError(f"--target {options.target!r}: expected {WAYS}")
     kind, candidate, others, gaps = RECORDED, None, list[Candidate](), list[str]()
-    if target is None:
+    if target is None and options.evidence is None:
         candidates = find_candidates(options.folder)
         kind, candidate = _choose(candidates, options.wanted)
         others = [other for other in candidates if other is not candidate and options.wanted is None]
         gaps = find_gaps(options.folder, is_found=bool(candidates)) if options.wanted is None else []
-    starter = use_pyproject_table(Path(options.folder), find_starter(kind, candidate, target=target))
+    if options.evidence is not None:
+        from proctor.actions.checking.describe_evidence import start_with_log  # rarely needed
+
+        kind, starter = "", start_with_log(options.evidence, Path(options.folder))
+    else:
+        starter = use_pyproject_table(Path(options.folder), find_starter(kind, candidate, target=target))
     paths = write_starter(options.folder, starter)
     if candidate is not None:
         print(f"found {_show(candidate)}")
@@ -68,22 +72,7 @@ def run(arguments: list[str]) -> int:
     return Exit.PASSED
 
 
-def _start_with_log(options: argparse.Namespace) -> int:
-    from proctor.actions.checking.describe_evidence import start_with_log  # rarely needed
-
-    if options.target is not None or options.wanted is not None:
-        raise InputError("--evidence cannot be combined with --target or --for")
-    starter = start_with_log(options.evidence, Path(options.folder))
-    for path in write_starter(options.folder, starter):
-        print(f"wrote {path}")
-    for remark in starter.remarks:
-        print(f"note: {escape_unseen(remark)}")
-    print(f"\nnext: {_describe_next(starter.next, options.folder, '', ())}")
-    return Exit.PASSED
-
-
 def _choose(candidates: Sequence[Candidate], wanted: str | None) -> tuple[str, Candidate | None]:
-    """Return the kind to write for, and the agent found."""
     if wanted is not None:
         return wanted, next((candidate for candidate in candidates if candidate.kind == wanted), None)
     if not candidates:
@@ -95,7 +84,6 @@ def _choose(candidates: Sequence[Candidate], wanted: str | None) -> tuple[str, C
 
 
 def _ask(candidates: Sequence[Candidate]) -> Candidate | None:
-    """Return the agent that the user chooses on a terminal, or None."""
     print("Which agent is the suite for?", file=sys.stderr)
     for number, one in enumerate(candidates, 1):
         print(f"  {number}  {_show(one)}", file=sys.stderr)

@@ -4,7 +4,6 @@ import argparse
 import asyncio
 import json
 import sys
-import time
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
@@ -30,8 +29,9 @@ from proctor.actions.checking.check_stream import wall_clock
 from proctor.actions.judging.judge_settings import JudgeOptions, show_example
 from proctor.actions.judging.judges import OpenedJudge
 from proctor.actions.workspace.run_history import find_home
+from proctor.actions.workspace.status_line import StatusLine
 from proctor.cli.exit_codes import Exit
-from proctor.cli.parser import add_output_flags, make_parser, parse_positive, parse_share
+from proctor.cli.parser import add_flags, add_output_flags, make_parser, parse_positive, parse_share
 from proctor.cli.show.output import Output
 from proctor.cli.show.renderers import write_report
 from proctor.cli.stored import choose_run
@@ -46,7 +46,6 @@ from proctor.sources.labels import Labels, read_labels, write_labels
 from proctor.store.files.run_references import LATEST
 
 FORMATS = ("terminal", "json", "html")
-_EVERY_S = 0.2
 
 
 def run(arguments: list[str]) -> int:
@@ -96,7 +95,6 @@ def run(arguments: list[str]) -> int:
 
 
 def _read_chosen_labels(parser: argparse.ArgumentParser, options: argparse.Namespace) -> Labels:
-    """Return the labels of the files, else of the built-in set."""
     if options.rubric is not None:
         if options.starter:
             parser.error("calibrate: --starter is a set of its own; leave it out, and --rubric takes the set of that rubric")
@@ -139,7 +137,6 @@ def _print_run_labels(parser: argparse.ArgumentParser, options: argparse.Namespa
 
 
 def _require_no_labels(parser: argparse.ArgumentParser, path: str) -> None:
-    """Reject a file that already has labels of people."""
     try:
         lines = Path(path).read_bytes().splitlines()
     except OSError:
@@ -273,14 +270,12 @@ async def _calibrate(labels_read: Labels, options: argparse.Namespace) -> Calibr
 
 
 class _Progress:
-    """A progress line on standard error."""
-
     def __init__(self, total: int, *, quiet: bool) -> None:
         self._total = total
         self._quiet = quiet
-        self._is_live = not quiet and sys.stderr.isatty()
+        self._line = StatusLine(enabled=not quiet and sys.stderr.isatty())
         self._done = self._undecided = 0
-        self._next_at = 0.0
+        self.finish = self._line.finish
 
     def begin(self, models: tuple[str, ...], samples: int | None) -> None:
         """Print the number of answers, and of requests unless `samples` is None."""
@@ -293,15 +288,8 @@ class _Progress:
     def __call__(self, answer: JudgedAnswer) -> None:
         self._done += 1
         self._undecided += not answer.decided
-        now = time.monotonic()
-        if self._is_live and (now >= self._next_at or self._done == self._total):
-            self._next_at = now + _EVERY_S
-            undecided = f", {self._undecided:,} undecided" if self._undecided else ""
-            print(f"\r\x1b[2K{self._done:,}/{self._total:,} judged{undecided}", end="", file=sys.stderr, flush=True)
-
-    def finish(self) -> None:
-        if self._is_live:
-            print("\r\x1b[2K", end="", file=sys.stderr, flush=True)
+        undecided = f", {self._undecided:,} undecided" if self._undecided else ""
+        self._line.show(lambda _: f"{self._done:,}/{self._total:,} judged{undecided}", is_last=self._done == self._total)
 
 
 def _show_calibration(calibration: Calibration, options: argparse.Namespace) -> None:
@@ -380,6 +368,6 @@ def _make_parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--examples", metavar="FILE", default="judge-examples.jsonl", help="where `improve` writes accepted examples (default: %(default)s)"
     )
-    parser.add_argument("--home", metavar="DIR", help="the workspace (default: the nearest folder with proctor.yaml)")
+    add_flags(parser, "--home")
     add_output_flags(parser, FORMATS)
     return parser

@@ -7,7 +7,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from proctor.cli.exit_codes import Exit
-from proctor.cli.parser import make_parser
+from proctor.cli.parser import add_flags, make_parser
 from proctor.cli.show.output import Output
 from proctor.cli.stored import add_database_flags, use_hub
 from proctor.model.json_values import write_document
@@ -53,7 +53,7 @@ def run(arguments: list[str]) -> int:
     parser.add_argument(
         "--organization", metavar="NAME", help="the organization, by id or name; create adds a missing one (default: the first)"
     )
-    parser.add_argument("--format", choices=("terminal", "json"), default="terminal", help="terminal or json (default: terminal)")
+    add_flags(parser, "--format")
     add_database_flags(parser)
     options = parser.parse_args(arguments)
     if options.verb == "revoke" and options.id is None:

@@ -2,7 +2,7 @@
 
 from proctor.actions.workspace.run_history import StoredRun, find_home, list_runs
 from proctor.cli.exit_codes import Exit
-from proctor.cli.parser import make_parser
+from proctor.cli.parser import add_flags, make_parser
 from proctor.cli.show.output import Output
 from proctor.cli.stored import RUN_HELP
 from proctor.model.json_values import write_document
@@ -15,8 +15,7 @@ def run(arguments: list[str]) -> int:
     """List stored runs; returns the exit code."""
     parser = make_parser("list", "Stored runs, newest first.", ["proctor list", "proctor list @nightly", "proctor list --format json"])
     parser.add_argument("run", metavar="RUN", nargs="?", help=f"only matching runs; {RUN_HELP}")
-    parser.add_argument("--home", metavar="DIR", help="the workspace (default: the nearest folder with proctor.yaml)")
-    parser.add_argument("--format", choices=("terminal", "json"), default="terminal", help="terminal or json (default: terminal)")
+    add_flags(parser, "--home", "--format")
     options = parser.parse_args(arguments)
     home = find_home(options.home)
     runs = list(list_runs(home, options.run))
@@ -44,7 +43,11 @@ def describe_run(stored: StoredRun) -> str:
         parts.append(f"[incomplete: {stored.finished} of {stored.planned} attempts, {ending}]")
     elif stored.ended != "completed":
         parts.append(f"[{ending}]")
-    parts += _describe_labels(stored)
+    header = stored.header
+    parts += ["(baseline)"] if stored.is_baseline else []
+    parts += [f"name: {to_one_line(header.name, 60)}"] if header.name else []
+    parts += [" ".join(f"@{to_one_line(tag, 40)}" for tag in header.tags[:_MOST_TAGS])] if header.tags else []
+    parts += [f"note: {to_one_line(header.note, 80)}"] if header.note else []
     if stored.problem is not None:
         parts.append(_describe_fault(stored.problem))
     return "  ".join([stored.run_id, *parts])
@@ -52,17 +55,3 @@ def describe_run(stored: StoredRun) -> str:
 
 def _describe_fault(problem: str) -> str:
     return f"broken: {to_one_line(problem, 200)}"
-
-
-def _describe_labels(stored: StoredRun) -> list[str]:
-    """Return name, tags and note of the run, and whether it is a baseline."""
-    header = stored.header
-    assert header is not None
-    parts = ["(baseline)"] if stored.is_baseline else []
-    if header.name:
-        parts.append(f"name: {to_one_line(header.name, 60)}")
-    if header.tags:
-        parts.append(" ".join(f"@{to_one_line(tag, 40)}" for tag in header.tags[:_MOST_TAGS]))
-    if header.note:
-        parts.append(f"note: {to_one_line(header.note, 80)}")
-    return parts

@@ -12,8 +12,8 @@ from collections.abc import Generator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from proctor.cli.exit_codes import Exit, end_process
-from proctor.cli.parser import add_trust_flag, make_parser
+from proctor.cli.exit_codes import Exit, end_process, find_signals, handle_signals
+from proctor.cli.parser import add_flags, add_trust_flag, make_parser
 from proctor.cli.stored import add_database_flags, use_hub
 from proctor.errors import MissingExtra
 
@@ -22,12 +22,6 @@ if TYPE_CHECKING:
     from proctor.service.hub import Hub
 
 LEAVING_S = 10.0
-# Windows has no SIGHUP.
-_ENDINGS = tuple(
-    (getattr(signal, name), code)
-    for name, code in (("SIGTERM", Exit.PASSED), ("SIGHUP", Exit.PASSED), ("SIGINT", Exit.INTERRUPTED))
-    if hasattr(signal, name)
-)
 
 
 def run(arguments: list[str]) -> int:
@@ -39,7 +33,7 @@ def run(arguments: list[str]) -> int:
         "Over HTTP the same server is at /mcp of `proctor serve`.",
         ["proctor mcp", "proctor mcp --home shop"],
     )
-    parser.add_argument("--organization", metavar="NAME", help="the organization, by id or name (default: the first)")
+    add_flags(parser, "--organization")
     add_trust_flag(parser, "do what suites name that are sent as text, or that lie elsewhere")
     add_database_flags(parser)
     options = parser.parse_args(arguments)
@@ -68,7 +62,7 @@ def run(arguments: list[str]) -> int:
 @contextlib.contextmanager
 def _end_by_signals(hub: Hub, runs: LocalRuns) -> Generator[None]:
     """Stop on signals. Standard input is read by a thread that cannot be woken, so it is not awaited."""
-    loop = asyncio.get_running_loop()
+    # The event loop references tasks weakly, so a list holds them.
     ending: list[asyncio.Task[None]] = []
 
     async def leave(code: int) -> None:
@@ -80,14 +74,8 @@ def _end_by_signals(hub: Hub, runs: LocalRuns) -> Generator[None]:
         finally:
             end_process(code)
 
-    # Windows event loops have no signal handlers; Ctrl-C is an exception there.
-    with contextlib.suppress(NotImplementedError):
-        for number, code in _ENDINGS:
-            # The event loop references tasks weakly, so a list holds them.
-            loop.add_signal_handler(number, lambda code=code: ending.append(loop.create_task(leave(code))))
-    try:
+    def end(number: int) -> None:
+        ending.append(asyncio.create_task(leave(Exit.INTERRUPTED if number == signal.SIGINT else Exit.PASSED)))
+
+    with handle_signals(find_signals("SIGTERM", "SIGHUP", "SIGINT"), end):
         yield
-    finally:
-        with contextlib.suppress(NotImplementedError):
-            for number, _ in _ENDINGS:
-                loop.remove_signal_handler(number)

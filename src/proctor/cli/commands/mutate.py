@@ -10,15 +10,14 @@ from proctor.actions.checking.mutate import MOST_RECORDS, mutate, read_recording
 from proctor.actions.workspace.run_history import find_home
 from proctor.actions.workspace.suites import load_suite, with_complete
 from proctor.cli.exit_codes import Exit
-from proctor.cli.parser import add_complete_flag, add_output_flags, add_suite_flags, make_parser, parse_positive
-from proctor.cli.show.output import Output, append_summary
-from proctor.cli.show.renderers import write_report
+from proctor.cli.flags import select_cases
+from proctor.cli.parser import add_flags, add_output_flags, make_parser, parse_positive
+from proctor.cli.show.output import Output
+from proctor.cli.show.renderers import append_document, write_report
 from proctor.cli.stored import choose_run_not_file
-from proctor.decide.selection import select
 from proctor.model.case import Suite
 from proctor.model.mutation import MutationResult
 from proctor.report.builders.mutation import build_mutation
-from proctor.report.document.markdown import write_markdown
 from proctor.report.words.wording import count_noun, write_percent
 from proctor.scoring.intervals import Counts, wilson
 
@@ -50,14 +49,12 @@ def run(arguments: list[str]) -> int:
         metavar="N",
         help="passing records of each case to use (default: %(default)s)",
     )
-    parser.add_argument("--evidence-format", metavar="NAME", help="how to read the evidence (default: auto-detect)")
+    add_flags(parser, "--evidence-format")
     add_output_flags(parser, FORMATS)
-    add_suite_flags(parser)
-    add_complete_flag(parser)
+    add_flags(parser, "--dialect", "--home", "--complete")
     options = parser.parse_args(arguments)
-    suite = select(with_complete(load_suite(options.suite, dialect=options.dialect), options.complete), options.k)
-    if not suite.cases:
-        print(f"nothing selected: no case matches -k {options.k!r}" if options.k else "the suite has no cases", file=sys.stderr)
+    suite = select_cases(with_complete(load_suite(options.suite, dialect=options.dialect), options.complete), options)
+    if suite is None:
         return Exit.NOTHING
     result = _measure(suite, options)
     least = None if options.fail_under is None else options.fail_under / 100
@@ -66,7 +63,7 @@ def run(arguments: list[str]) -> int:
             output.write(msgspec.json.format(msgspec.json.encode(write_json(result)), indent=2) + b"\n")
         else:
             write_report(output, options.format, lambda kind: build_mutation(result, kind, least), no_color=options.no_color)
-    append_summary(lambda: write_markdown(build_mutation(result, "markdown", least)))
+    append_document(lambda kind: build_mutation(result, kind, least))
     share = result.total.share
     if share is None:
         skipped = "; ".join(f"{count_noun(count, 'record')}: {why}" for why, count in result.skipped.items())

@@ -2,7 +2,6 @@
 
 import argparse
 import asyncio
-import sys
 from pathlib import Path
 
 from proctor.actions.checking.recheck import recheck, recheck_judged, suite_to_recheck
@@ -10,21 +9,12 @@ from proctor.actions.judging.judges import OpenedJudge
 from proctor.actions.workspace.run_history import find_home, open_run
 from proctor.actions.workspace.suites import load_suite, with_complete, with_prices
 from proctor.cli.exit_codes import Exit
-from proctor.cli.flags import add_judge_flags, open_judge, read_judge_options
-from proctor.cli.parser import (
-    add_complete_flag,
-    add_output_flags,
-    add_prices_flag,
-    add_strict_flag,
-    add_suite_flags,
-    add_trust_flag,
-    make_parser,
-)
+from proctor.cli.flags import add_judge_flags, open_judge, read_judge_options, select_cases
+from proctor.cli.parser import add_flags, add_output_flags, add_trust_flag, make_parser
 from proctor.cli.show.output import append_summary
 from proctor.cli.show.renderers import FORMATS
 from proctor.cli.show.showing import choose_exit_code, print_unmet, show_run, write_markdown
 from proctor.cli.stored import RUN_HELP, choose_run
-from proctor.decide.selection import select
 from proctor.model.case import Suite
 from proctor.model.result import RunResult
 from proctor.report.blocks.exchange import drop_exchanges
@@ -42,21 +32,17 @@ def run(arguments: list[str]) -> int:
     parser.add_argument("--suite", metavar="SUITE", help="another suite (default: the suite of the run)")
     parser.add_argument("-k", metavar="EXPR", help="only cases whose id, name or tags match, as in `proctor run`")
     add_output_flags(parser, FORMATS)
-    add_suite_flags(parser)
-    add_strict_flag(parser)
-    add_complete_flag(parser)
-    add_prices_flag(parser)
+    add_flags(parser, "--dialect", "--home", "--strict", "--complete", "--prices")
     add_trust_flag(parser, "ask the judge and the models that it describes itself")
-    parser.add_argument("--no-judge", action="store_true", help="call no judge: judged checks become errors")
+    add_flags(parser, "--no-judge")
     add_judge_flags(parser)
     options = parser.parse_args(arguments)
     suite = load_suite(options.suite, dialect=options.dialect) if options.suite else None
     home = find_home(options.home)
     options.run = choose_run(home, options.run, quiet=options.quiet)
     priced = with_prices(suite or suite_to_recheck(home, options.run), options.prices)
-    chosen = select(with_complete(priced, options.complete), options.k)
-    if not chosen.cases:
-        print(f"nothing selected: no case matches -k {options.k!r}" if options.k else "the suite has no cases", file=sys.stderr)
+    chosen = select_cases(with_complete(priced, options.complete), options)
+    if chosen is None:
         return Exit.NOTHING
     opened = None if options.no_judge else open_judge(chosen, home, options, read_judge_options(options))
     result = recheck(home, options.run, chosen) if opened is None else asyncio.run(_recheck_with_judge(home, options, opened, chosen))

@@ -3,7 +3,7 @@
 import sys
 
 from proctor.actions.workspace.run_history import find_home, open_run
-from proctor.cli.parser import make_parser
+from proctor.cli.parser import add_flags, make_parser
 from proctor.cli.show.showing import add_pivot_flag, choose_shown_code, print_incomplete, show_run
 from proctor.cli.stored import RUN_HELP, choose_run
 from proctor.store.files.run_references import LATEST
@@ -30,7 +30,7 @@ def run(arguments: list[str]) -> int:
     parser.add_argument("run", metavar="RUN", nargs="?", default=LATEST, help=f"{RUN_HELP} (default: latest)")
     parser.add_argument("--format", choices=tuple(ENDINGS), default="html", metavar="FORMAT", help=f"{', '.join(ENDINGS)} (default: html)")
     parser.add_argument("--output", metavar="FILE", help="the output file (default: report.html or similar in this folder)")
-    parser.add_argument("--home", metavar="DIR", help="the workspace (default: the nearest folder with proctor.yaml)")
+    add_flags(parser, "--home")
     parser.add_argument("--quiet", action="store_true", help="do not print the output file")
     add_pivot_flag(parser)
     options = parser.parse_args(arguments)

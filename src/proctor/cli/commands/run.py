@@ -16,7 +16,7 @@ from proctor.actions.running.run import LiveRun, RunOptions, drive
 from proctor.actions.running.run_policy import McplabOptions
 from proctor.actions.workspace.run_history import find_home
 from proctor.actions.workspace.suites import find_suites, load_suites, with_complete, with_prices
-from proctor.cli.exit_codes import Exit
+from proctor.cli.exit_codes import Exit, find_signals, handle_signals
 from proctor.cli.flags import (
     Decision,
     Gate,
@@ -29,19 +29,7 @@ from proctor.cli.flags import (
     read_judge_options,
     select_cases,
 )
-from proctor.cli.parser import (
-    add_capture_flag,
-    add_complete_flag,
-    add_output_flags,
-    add_prices_flag,
-    add_strict_flag,
-    add_suite_flags,
-    add_trust_flag,
-    make_parser,
-    parse_amount,
-    parse_share,
-    parse_whole,
-)
+from proctor.cli.parser import add_flags, add_output_flags, add_trust_flag, make_parser, parse_amount, parse_share, parse_whole
 from proctor.cli.show.live_progress import make_listener, write_annotations
 from proctor.cli.show.output import append_summary, is_on_github, reserve_standard_output
 from proctor.cli.show.renderers import FORMATS
@@ -56,14 +44,10 @@ from proctor.processes.guard import GUARD
 from proctor.runner.limits import Budget, RunSettings
 from proctor.store.files.run_references import read_tags
 
-# Windows has no SIGHUP.
-_SIGNALS = tuple(getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name))
-
 
 @contextlib.contextmanager
 def end_by_signals(task: asyncio.Task[Any]) -> Generator[None]:
     """Cancel the task on the first signal, end the process on the second."""
-    loop = asyncio.get_running_loop()
     signals: list[int] = []
 
     def end(number: int) -> None:
@@ -75,17 +59,9 @@ def end_by_signals(task: asyncio.Task[Any]) -> Generator[None]:
             end_at_once()
 
     # `nohup` ignores SIGHUP before it starts us; a handler would undo that.
-    chosen = [number for number in _SIGNALS if signal.getsignal(number) is not signal.SIG_IGN]
-    # Windows event loops have no signal handlers; Ctrl-C is an exception there.
-    with contextlib.suppress(NotImplementedError):
-        for number in chosen:
-            loop.add_signal_handler(number, end, number)
-    try:
+    chosen = [number for number in find_signals("SIGINT", "SIGTERM", "SIGHUP") if signal.getsignal(number) is not signal.SIG_IGN]
+    with handle_signals(chosen, end):
         yield
-    finally:
-        with contextlib.suppress(NotImplementedError):
-            for number in chosen:
-                loop.remove_signal_handler(number)
 
 
 def end_at_once() -> None:
@@ -103,12 +79,6 @@ def add_rate_flags(parser: argparse.ArgumentParser) -> None:
         "--min-pass-rate", type=parse_share, metavar="SHARE", help="the required pass rate of attempts (default: all); errors still fail"
     )
     parser.add_argument("--allow-errors", action="store_true", help="with --min-pass-rate: count errors as failed attempts")
-
-
-def check_rate_flags(options: argparse.Namespace) -> None:
-    """Reject flags without effect; raises `InputError`."""
-    if options.allow_errors and options.min_pass_rate is None:
-        raise InputError("--allow-errors requires --min-pass-rate")
 
 
 def choose_rate_exit(run: RunResult, least: float, *, allow_errors: bool) -> tuple[Exit, str]:
@@ -200,15 +170,13 @@ def run(arguments: list[str]) -> int:
     parser.add_argument("--allow-missing-judge", action="store_true", help="run without a judge: judged checks become errors")
     _add_mcplab_flags(parser)
     add_name_flags(parser)
-    add_complete_flag(parser)
-    add_strict_flag(parser)
-    add_prices_flag(parser)
+    add_flags(parser, "--complete", "--strict", "--prices")
     add_gate_flags(parser)
     parser.add_argument("--summary", metavar="FILE", help="append a Markdown summary to this file, like a GitHub job summary")
     add_trust_flag(parser, "start, import and reach what it names, although it is not in the working folder")
     add_output_flags(parser, FORMATS)
     add_pivot_flag(parser)
-    add_suite_flags(parser)
+    add_flags(parser, "--dialect", "--home")
     options = parser.parse_args(arguments)
     if options.watch:
         from proctor.cli.watch import watch  # most runs are made once
@@ -220,7 +188,8 @@ def run(arguments: list[str]) -> int:
 
 
 def _run_suite(options: argparse.Namespace) -> int:
-    check_rate_flags(options)
+    if options.allow_errors and options.min_pass_rate is None:
+        raise InputError("--allow-errors requires --min-pass-rate")
     suite = select_cases(_load_suite(options), options)
     if suite is None:
         return Exit.NOTHING
@@ -265,7 +234,6 @@ def _run_suite(options: argparse.Namespace) -> int:
 
 
 def _decide(live: LiveRun, gate: Gate, options: argparse.Namespace) -> Decision:
-    """Return the exit code of a finished run, and the reason."""
     if live.ended != "completed":
         return Decision(Exit.INTERRUPTED)
     if options.strict and live.result.unmet.fails_strict:
@@ -333,7 +301,6 @@ def _load_suite(options: argparse.Namespace) -> Suite:
 
 
 def _add_mcplab_flags(parser: argparse.ArgumentParser) -> None:
-    """Add the flags for MCPLab suites."""
     mcplab = parser.add_argument_group("MCPLab workspaces")
     mcplab.add_argument("--agents", metavar="A,B", help="the agents to run (default: run_defaults.selected_agents, else all)")
     mcplab.add_argument("--agents-all", action="store_true", help="every agent, also those of the library")
@@ -350,7 +317,6 @@ def _add_mcplab_flags(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_suites_and_agent(parser: argparse.ArgumentParser) -> None:
-    """Add the suites and the agent."""
     parser.add_argument(
         "suites",
         metavar="SUITE",
@@ -362,4 +328,4 @@ def _add_suites_and_agent(parser: argparse.ArgumentParser) -> None:
         metavar="TARGET",
         help=f"a target of proctor.yaml or of the suite by its name, or {WAYS} (default: default_target)",
     )
-    add_capture_flag(parser)
+    add_flags(parser, "--capture")

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from proctor.cli.exit_codes import Exit
-from proctor.cli.parser import make_parser
+from proctor.cli.parser import add_flags, make_parser
 from proctor.cli.show.output import Output
 from proctor.cli.stored import add_database_flags, use_hub
 from proctor.errors import InputError
@@ -47,8 +47,7 @@ def run(arguments: list[str]) -> int:
         "what", metavar="WHAT", help="for up: an environment, or a type such as fhir; else the id of a sandbox or playground"
     )
     parser.add_argument("--seed", metavar="FILE", help="for up with a type: JSON with the initial state of the system")
-    parser.add_argument("--organization", metavar="NAME", help="the organization, by id or name (default: the first)")
-    parser.add_argument("--format", choices=("terminal", "json"), default="terminal", help="terminal or json (default: terminal)")
+    add_flags(parser, "--organization", "--format")
     add_database_flags(parser)
     options = parser.parse_args(arguments)
     if options.seed is not None and (options.verb != "up" or options.what.startswith(_ENVIRONMENT)):

@@ -6,7 +6,7 @@ import msgspec
 
 from proctor.actions.workspace.run_history import TARGET, find_home, open_run, select_results
 from proctor.cli.exit_codes import Exit
-from proctor.cli.parser import add_output_flags, make_parser
+from proctor.cli.parser import add_flags, add_output_flags, make_parser
 from proctor.cli.show.output import Output
 from proctor.cli.show.renderers import FORMATS
 from proctor.cli.show.showing import Entries, add_pivot_flag, choose_shown_code, print_incomplete, show_run
@@ -24,7 +24,7 @@ def run(arguments: list[str]) -> int:
         ["proctor show latest", "proctor show latest --evidence -k refund", "proctor show @nightly --format json"],
     )
     parser.add_argument("run", metavar="RUN", nargs="?", default=LATEST, help=f"{RUN_HELP} (default: latest)")
-    parser.add_argument("--home", metavar="DIR", help="the workspace (default: the nearest folder with proctor.yaml)")
+    add_flags(parser, "--home")
     parser.add_argument("-k", metavar="EXPR", help="only cases whose id, name or tags match: 'refund and not slow'")
     parser.add_argument(
         "--evidence",

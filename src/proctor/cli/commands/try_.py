@@ -16,7 +16,7 @@ from proctor.actions.running.named_target import WAYS
 from proctor.actions.running.try_message import Tried, try_message
 from proctor.actions.start.starters import SCHEMA_LINE
 from proctor.cli.exit_codes import Exit
-from proctor.cli.parser import add_capture_flag, make_parser
+from proctor.cli.parser import add_flags, make_parser
 from proctor.cli.show.output import Output, reserve_standard_output
 from proctor.cli.show.renderers import find_width, wants_colour
 from proctor.evidence.unknowns.account import find_known, write_known
@@ -27,7 +27,6 @@ from proctor.report.words.faults import describe_model_remedy, describe_remedy
 from proctor.report.words.neutral import to_one_line
 from proctor.report.words.style import Style, pad, wrap
 
-FORMATS = ("terminal", "json")
 DEFAULT_SUITE = "suite.yaml"
 
 
@@ -46,15 +45,12 @@ def run(arguments: list[str]) -> int:
     parser.add_argument(
         "--target", metavar="TARGET", help=f"a target of proctor.yaml by its name, or {WAYS} (default: default_target of proctor.yaml)"
     )
-    add_capture_flag(parser)
+    add_flags(parser, "--capture")
     parser.add_argument(
         "--save", metavar="FILE", nargs="?", const=DEFAULT_SUITE, help=f"save it as a case of this suite (default: {DEFAULT_SUITE})"
     )
     parser.add_argument("--timeout", type=float, default=120.0, metavar="S", help="seconds to wait for the answer (default: 120)")
-    parser.add_argument("--format", choices=FORMATS, default="terminal", metavar="FORMAT", help="terminal, json (default: terminal)")
-    parser.add_argument("--output", metavar="FILE", help="write to this file instead of standard output")
-    parser.add_argument("--no-color", action="store_true", help="no colours, also on a terminal")
-    parser.add_argument("--home", metavar="DIR", help="the workspace (default: the nearest folder with proctor.yaml)")
+    add_flags(parser, "--format", "--output", "--no-color", "--home")
     options = parser.parse_args(arguments)
     # Check that the file can be saved before the agent is called.
     Output(options.output).probe()
@@ -102,7 +98,6 @@ def _paint(tried: Tried, saved: SavedCase | None, options: argparse.Namespace, s
 
 
 def _describe_next(path: Path, options: argparse.Namespace) -> str:
-    """Return the command that runs the suite with the same target."""
     target_flag = "" if options.target is None else f" --target {shlex.quote(options.target)}"
     return f"proctor run {shlex.quote(str(path))}{target_flag}" + ("" if options.capture is None else f" --capture {options.capture}")
 

@@ -7,7 +7,7 @@ import sys
 from proctor.actions.checking.validate import MOST_PROBLEMS, validate
 from proctor.actions.workspace.suites import find_suites
 from proctor.cli.exit_codes import Exit
-from proctor.cli.parser import add_suite_flags, add_trust_flag, make_parser
+from proctor.cli.parser import add_flags, add_trust_flag, make_parser
 from proctor.cli.show.output import Output
 from proctor.report.words.wording import count_noun
 
@@ -28,7 +28,7 @@ def run(arguments: list[str]) -> int:
     parser.add_argument("--evidence-format", metavar="NAME", help="read the paths as evidence of this format")
     parser.add_argument("--quiet", action="store_true", help="problems only, no summary")
     parser.add_argument("--no-color", action="store_true", help="no colours, also on a terminal; there are none here")
-    add_suite_flags(parser)
+    add_flags(parser, "--dialect", "--home")
     add_trust_flag(parser, "read the files of data that it names outside its folder")
     options = parser.parse_args(arguments)
     paths = options.paths or [str(path) for path in find_suites()]

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from proctor.actions.workspace.run_history import find_home
 from proctor.cli.exit_codes import Exit
-from proctor.cli.parser import make_parser
+from proctor.cli.parser import add_flags, make_parser
 from proctor.cli.show.output import explain_missing
 from proctor.cli.stored import RUN_HELP, choose_run
 from proctor.errors import InputError, StoreError
@@ -45,7 +45,7 @@ def run(arguments: list[str]) -> int:
         help=f"open the pages at this run; {RUN_HELP}; or a folder of runs, or a file or folder of evidence",
     )
     parser.add_argument("--suite", metavar="SUITE", help="with evidence: decide every record by this suite; no agent or judge is called")
-    parser.add_argument("--home", metavar="DIR", help="the workspace (default: the nearest folder with proctor.yaml)")
+    add_flags(parser, "--home")
     parser.add_argument("--port", metavar="PORT", default="0", help="the port (default: a free one)")
     parser.add_argument("--no-open", action="store_true", help="only print the address; open no browser")
     options = parser.parse_args(arguments)
@@ -57,7 +57,7 @@ def run(arguments: list[str]) -> int:
         from proctor.rest.view import view  # slow, and an extra
     except ModuleNotFoundError as error:
         raise explain_missing(error, "`proctor view`", "serve") from error
-    show = _ignore if options.no_open else _open_browser
+    show = (lambda address: None) if options.no_open else _open_browser
     with _find_shown(options) as shown:
         asyncio.run(view(shown.home, shown.run, port, lambda line: print(line, flush=True), show, shown=shown.path, refresh=shown.refresh))
     return Exit.PASSED
@@ -109,7 +109,3 @@ def _open_browser(address: str) -> None:
 
     # In a thread: some browsers block their caller, and the page must be served meanwhile.
     threading.Thread(target=webbrowser.open, args=(address,), daemon=True).start()
-
-
-def _ignore(address: str) -> None:
-    pass

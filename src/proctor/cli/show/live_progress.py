@@ -4,66 +4,65 @@ On GitHub every failure also becomes an annotation at the source of the assertio
 """
 
 import sys
-import time
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from itertools import islice
 from typing import Literal
 
+from proctor.actions.workspace.status_line import StatusLine
 from proctor.cli.show.renderers import print_case
 from proctor.model.result import CaseResult
 from proctor.model.show import count_rest
 from proctor.report.words.faults import Repeats, find_case_fault, find_fault
 from proctor.report.words.neutral import to_one_line
-from proctor.runner.ports import Event, Listener
+from proctor.runner.ports import Event
 
-_EVERY_S = 0.2
 _MOST_NAMES = 3
 
 
 def make_listener(*, quiet: bool, verbose: bool = False) -> "LiveProgress":
     """Return the progress display for standard error."""
     if verbose:
-        return LiveProgress(_print_assertions)
+        return _Assertions()
     if quiet:
-        return LiveProgress(lambda event: None)
-    return LiveProgress(_MovingLine() if sys.stderr.isatty() else _PlainLines())
-
-
-def _print_assertions(event: Event) -> None:
-    """Show each attempt in full as it ends, and what else happens to the run."""
-    if event.kind == "finished" and event.result is not None:
-        print_case(event.result)
-    elif event.kind in ("retrying", "slowed", "stopping"):
-        print(f"{event.kind}  {to_one_line(event.case, 80)}  {to_one_line(event.message, 160)}", file=sys.stderr)
+        return LiveProgress()
+    return _MovingLine() if sys.stderr.isatty() else _PlainLines()
 
 
 class LiveProgress:
-    """A listener that can be closed."""
-
-    def __init__(self, listen: Listener) -> None:
-        self._listen = listen
+    """A listener that can be closed; this one shows nothing."""
 
     def __call__(self, event: Event) -> None:
         """Show an event."""
-        self._listen(event)
 
     def finish(self) -> None:
         """Restore the screen."""
-        finish: Callable[[], None] | None = getattr(self._listen, "finish", None)
-        if finish is not None:
-            finish()
 
 
-class _MovingLine:
+class _Assertions(LiveProgress):
+    """Each attempt in full as it ends, and what else happens to the run."""
+
+    def __call__(self, event: Event) -> None:
+        if event.kind == "finished" and event.result is not None:
+            print_case(event.result)
+        else:
+            _print_rest(event)
+
+
+def _print_rest(event: Event) -> None:
+    if event.kind in ("retrying", "slowed", "stopping"):
+        print(f"{event.kind}  {to_one_line(event.case, 80)}  {to_one_line(event.message, 160)}", file=sys.stderr)
+
+
+class _MovingLine(LiveProgress):
     """One line: running cases, progress, rate, failures, time left."""
 
     def __init__(self) -> None:
         self._total = 0
         self._running: dict[tuple[str, int], None] = {}
         self._done = self._failed = 0
-        self._line = _FailureLines()
-        self._started = time.monotonic()
-        self._next = 0.0
+        self._describe_failure = _FailureLines()
+        self._line = StatusLine(enabled=True)
+        self.finish = self._line.finish
 
     def __call__(self, event: Event) -> None:
         key = (event.case, event.attempt)
@@ -76,33 +75,22 @@ class _MovingLine:
             self._done += 1
             if event.result.outcome in ("fail", "error"):
                 self._failed += 1
-                self._print_above(self._line(event.result))
+                self._line.print_above(self._describe_failure(event.result))
         elif event.kind in ("slowed", "stopping"):
-            self._print_above(f"{event.kind}: {to_one_line(event.message, 160)}")
-        now = time.monotonic()
+            self._line.print_above(f"{event.kind}: {to_one_line(event.message, 160)}")
         # Drawing is slower than some attempts; the last state is always drawn.
-        if now >= self._next or self._done == self._total:
-            self._next = now + _EVERY_S
-            self._draw_line(now)
+        self._line.show(self._describe, is_last=self._done == self._total)
 
-    def _draw_line(self, now: float) -> None:
-        spent = max(now - self._started, 1e-6)
-        rate = self._done / spent
+    def _describe(self, seconds: float) -> str:
+        rate = self._done / seconds
         remaining = f", about {(self._total - self._done) / rate:.0f} s to go" if self._done and self._done < self._total else ""
         names = ", ".join(to_one_line(case, 24) for case, _ in list(self._running)[:_MOST_NAMES])
         more = count_rest(len(self._running), _MOST_NAMES)
         running = f"; running {names}{more}" if names else ""
-        text = f"{self._done}/{self._total} done, {self._failed} failed, {rate:.1f} a second{remaining}{running}"
-        print(f"\r\x1b[2K{text[:160]}", end="", file=sys.stderr, flush=True)
-
-    def _print_above(self, line: str) -> None:
-        print(f"\r\x1b[2K{line}", file=sys.stderr)
-
-    def finish(self) -> None:
-        print("\r\x1b[2K", end="", file=sys.stderr, flush=True)
+        return f"{self._done}/{self._total} done, {self._failed} failed, {rate:.1f} a second{remaining}{running}"[:160]
 
 
-class _PlainLines:
+class _PlainLines(LiveProgress):
     """For logs: one line per finished attempt."""
 
     def __init__(self) -> None:
@@ -120,8 +108,8 @@ class _PlainLines:
                 else f"{event.result.outcome}  {to_one_line(event.case, 80)}{_describe_attempt(event.attempt)}"
             )
             print(f"{self._done}/{self._total}  {line}", file=sys.stderr)
-        elif event.kind in ("retrying", "slowed", "stopping"):
-            print(f"{event.kind}  {to_one_line(event.case, 80)}  {to_one_line(event.message, 160)}", file=sys.stderr)
+        else:
+            _print_rest(event)
 
 
 class _FailureLines:
@@ -145,7 +133,6 @@ class _FailureLines:
 
 
 def _describe_attempt(number: int) -> str:
-    """Return the attempt number, unless it is the first."""
     return f" (attempt {number + 1})" if number else ""
 
 

@@ -191,17 +191,13 @@ def find_summary_file(environment: Mapping[str, str] = os.environ) -> str | None
 def append_summary(text: Callable[[], str], file: str | None = None) -> None:
     """Append the result of `text` to the job summary, if there is one, and to `file`."""
     for path in filter(None, (find_summary_file(), file)):
-        _append(path, text)
-
-
-def _append(path: str, text: Callable[[], str]) -> None:
-    # Lone surrogates become question marks.
-    content = f"{text().rstrip()}\n\n".encode("utf-8", "replace")
-    try:
-        with open(path, "ab") as file:
-            file.write(content)
-    except OSError as error:
-        print(f"warning: the job summary {path!r} cannot be written: {error.strerror or error}", file=sys.stderr)
+        # Lone surrogates become question marks.
+        content = f"{text().rstrip()}\n\n".encode("utf-8", "replace")
+        try:
+            with open(path, "ab") as summary:
+                summary.write(content)
+        except OSError as error:
+            print(f"warning: the job summary {path!r} cannot be written: {error.strerror or error}", file=sys.stderr)
 
 
 def _is_output(path: str) -> bool:

@@ -11,7 +11,7 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
-from proctor.cli.show.output import Output
+from proctor.cli.show.output import Output, append_summary
 from proctor.model.result import CaseResult, RunResult
 from proctor.report.document.model import Document, Section
 from proctor.report.document.model import Output as Kind
@@ -142,6 +142,17 @@ def write_report(place: Output, format: str, build: Callable[[Kind], Document], 
         from proctor.report.document.terminal import write_terminal
 
         place.write_text(write_terminal(build("terminal"), colour=wants_colour(place, no_color), width=find_width(place)))
+
+
+def append_document(build: Callable[[Kind], Document]) -> None:
+    """Append a document to the job summary, if there is one."""
+
+    def write() -> str:
+        from proctor.report.document.markdown import write_markdown  # only for a job summary
+
+        return write_markdown(build("markdown"))
+
+    append_summary(write)
 
 
 def find_width(place: Output) -> int:

@@ -23,8 +23,6 @@ from typing import Any, Final, TypeVar
 from proctor.model.show import exception_text
 from proctor.processes.threads import is_interrupt, is_loop_running, run_in_thread
 
-# --- the deadline of the prompts of an iteration
-
 
 class Deadline:
     """The deadline of an iteration, and whether it ended one of the prompts."""
@@ -77,7 +75,12 @@ async def call_function(function: Callable[[Any], object], argument: object, con
         if iscoroutinefunction(function) or iscoroutinefunction(getattr(function, "__call__", None)):  # noqa: B004 - asks what kind of call it is
             answer = function(argument)
         else:
-            answer = await _run_in_thread(lambda: function(argument), context.copy())
+            answer, error = await run_in_thread(lambda: function(argument), context.copy(), "proctor eval")
+            if isinstance(error, (StopIteration, KeyboardInterrupt, SystemExit, GeneratorExit)):
+                # These would end the waiting event loop.
+                raise FunctionExit(_describe_exit(error))
+            if error is not None:
+                raise error
         return await answer if isawaitable(answer) else answer
     except (SystemExit, KeyboardInterrupt, GeneratorExit) as error:
         if is_interrupt(error):
@@ -99,16 +102,6 @@ async def end_task(task: asyncio.Task[object]) -> None:
     if not task.done():
         # Its result is ignored from here on.
         task.add_done_callback(lambda late: late.cancelled() or late.exception())
-
-
-async def _run_in_thread(work: Callable[[], object], context: contextvars.Context) -> object:
-    answer, error = await run_in_thread(work, context, "proctor eval")
-    if isinstance(error, (StopIteration, KeyboardInterrupt, SystemExit, GeneratorExit)):
-        # These would end the waiting event loop.
-        raise FunctionExit(_describe_exit(error))
-    if error is not None:
-        raise error
-    return answer
 
 
 def describe_exception(error: BaseException) -> str:

@@ -104,8 +104,6 @@ class MCPClientManager:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         run_blocking(self.disconnect_all_servers())
 
-    # --- servers ------------------------------------------------------------------------------------------------------------
-
     def list_servers(self) -> list[str]:
         """Return the names of all servers, connected or not."""
         return list(self._settings)
@@ -229,8 +227,6 @@ class MCPClientManager:
         self._status[server] = "connected" if answers else "disconnected"
         return answers
 
-    # --- tools ----------------------------------------------------------------------------------------------------------------
-
     async def list_tools(self, server: str) -> list[AgentTool]:
         """Return the tools of one server."""
         listing = await self._get_listing(server)
@@ -302,8 +298,6 @@ class MCPClientManager:
         message = f"MCP server {server!r} has no tool {tool!r}" + suggest_one(tool, names)
         return {"content": [{"type": "text", "text": f"{message}: {answer.error}"}], "isError": True}
 
-    # --- resources and prompts ----------------------------------------------------------------------------------------------
-
     async def list_resources(self, server: str, cursor: str | None = None, *, timeout_ms: float | None = None) -> dict[str, Json]:
         """Return a page of `resources`, with `nextCursor` if there are more; an empty one if the server has none."""
         return await self._list(server, "resources/list", "resources", cursor, timeout_ms)
@@ -353,8 +347,6 @@ class MCPClientManager:
         (uris.add if wanted else uris.discard)(uri)
         await connection.listen(sorted(uris))
         return result
-
-    # --- notifications, logging, elicitation ------------------------------------------------------------------------------------
 
     async def set_logging_level(self, server: str, level: str = "debug") -> None:
         """Choose which log messages the server sends; they come as `notifications/message`."""
@@ -435,8 +427,6 @@ class MCPClientManager:
         finally:
             self._pending.pop(request_id, None)
 
-    # --- tasks (2025-11-25) -----------------------------------------------------------------------------------------------------
-
     async def list_tasks(self, server: str, cursor: str | None = None, *, timeout_ms: float | None = None) -> dict[str, Json]:
         """Return a page of `tasks`."""
         return await self._request(server, "tasks/list", {"cursor": cursor} if cursor else {}, timeout_ms, retries=self._read_retries)
@@ -474,8 +464,6 @@ class MCPClientManager:
                 return True
         return False
 
-    # --- for code that is not asynchronous --------------------------------------------------------------------------------
-
     def get_tools_sync(self, servers: Iterable[str] | None = None) -> list[AgentTool]:
         """`get_tools` for code that is not asynchronous."""
         return run_blocking(self.get_tools(servers))
@@ -487,8 +475,6 @@ class MCPClientManager:
     def ping_server_sync(self, server: str) -> bool:
         """`ping_server` for code that is not asynchronous."""
         return run_blocking(self.ping_server(server))
-
-    # ------------------------------------------------------------------------------------------------------------------------
 
     async def _call(
         self,
@@ -575,7 +561,6 @@ class MCPClientManager:
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}{hint}")
 
     async def _get_listing(self, server: str) -> Listing:
-        """Return the listing of a server; connects it if needed."""
         self._check_known(server)
         connection = self._connected.get(server)
         if connection is None:
@@ -630,17 +615,13 @@ class MCPClientManager:
             entry["timeout_s"] = timeout_ms / 1000
         entry.setdefault("timeout_s", self._timeout_s)
         if entry.get("transport") == "in_process":
-            return _read_in_process(name, entry)
+            try:
+                settings = ServerSettings(id=name, **entry)
+            except TypeError as error:
+                raise SpecError(f"an MCP server: {error}", field=f"servers.{name}") from None
+            try:
+                settings.check()
+            except TargetError as fault:
+                raise InputError(fault.message) from None
+            return settings
         return read_servers({name: entry})[0]
-
-
-def _read_in_process(name: str, entry: dict[str, Any]) -> ServerSettings:
-    try:
-        settings = ServerSettings(id=name, **entry)
-    except TypeError as error:
-        raise SpecError(f"an MCP server: {error}", field=f"servers.{name}") from None
-    try:
-        settings.check()
-    except TargetError as fault:
-        raise InputError(fault.message) from None
-    return settings

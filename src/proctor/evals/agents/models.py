@@ -123,7 +123,6 @@ def complete_settings(given: ModelSettings | Mapping[str, object], environment: 
 
 
 def _find_address(provider: str, base_url: str | None, environment: Mapping[str, str]) -> tuple[str, str | None]:
-    """Return the protocol and the address of a built-in provider."""
     address = base_url or _find_first(environment, _ADDRESSES.get(provider, ())) or _COMPATIBLE.get(provider)
     # Ollama's own tools use the bare host or `/api`; its OpenAI protocol is under `/v1`.
     if provider == "ollama" and address is not None and not address.rstrip("/").endswith("/v1"):

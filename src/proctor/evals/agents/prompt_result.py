@@ -6,20 +6,18 @@ Messages are those of this prompt only, without its context. `evidence` is the s
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Final, TypedDict, Unpack, cast
+from typing import Any, Final, cast
 
 import msgspec
 
 from proctor.errors import EvidenceError
 from proctor.evals.agents.messages import Message, compose_messages, write_indented
-from proctor.evals.agents.options import refuse_unknown_options, show_options
+from proctor.evals.agents.options import suggest_options
 from proctor.evidence.shared.calls import read_call
 from proctor.evidence.shared.usage import add_usage, read_usage
 from proctor.evidence.values.text import parse_json
 from proctor.model.evidence import Evidence, EvidenceTurn, Json, ToolCall, Usage
-from proctor.model.show import kind_of, suggest_one
-
-# --- latency of one prompt, and statistics over many
+from proctor.model.show import kind_of
 
 
 class LatencyBreakdown(msgspec.Struct, frozen=True, kw_only=True):
@@ -54,74 +52,54 @@ class LatencySummary(msgspec.Struct, frozen=True, kw_only=True):
     """One entry per prompt, in order."""
 
 
-# ---
-
-
-_FIELDS: Final = (
-    *("prompt", "text", "messages", "tool_calls", "usage", "latency", "error", "error_code", "provider", "model", "spans"),
-    *("widget_snapshots", "stop_reason"),
-)
 _ALIASES: Final = {"toolCalls": "tool_calls", "widgetSnapshots": "widget_snapshots"}
 _LATENCY_KEYS: Final = {"e2eMs": "e2e_ms", "llmMs": "llm_ms", "mcpMs": "mcp_ms"}
 CallLike = ToolCall | Mapping[str, Json]
 
 
-class ResultOptions(TypedDict, total=False):
-    """Further data about a prompt."""
-
-    messages: Sequence[Message] | None
-    """All messages; by default built from prompt, calls and text."""
-    usage: Usage | Mapping[str, Json] | None
-    latency: LatencyBreakdown | Mapping[str, float] | float | None
-    """In milliseconds; a number is the time of the whole prompt."""
-    error: str | None
-    error_code: str | None
-    provider: str | None
-    model: str | None
-    stop_reason: str | None
-    available_tools: tuple[str, ...] | None
-    """The tools of the agent; unknown by default."""
-
-
 class PromptResult:
-    """The result of one prompt."""
+    """The result of one prompt.
 
-    @show_options(ResultOptions)
+    Without `messages` these are built from prompt, calls and text. `latency` is in milliseconds; a number is the time of the whole prompt.
+    """
+
+    @suggest_options
     def __init__(
         self,
         *,
         prompt: str = "",
         text: str = "",
+        messages: Sequence[Message] | None = None,
         tool_calls: Iterable[CallLike] = (),
+        usage: Usage | Mapping[str, Json] | None = None,
+        latency: LatencyBreakdown | Mapping[str, float] | float | None = None,
+        error: str | None = None,
+        error_code: str | None = None,
+        provider: str | None = None,
+        model: str | None = None,
         spans: Sequence[Message] = (),
         widget_snapshots: Sequence[Message] = (),
+        stop_reason: str | None = None,
+        available_tools: tuple[str, ...] | None = None,
         servers: Sequence[Message] = (),
-        **options: Unpack[ResultOptions],
     ) -> None:
-        refuse_unknown_options(PromptResult.__init__, options)
-        messages = options.get("messages")
         self.prompt: Final = prompt
         self.text: Final = text
         self._calls = tuple(_read_call(call) for call in tool_calls)
         self._messages = compose_messages(prompt, text, self._calls) if messages is None else list(messages)
-        usage = options.get("usage")
         self._usage = usage if usage is None or isinstance(usage, Usage) else read_usage(dict(usage))
-        self._latency = _read_latency(options.get("latency"))
-        self._error, self._error_code = options.get("error"), options.get("error_code")
-        self._provider, self._model = options.get("provider"), options.get("model")
+        self._latency = _read_latency(latency)
+        self._error, self._error_code = error, error_code
+        self._provider, self._model = provider, model
         self._spans, self._widgets = list(spans), list(widget_snapshots)
-        self._stop_reason = options.get("stop_reason")
-        self._available_tools = options.get("available_tools")
+        self._stop_reason = stop_reason
+        self._available_tools = available_tools
         self._servers = list(servers)
 
     @classmethod
     def from_(cls, data: Mapping[str, Any] | None = None, /, **more: Any) -> PromptResult:
         """Return a result from a mapping or keywords: `prompt`, `text`, `tool_calls`, `messages`, `usage`, `latency`, `error`, ..."""
-        fields: dict[str, Any] = {_ALIASES.get(key, key): value for key, value in {**(data or {}), **more}.items()}
-        for key in fields:
-            if key not in _FIELDS:
-                raise TypeError(f"a PromptResult has no field {key!r}" + suggest_one(key, _FIELDS))
-        return cls(**fields)
+        return cls(**{_ALIASES.get(key, key): value for key, value in {**(data or {}), **more}.items()})
 
     @classmethod
     def error(
@@ -140,8 +118,6 @@ class PromptResult:
     def __repr__(self) -> str:
         failed = f", error={self._error!r}" if self._error is not None else ""
         return f"PromptResult(prompt={self.prompt!r}, text={self.text!r}, tools_called={self.tools_called()!r}{failed})"
-
-    # --- messages -----------------------------------------------------------------------------------------------------------
 
     def get_prompt(self) -> str:
         """Return the prompt."""
@@ -174,8 +150,6 @@ class PromptResult:
         """Return all messages as indented JSON."""
         return write_indented(self._messages)
 
-    # --- tools ----------------------------------------------------------------------------------------------------------------
-
     def tools_called(self) -> list[str]:
         """Return the names of the tools called, in order, with repetitions."""
         return [call.name for call in self._calls]
@@ -191,8 +165,6 @@ class PromptResult:
     def get_tool_arguments(self, name: str) -> Json:
         """Return the arguments of the first call of a tool, or None if it was not called."""
         return next((call.arguments for call in self._calls if call.name == name), None)
-
-    # --- time and tokens --------------------------------------------------------------------------------------------------
 
     def e2e_latency_ms(self) -> float:
         """Return the time from the prompt to the result."""
@@ -227,8 +199,6 @@ class PromptResult:
     def get_usage(self) -> Usage:
         """Return the input, output and total tokens."""
         return Usage(input_tokens=self.input_tokens(), output_tokens=self.output_tokens(), total_tokens=self.total_tokens())
-
-    # --- outcome --------------------------------------------------------------------------------------------------------------
 
     def has_error(self) -> bool:
         """Return whether the prompt failed; an empty error message counts."""

@@ -12,12 +12,12 @@ import os
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable
 from contextlib import asynccontextmanager
 from inspect import Parameter, isawaitable, signature
-from typing import TYPE_CHECKING, Any, Final, Protocol, Self, TypedDict, Unpack, cast
+from typing import TYPE_CHECKING, Any, Final, Protocol, Self, cast
 
 from proctor.errors import ProctorError, TargetError
 from proctor.evals.agents.calling import PromptLimit, run_blocking
 from proctor.evals.agents.models import CustomProviders, make_model, split_model
-from proctor.evals.agents.options import refuse_unknown_options, show_options
+from proctor.evals.agents.options import suggest_options
 from proctor.evals.agents.prompt_result import PromptResult
 from proctor.evals.agents.prompting import Prompting, PromptOptions, StopCondition, Timeout, read_options
 from proctor.evals.agents.tools import AgentTool, ToolsLike, list_tools_of
@@ -112,46 +112,40 @@ class _RememberingAgent:
         return last.tools_called() if last is not None else []
 
 
-class AgentOptions(TypedDict, total=False):
-    """Further options of an agent."""
-
-    tools: ToolsLike | None
-    """By default all of `mcp_client_manager`."""
-    api_key: str | None
-    """Of the model; by default from the environment."""
-    temperature: float | None
-    """From 0 to 2; not sent by default."""
-    base_url: str | None
-    custom_providers: CustomProviders | None
-    mcp_client_manager: MCPClientManager | None
-
-
 class TestAgent(_RememberingAgent):
     """An agent with a model and tools.
 
-    `model` is `provider/model` or a chat model of ours; `tools` come from `MCPClientManager.get_tools()`. Without `tools` the agent has
-    all of `mcp_client_manager`.
+    `model` is `provider/model` or a chat model of ours, with its key by default from the environment; `tools` come from
+    `MCPClientManager.get_tools()`. Without `tools` the agent has all of `mcp_client_manager`. `temperature` is from 0 to 2.
     """
 
-    @show_options(AgentOptions)
+    @suggest_options
     def __init__(
-        self, *, model: str | ChatModel, system_prompt: str = SYSTEM_PROMPT, max_steps: int = 10, **options: Unpack[AgentOptions]
+        self,
+        *,
+        model: str | ChatModel,
+        tools: ToolsLike | None = None,
+        api_key: str | None = None,
+        system_prompt: str = SYSTEM_PROMPT,
+        temperature: float | None = None,
+        max_steps: int = 10,
+        base_url: str | None = None,
+        custom_providers: CustomProviders | None = None,
+        mcp_client_manager: MCPClientManager | None = None,
     ) -> None:
         super().__init__()
-        refuse_unknown_options(TestAgent.__init__, options)
         if isinstance(max_steps, bool) or max_steps < 1:
             raise ValueError(f"max_steps: expected at least 1, found {show(max_steps)}")
-        tools = options.get("tools")
         self._options: dict[str, Any] = {
             "model": model,
             "tools": None if tools is None else list_tools_of(tools),
-            "api_key": options.get("api_key"),
+            "api_key": api_key,
             "system_prompt": system_prompt,
-            "temperature": options.get("temperature"),
+            "temperature": temperature,
             "max_steps": max_steps,
-            "base_url": options.get("base_url"),
-            "custom_providers": options.get("custom_providers") or {},
-            "mcp_client_manager": options.get("mcp_client_manager"),
+            "base_url": base_url,
+            "custom_providers": custom_providers or {},
+            "mcp_client_manager": mcp_client_manager,
         }
 
     def __repr__(self) -> str:
@@ -164,7 +158,6 @@ class TestAgent(_RememberingAgent):
 
     def with_options(self, **options: Any) -> TestAgent:
         """Return a new agent with these options changed."""
-        refuse_unknown_options(TestAgent.__init__, options)
         return TestAgent(**{**self._options, **options})
 
     def get_tools(self) -> list[AgentTool]:

@@ -115,9 +115,6 @@ def pass_rate_fraction_from_percent(percent: float) -> float:
     return percent / 100
 
 
-# --- input of gates -----------------------------------------------------------------------------------------------------------
-
-
 def gate_input(result: Gateable) -> GateInput:
     """Return the input of gates from a result."""
     if isinstance(result, GateInput):
@@ -160,8 +157,6 @@ def _make_input(runs: list[tuple[str, EvalRunResult]], p95_ms: float, *, suite: 
         },
     )
 
-
-# --- policies -----------------------------------------------------------------------------------------------------------------
 
 COMPARATIVE: Final = ("no_deterministic_regressions", "maximum_p95_latency_increase_ms", "pass_rate_regression")
 SINGLE: Final = (
@@ -246,9 +241,6 @@ def _require_limit(value: object) -> None:
 def _require_true(value: object) -> None:
     if value is not True:
         raise _Misused(f"expected true or false, found {show(value)}")
-
-
-# --- one run ------------------------------------------------------------------------------------------------------------------
 
 
 def evaluate_gates(result: Gateable, policy: Mapping[str, object] | None = None, **more: object) -> GateReport:
@@ -359,8 +351,6 @@ _SINGLE: Final[dict[str, Callable[[GateInput, Any], _Finding]]] = {
     "no_gating_score_errors": _decide_no_score_errors,
 }
 
-
-# --- two runs -----------------------------------------------------------------------------------------------------------------
 
 MIN_SAMPLE_SIZE: Final = 5
 MIN_EFFECT_SIZE: Final = 0.01

@@ -10,13 +10,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from typing import Any, Final, TypedDict, Unpack, cast
+from typing import Any, Final, cast
 
 import msgspec
 
 from proctor.cassettes.ports import LIVE
 from proctor.evals.agents.models import CustomProviders, complete_settings, make_model
-from proctor.evals.agents.options import refuse_unknown_options, show_options
+from proctor.evals.agents.options import suggest_options
 from proctor.evals.grading.score_rows import (
     Policy,
     Role,
@@ -45,58 +45,45 @@ BY_RUBRIC: Final = "What the agent did, as the transcript shows it, meets every 
 ModelLike = str | ChatModel | ModelSettings | Mapping[str, object]
 
 
-class JudgeScorerOptions(TypedDict, total=False):
-    """The judge and its task: one of `model` and `judge`, and one of `rubric` and `prompt`."""
-
-    model: ModelLike | None
-    """`provider/name`, a mapping of model settings, or a chat model."""
-    judge: Judge | None
-    """Any judge, such as a jury."""
-    api_key: str | None
-    """Of the model; by default from the environment."""
-    base_url: str | None
-    custom_providers: CustomProviders | None
-    rubric: Sequence[str] | None
-    """Points that must all be met."""
-    prompt: str | None
-    """The question to the judge instead."""
-    on_error: Policy | None
-    """The effect of an error on a gating scorer; by default `fail` for gating and `ignore` for advisory ones."""
-    on_skipped: Policy | None
-    label: str | None
-
-
-@show_options(JudgeScorerOptions)
+@suggest_options
 def judge_scorer(
     *,
     id: str,
+    model: ModelLike | None = None,
+    judge: Judge | None = None,
+    api_key: str | None = None,
+    base_url: str | None = None,
+    custom_providers: CustomProviders | None = None,
+    rubric: Sequence[str] | None = None,
+    prompt: str | None = None,
     threshold: float = DEFAULT_THRESHOLD,
     role: Role = "advisory",
+    on_error: Policy | None = None,
+    on_skipped: Policy | None = None,
     timeout_ms: float = 60_000,
+    label: str | None = None,
     scorer_version: str = "1",
-    **options: Unpack[JudgeScorerOptions],
 ) -> Scorer:
-    """Return a scorer that lets a model decide whether the transcript meets a rubric, or answer `prompt`.
+    """Return a scorer that lets a model decide whether the transcript meets every point of a rubric, or answer `prompt`.
 
     `model` is `provider/name` with the key from `api_key` or the environment, a mapping of model settings, or a chat model; instead,
     `judge` may be any judge, such as a jury. Raises `ValueError`, `TypeError` or `SpecError` for invalid options.
     """
-    refuse_unknown_options(judge_scorer, options)
-    points, instruction = _read_rubric(options.get("rubric")), (options.get("prompt") or "").strip()
+    points, instruction = _read_rubric(rubric), (prompt or "").strip()
     _require_one("rubric and prompt", bool(points), bool(instruction))
-    _require_one("model and judge", options.get("model") is not None, options.get("judge") is not None)
+    _require_one("model and judge", model is not None, judge is not None)
     check_limit(timeout_ms)
-    access = _JudgeAccess(options, timeout_ms / 1000)
+    access = _JudgeAccess(model, judge, (api_key, base_url, custom_providers or {}), timeout_ms / 1000)
     definition = ScoreDefinition(
         scorer_id=id.strip(),
         scorer_version=scorer_version,
         implementation_hash=access.hash_instruction(instruction or {"criterion": BY_RUBRIC, "rubric": points}),
-        label=options.get("label"),
+        label=label,
         deterministic=False,
         pass_threshold=threshold,
         role=role,
-        on_error=options.get("on_error"),
-        on_skipped=options.get("on_skipped"),
+        on_error=on_error,
+        on_skipped=on_skipped,
         model=access.name,
     )
 
@@ -117,12 +104,11 @@ def judge_scorer(
 
 
 class _JudgeAccess:
-    """The judge or model of a scorer."""
-
-    def __init__(self, options: JudgeScorerOptions, timeout_s: float) -> None:
-        model, self._judge = options.get("model"), options.get("judge")
+    def __init__(
+        self, model: ModelLike | None, judge: Judge | None, access: tuple[str | None, str | None, CustomProviders], timeout_s: float
+    ) -> None:
+        self._judge, self._access = judge, access
         self._settings = JudgeSettings(timeout_s=timeout_s)
-        self._access = (options.get("api_key"), options.get("base_url"), options.get("custom_providers") or {})
         self._model = self._complete_settings(model) if isinstance(model, (Mapping, ModelSettings)) else model
         self._prompt = load_prompt()
         self._judge_settings: Json = None
@@ -167,18 +153,19 @@ class _JudgeAccess:
         if self._judge is not None:
             return self._read_opinion(question, await self._judge.judge([question], case=case, attempt=attempt, tape=LIVE))
         model, ours = self._open_model()
+<<<<<<< HEAD
         judge = LlmJudge([model], self._settings, costs=self._find_prices(model.name), plain_words=True)
+=======
+        prices: dict[str, tuple[float, float]] = {}
+        if isinstance(settings := self._model, ModelSettings) and settings.input_price is not None and settings.output_price is not None:
+            prices[model.name] = (settings.input_price, settings.output_price)
+        judge = LlmJudge([model], self._settings, costs=prices)
+>>>>>>> commands
         try:
             return self._read_opinion(question, await judge.judge([question], case=case, attempt=attempt, tape=LIVE))
         finally:
             if ours:
                 await judge.close()
-
-    def _find_prices(self, name: str) -> dict[str, tuple[float, float]]:
-        settings = self._model
-        if not isinstance(settings, ModelSettings) or settings.input_price is None or settings.output_price is None:
-            return {}
-        return {name: (settings.input_price, settings.output_price)}
 
     def _read_opinion(self, question: Question, opinions: Sequence[Opinion]) -> ScoreOutcome:
         if len(opinions) != 1:
@@ -213,9 +200,6 @@ def _read_rubric(rubric: object) -> list[str]:
         if not isinstance(point, str) or not point.strip():
             raise TypeError(f"rubric: expected texts, found {show(point)}")
     return points
-
-
-# --- the transcript for the judge ---------------------------------------------------------------------------------------------
 
 
 def build_transcript(context: ScorerContext) -> dict[str, Json]:

@@ -22,8 +22,6 @@ from proctor.model.json_values import is_number, quote_javascript_text, write_ja
 from proctor.model.show import kind_of, show, suggest_one
 from proctor.model.typed import convert_to
 
-# --- canonical JSON and its digest, by which MCPJam compares how runs were graded
-
 DEEPEST: Final = 200
 """The maximum depth of lists and objects; deeper or circular values are rejected."""
 
@@ -77,9 +75,6 @@ def _write_value(value: object, depth: int) -> str:
 def _sort_key(key: str) -> bytes:
     """Return the key by which JavaScript's `sort` orders: a character beyond the basic plane counts as its two surrogates."""
     return key.encode("utf-16-be", "surrogatepass")
-
-
-# ---
 
 
 Role = Literal["gating", "advisory"]
@@ -162,9 +157,6 @@ class EvaluationConfig(msgspec.Struct, frozen=True, kw_only=True):
         return cls(hash=evaluation_config_hash(listed), definitions=listed)
 
 
-# --- results of a scorer ------------------------------------------------------------------------------------------------------
-
-
 class ScoreOutcome(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The outcome of a scorer. Made by `scored`, `skipped` and `not_applicable`."""
 
@@ -238,9 +230,6 @@ def read_outcome(answer: object) -> ScoreOutcome:
         raise TypeError(f"an outcome that cannot be used: {error}") from None
 
 
-# --- rows ---------------------------------------------------------------------------------------------------------------------
-
-
 class ScoreResult(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The result of one scorer in one iteration. `value` and `passed` are set only when it was scored, `error` only with an error."""
 
@@ -290,9 +279,6 @@ def _explain_unusable(value: object) -> str | None:
     if not is_number(value):
         return f"the scorer returned {show(value)} where a number from 0 to 1 is expected"
     return None if is_fraction(value) else f"the scorer returned {show(value)}, which is not from 0 to 1"
-
-
-# --- verdicts -----------------------------------------------------------------------------------------------------------------
 
 
 class GatingVerdict(msgspec.Struct, frozen=True, kw_only=True):

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final, TypedDict, Unpack, overload
+from typing import Any, Final, overload
 
 import msgspec
 
 from proctor.evals.agents.calling import call_function, copy_context, describe_exception, end_task
 from proctor.evals.agents.messages import Message
-from proctor.evals.agents.options import refuse_unknown_options, show_options
+from proctor.evals.agents.options import suggest_options
 from proctor.evals.agents.prompt_result import PromptResult, join_evidence
 from proctor.evals.grading.expectations import Expectations, Predicate
 from proctor.evals.grading.score_rows import (
@@ -34,8 +34,6 @@ from proctor.evidence.shared.usage import add_usage
 from proctor.model.evidence import Evidence, Json, ToolCall, Usage
 from proctor.model.json_values import is_finite, is_integer
 from proctor.model.show import show
-
-# --- the context of a scorer: the fields of MCPJam's scorer context, version 1, in Python spelling
 
 VERSION: Final = 1
 
@@ -148,21 +146,6 @@ class Scorer(msgspec.Struct, frozen=True, kw_only=True):
     """Its own limit; left out, that of the run."""
 
 
-class ScorerOptions(TypedDict, total=False):
-    """Further options of a scorer."""
-
-    config: Json
-    """Distinguishes versions of the function, as `scorer_version` does."""
-    on_error: Policy | None
-    """What an error does to a gating scorer; left out, `fail` for gating and `ignore` for advisory ones."""
-    on_skipped: Policy | None
-    timeout_ms: float | None
-    """Its own limit; left out, that of the run."""
-    label: str | None
-    model: str | None
-    """The model in use, if any."""
-
-
 @overload
 def scorer(
     id: str,
@@ -171,8 +154,13 @@ def scorer(
     threshold: float = ...,
     role: Role = ...,
     deterministic: bool = ...,
+    config: Json = ...,
+    on_error: Policy | None = ...,
+    on_skipped: Policy | None = ...,
+    timeout_ms: float | None = ...,
+    label: str | None = ...,
+    model: str | None = ...,
     scorer_version: str = ...,
-    **options: Unpack[ScorerOptions],
 ) -> Scorer: ...
 @overload
 def scorer(
@@ -182,10 +170,15 @@ def scorer(
     threshold: float = ...,
     role: Role = ...,
     deterministic: bool = ...,
+    config: Json = ...,
+    on_error: Policy | None = ...,
+    on_skipped: Policy | None = ...,
+    timeout_ms: float | None = ...,
+    label: str | None = ...,
+    model: str | None = ...,
     scorer_version: str = ...,
-    **options: Unpack[ScorerOptions],
 ) -> Callable[[ScoreFunction], Scorer]: ...
-@show_options(ScorerOptions)
+@suggest_options
 def scorer(
     id: str,
     function: ScoreFunction | None = None,
@@ -193,28 +186,32 @@ def scorer(
     threshold: float = 1.0,
     role: Role = "gating",
     deterministic: bool = True,
+    config: Json = None,
+    on_error: Policy | None = None,
+    on_skipped: Policy | None = None,
+    timeout_ms: float | None = None,
+    label: str | None = None,
+    model: str | None = None,
     scorer_version: str = "1",
-    **options: Unpack[ScorerOptions],
 ) -> Scorer | Callable[[ScoreFunction], Scorer]:
     """Return a scorer from a function of the context, asynchronous or not; without a function, a decorator.
 
     The function returns `scored(...)`, `skipped(...)`, `not_applicable(...)`, a number from 0 to 1, or a boolean. `config` and
     `scorer_version` distinguish its versions, because functions cannot be compared. Use `deterministic=False` for one that calls a model:
-    it is not run if the test function raised.
+    it is not run if the test function raised. Without `timeout_ms` it has the limit of the run; without `on_error` and `on_skipped` an
+    error of a gating scorer fails, and that of an advisory one is ignored.
     """
-    refuse_unknown_options(scorer, options)
-    config, timeout_ms = options.get("config"), options.get("timeout_ms")
     definition = ScoreDefinition(
         scorer_id=id,
         scorer_version=scorer_version,
         implementation_hash=canonical_digest({"kind": "custom", **({} if config is None else {"config": config})}),
-        label=options.get("label"),
+        label=label,
         deterministic=deterministic,
         pass_threshold=threshold,
         role=role,
-        on_error=options.get("on_error"),
-        on_skipped=options.get("on_skipped"),
-        model=options.get("model"),
+        on_error=on_error,
+        on_skipped=on_skipped,
+        model=model,
     )
     check_limit(timeout_ms)
 

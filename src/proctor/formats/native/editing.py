@@ -6,7 +6,7 @@ Only lists that are written line by line are changed. The caller reads the resul
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 
 from proctor.errors import InputError
 from proctor.formats.text.yaml_text import to_yaml
@@ -32,13 +32,18 @@ def write_claim_lines(claim: Json) -> list[str]:
 
 def append_cases(text: str, suite: Suite | None, documents: Sequence[dict[str, Json]]) -> str:
     """Return the text of a suite with further cases at the end."""
+    return append_blocks(text, suite, [write_case_lines(document) for document in documents])
+
+
+def append_blocks(text: str, suite: Suite | None, blocks: Iterable[Sequence[str]]) -> str:
+    """Return the text of a suite with further cases at the end, each given by its lines."""
     end = find_line_end(text)
     line = suite.cases[-1].origin.line if suite is not None and suite.cases else None
     item = _ITEM.match(text.splitlines()[line - 1]) if line else None
     indent = item[1] if item is not None else "  "
-    blocks = ["".join(f"{indent}{each}{end}" if each else end for each in write_case_lines(document)) for document in documents]
+    written = ["".join(f"{indent}{each}{end}" if each else end for each in block) for block in blocks]
     start = text if not text or text.endswith(("\n", "\r")) else text + end
-    return start + (end if line else "") + end.join(blocks)
+    return start + (end if line else "") + end.join(written)
 
 
 def edit_claims(text: str, case: Case, remove: Collection[int], add: Sequence[Json]) -> str:

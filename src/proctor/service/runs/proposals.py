@@ -19,7 +19,8 @@ import msgspec
 import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from proctor.actions.generating.accept import edit_suite, write_head
+from proctor.actions.checking.draft_case import write_head
+from proctor.actions.generating.accept import edit_suite
 from proctor.actions.generating.generate_traces import describe_rest, make_writer
 from proctor.checks.registry import default_registry
 from proctor.errors import InputError

@@ -11,7 +11,7 @@ from typing import Any
 from urllib.parse import SplitResult, parse_qsl, unquote
 
 from proctor.errors import InputError
-from proctor.model.show import nearest
+from proctor.model.show import suggest
 
 SCHEMES = ("az", "abfs", "abfss")
 _DOMAINS = (".dfs.core.windows.net", ".blob.core.windows.net")
@@ -65,9 +65,7 @@ def _read_options(query: str) -> dict[str, str]:
     parameters = dict(parse_qsl(query))
     for name in parameters:
         if name not in _OPTIONS:
-            close = nearest(name, _OPTIONS)
-            hint = f"; nearest: {close[0]}" if close else ""
-            raise InputError(f"unknown option {name!r} for Azure{hint}; expected {', '.join(_OPTIONS)}")
+            raise InputError(f"unknown option {name!r} for Azure{suggest(name, _OPTIONS)}; expected {', '.join(_OPTIONS)}")
     return parameters
 
 

@@ -77,7 +77,6 @@ def read_cells(partition: Partition, column: str | None = None, choice: RowChoic
 
 
 def _cut_cells(batches: Iterator[Cells], limit: int) -> Iterator[Cells]:
-    """Yield only the first records."""
     for cells in batches:
         yield cells if len(cells.records) <= limit else msgspec.structs.replace(cells, records=cells.records[:limit])
         limit -= len(cells.records)
@@ -142,7 +141,7 @@ def _read_lines(partition: Partition, choice: RowChoice) -> Iterator[Cells]:
                 if block is None:
                     yield Cells([_TOO_LONG], [offset])
                     # Only the byte counter knows the end position.
-                    offset = blocks.find_next_line()
+                    offset = blocks.next_line
                     continue
                 records, offsets, start = [], [], 0
                 while (end := block.find(b"\n", start)) >= 0:
@@ -167,7 +166,8 @@ class _Range:
         self._source, self._end = source, end
         self._position = start
         self._over = False
-        self._long_line = 0
+        self.next_line = 0
+        """The offset of the line after the last one that was too long."""
         if start:
             # A line that begins exactly at the start is included; check the byte before it.
             source.seek(start - 1)
@@ -204,18 +204,11 @@ class _Range:
             if line_break >= 0:
                 self._over = True
                 block = block[: line_break + 1]
-        self._position += len(block)
-        self._note_break(block)
-        return block
-
-    def _note_break(self, block: bytes) -> None:
         line_break = block.find(b"\n")
         if line_break >= 0:
-            self._long_line = self._position - len(block) + line_break + 1
-
-    def find_next_line(self) -> int:
-        """Return the offset of the line after the one that was too long."""
-        return self._long_line
+            self.next_line = self._position + line_break + 1
+        self._position += len(block)
+        return block
 
 
 class _Unpacked:
@@ -223,18 +216,12 @@ class _Unpacked:
 
     def __init__(self, source: Any, codec: str) -> None:
         self._source = import_arrow("pyarrow").CompressedInputStream(source, codec)
-        self._position = 0
-        self._long_line = 0
-        self.first = 0
+        self._position = self.first = self.next_line = 0
 
     def read1(self, size: int, /) -> bytes:
         block: bytes = self._source.read(_UNPACKED_BLOCK)
         line_break = block.find(b"\n")
         if line_break >= 0:
-            self._long_line = self._position + line_break + 1
+            self.next_line = self._position + line_break + 1
         self._position += len(block)
         return block
-
-    def find_next_line(self) -> int:
-        """Return the offset of the line after the one that was too long."""
-        return self._long_line

@@ -119,23 +119,8 @@ ID_NAMES = ("trace_id", "traceId", "execution_id", "run_id", "id")
 """Names of the trace id, the most specific first."""
 WHOLE = ("record", "evidence", "trace", "json")
 """Columns that contain the whole record, if none of the others is a field of one."""
-_FIELDS = frozenset(
-    (
-        "text",
-        "body",
-        "tool_calls",
-        "turns",
-        "nodes",
-        "state",
-        "http_status",
-        "messages",
-        "steps",
-        "spans",
-        "data",
-        "resultData",
-        "workflowData",
-    )
-)
+_CONTAINERS = ("tool_calls", "turns", "nodes", "state", "messages", "steps", "spans", "data", "resultData", "workflowData")
+_FIELDS = frozenset(("text", "body", "http_status", *_CONTAINERS))
 """Columns by which a row itself is a record."""
 _encode = msgspec.json.Encoder().encode
 
@@ -313,26 +298,8 @@ _OF_SPANS = frozenset(
     )
 )
 """Columns with the content of a span: an unreadable value is not an empty one."""
-_NESTED = frozenset(
-    (
-        "tool_calls",
-        "turns",
-        "usage",
-        "context",
-        "metadata",
-        "state",
-        "nodes",
-        "messages",
-        "renders",
-        "available_tools",
-        "steps",
-        "spans",
-        "data",
-        "info",
-        "resultData",
-        "workflowData",
-    )
-)
+_NESTED = frozenset(("usage", "context", "metadata", "renders", "available_tools", "info", *_CONTAINERS))
+"""Columns with a list or an object, which may be written as JSON text."""
 
 
 def _write_value(value: Any) -> Cell:

@@ -40,9 +40,12 @@ class Skipped:
     def __init__(self) -> None:
         self._endings: Counter[str] = Counter()
         self._first = ""
-        self._links: list[str] = []
-        self._second_names: list[tuple[str, str]] = []
-        self._batches: list[str] = []
+        self.links: list[str] = []
+        """Links to folders."""
+        self.second_names: list[tuple[str, str]] = []
+        """Files with two names."""
+        self.batches: list[str] = []
+        """Outputs of other batches."""
 
     def note_file(self, name: str) -> None:
         """Note a file whose name no reader accepts."""
@@ -50,18 +53,6 @@ class Skipped:
         if not base.startswith((".", "_")) and _DATA.fullmatch(base):
             self._endings[f".{base.rpartition('.')[2].lower()}"] += 1
             self._first = self._first or name
-
-    def note_link(self, name: str) -> None:
-        """Note a link to a folder."""
-        self._links.append(name)
-
-    def note_second_name(self, name: str, first: str) -> None:
-        """Note a file with two names."""
-        self._second_names.append((name, first))
-
-    def note_batch(self, folder: str) -> None:
-        """Note the output of another batch."""
-        self._batches.append(folder)
 
     def describe(self, suffixes: str) -> Iterator[str]:
         """Yield the warnings for a summary."""
@@ -73,19 +64,18 @@ class Skipped:
                 f"{count_noun(number, 'file')} in the folders {verb} not read: {listed}, for example {self._first}; "
                 f"a batch reads files ending in {suffixes}"
             )
-        if self._second_names:
-            (name, first), count = self._second_names[0], len(self._second_names)
+        if self.second_names:
+            (name, first), count = self.second_names[0], len(self.second_names)
             subject = "1 file has two names and is" if count == 1 else f"{count:,} files have two names and are"
             yield f"{subject} read once: {name} is {first}"
-        if self._links:
-            count = len(self._links)
-            subject = "1 link to a folder is" if count == 1 else f"{count:,} links to folders are"
-            yield f"{subject} not followed: {self._links[0]}; name it as a place of its own"
-        if self._batches:
-            count = len(self._batches)
+        if self.links:
+            subject = "1 link to a folder is" if len(self.links) == 1 else f"{len(self.links):,} links to folders are"
+            yield f"{subject} not followed: {self.links[0]}; name it as a place of its own"
+        if self.batches:
+            count = len(self.batches)
             subject = "1 folder holds results of another batch and is"
             subject = subject if count == 1 else f"{count:,} folders hold results of other batches and are"
-            yield f"{subject} not read: {self._batches[0]}"
+            yield f"{subject} not read: {self.batches[0]}"
 
 
 Kind = Literal["parquet", "lines", "spans", "merged"]
@@ -133,7 +123,7 @@ def list_files(places: Sequence[str], *, leave_out: str | Path | None = None, le
             any_here = True
             first = files.setdefault(_identify(file.root, file.path), file)
             if not file.root and first.path != file.path:
-                skipped.note_second_name(file.name, first.name)
+                skipped.second_names.append((file.name, first.name))
         if not any_here:
             raise InputError(f"nothing to read at {place!r}: expected files ending in {', '.join(SUFFIXES)}")
     return list(files.values())
@@ -230,17 +220,10 @@ def _list_place(place: str, inside: tuple[str, ...] | None, skipped: Skipped) ->
 
 
 def _check_file(name: str, path: str, skipped: Skipped, *, named: bool) -> Iterator[DataFile]:
-    fault: str | None = None
+    size, modified, fault = 0, 0, None
     try:
         size, modified = find_state("", path)
-    except FileNotFoundError:
-        if not os.path.islink(path):
-            # It was removed while the folder was listed.
-            return
-        size = modified = 0
-        fault = f"it is a link to {os.readlink(path)}, where nothing is"
     except OSError as error:
-        size = modified = 0
         fault = f"it cannot be read: {error.strerror}"
     yield from _make_file(name, path, "", size, modified, skipped, named=named, fault=fault)
 
@@ -252,14 +235,12 @@ def _walk_folder(folder: str, inside: tuple[str, ...] | None, skipped: Skipped) 
             folders.clear()
             continue
         if parent != folder and _is_batch(parent):
-            skipped.note_batch(parent)
+            skipped.batches.append(parent)
             folders.clear()
             continue
         # Modified in place: `os.walk` continues with this list, in its order.
         folders[:] = sorted(name for name in folders if not name.startswith((".", "_")))
-        for name in folders:
-            if os.path.islink(os.path.join(parent, name)):
-                skipped.note_link(os.path.join(parent, name))
+        skipped.links += [path for name in folders if os.path.islink(path := os.path.join(parent, name))]
         yield from (os.path.join(parent, name) for name in sorted(files))
 
 

@@ -218,7 +218,8 @@ def _plan_parquet(file: DataFile, wanted: _Wanted) -> Iterator[Partition]:
             all_rows = opened.metadata.num_rows
             columns = choose_columns(opened.schema_arrow, wanted.column)
             require_names(wanted.where, opened.schema_arrow, file.path)
-            groups = list(_list_groups(opened.metadata))
+            row_groups = map(opened.metadata.row_group, range(opened.metadata.num_row_groups))
+            groups = [(group.num_rows, group.total_byte_size) for group in row_groups]
     except EvidenceError as error:
         if isinstance(error, NoSpansHere):
             wanted.without_spans.add(file)
@@ -238,12 +239,6 @@ def _plan_parquet(file: DataFile, wanted: _Wanted) -> Iterator[Partition]:
         size += group_bytes
     if rows > first_row:
         yield _make_partition(file, start, len(groups), first_row, spans=spans, rows=rows - first_row)
-
-
-def _list_groups(metadata: Any) -> Iterator[tuple[int, int]]:
-    for number in range(metadata.num_row_groups):
-        group = metadata.row_group(number)
-        yield group.num_rows, group.total_byte_size
 
 
 def _make_partition(

@@ -24,7 +24,7 @@ from proctor.model.show import suggest_one
 Value = str | int | float | bool
 Lookup = Callable[[str], Json]
 """Returns the value of a name; None if it is missing or not yet known."""
-_COMPARE: dict[str, Callable[[Any, Any], bool]] = {
+COMPARE: dict[str, Callable[[Any, Any], bool]] = {
     "=": operator.eq,
     "!=": operator.ne,
     "<": operator.lt,
@@ -95,48 +95,43 @@ def read_filter(text: str) -> Condition:
     return _Reader(text).read()
 
 
-def list_names(condition: Condition) -> Iterator[str]:
-    """Return the distinct names in a condition."""
-    names: dict[str, None] = {}
-    _gather_names(condition, names)
-    return iter(names)
-
-
-def _gather_names(condition: Condition, seen: dict[str, None]) -> None:
+def list_leaves(condition: Condition) -> Iterator[Compare | IsNull]:
+    """Yield the comparisons in a condition and its tests for null."""
     if isinstance(condition, (Compare, IsNull)):
-        seen.setdefault(condition.name)
+        yield condition
     else:
         for part in (condition.part,) if isinstance(condition, Not) else condition.parts:
-            _gather_names(part, seen)
+            yield from list_leaves(part)
 
 
-def decide_row(condition: Condition, find: Lookup) -> bool | None:
-    """Return whether a condition is true of a row; None if unknown."""
+def list_names(condition: Condition) -> list[str]:
+    """Return the distinct names in a condition."""
+    return list(dict.fromkeys(leaf.name for leaf in list_leaves(condition)))
+
+
+def list_comparisons(condition: Condition) -> list[Compare]:
+    """Return the comparisons in a condition."""
+    return [leaf for leaf in list_leaves(condition) if isinstance(leaf, Compare)]
+
+
+def decide_row(condition: Condition, find: Lookup, is_read: Callable[[str], bool] = lambda name: True) -> bool | None:
+    """Return whether a condition is true of a row; None if unknown. A missing value is null only if its name `is_read` already."""
     if isinstance(condition, Compare):
         return _compare(condition, find(condition.name))
     if isinstance(condition, IsNull):
-        return find(condition.name) is None
+        return find(condition.name) is None if is_read(condition.name) else None
     if isinstance(condition, Not):
-        result = decide_row(condition.part, find)
+        result = decide_row(condition.part, find, is_read)
         return None if result is None else not result
     # For `or`, one true part decides, for `and`, one false part, even if other parts are unknown.
     decisive = isinstance(condition, Either)
     unknown = False
     for part in condition.parts:
-        result = decide_row(part, find)
+        result = decide_row(part, find, is_read)
         if result is decisive:
             return decisive
         unknown = unknown or result is None
     return None if unknown else not decisive
-
-
-def list_comparisons(condition: Condition) -> Iterator[Compare]:
-    """Return the comparisons in a condition."""
-    if isinstance(condition, Compare):
-        yield condition
-    elif not isinstance(condition, IsNull):
-        for part in (condition.part,) if isinstance(condition, Not) else condition.parts:
-            yield from list_comparisons(part)
 
 
 def has_other_type(comparison: Compare, value: Json) -> bool:
@@ -151,23 +146,7 @@ def name_kind(value: Value) -> str:
 
 def may_hold(condition: Condition, known: dict[str, str | None]) -> bool:
     """Return whether a condition can be true for any row of a file, given only the keys of its folders."""
-    return _decide_file(condition, known) is not False
-
-
-def _decide_file(condition: Condition, known: dict[str, str | None]) -> bool | None:
-    # For `decide_row`, a missing value is null; here it means that no row has been read yet.
-    if isinstance(condition, IsNull) and condition.name not in known:
-        return None
-    if isinstance(condition, (Compare, IsNull)):
-        return decide_row(condition, known.get)
-    if isinstance(condition, Not):
-        result = _decide_file(condition.part, known)
-        return None if result is None else not result
-    # One true part decides an `or`, one false part decides an `and`.
-    decisive = isinstance(condition, Either)
-    results = [_decide_file(part, known) for part in condition.parts]
-    otherwise = None if None in results else not decisive
-    return decisive if decisive in results else otherwise
+    return decide_row(condition, known.get, known.__contains__) is not False
 
 
 def find_member(record: Json, name: str) -> Json:
@@ -197,7 +176,7 @@ def _compare(condition: Compare, actual: Json) -> bool | None:
     # True and false are numbers in Python: without the last comparison, `paid = 1` would match true.
     if actual is None or not same_kind or isinstance(actual, bool) is not isinstance(value, bool):
         return None
-    return _COMPARE[condition.sign](actual, value)
+    return COMPARE[condition.sign](actual, value)
 
 
 def _read_text(text: str, like: Value) -> Json:
@@ -213,11 +192,11 @@ def _read_number(text: str) -> int | float:
 
 
 class _Reader:
-    """Reads one condition from left to right."""
+    """Reads one condition from left to right. The kind of a sign is the sign itself, that of a keyword the keyword."""
 
     def __init__(self, text: str) -> None:
         self._text = text
-        self._words = list(self._split())
+        self._words = [*self._split(), _Word("end", "", len(text))]
         self._next = 0
         self._depth = 0
 
@@ -228,21 +207,27 @@ class _Reader:
             match = _TOKEN.match(self._text, position)
             if match is None or match.end() == position:
                 rest = self._text[position:].lstrip()
-                raise self._refuse(end - len(rest.rstrip()), f"found {rest[:20]!r}; write a text in single quotes")
+                raise self._refuse(f"found {rest[:20]!r}; write a text in single quotes", end - len(rest.rstrip()))
             kind = str(match.lastgroup)
             word = match.group(kind)
-            lowered = word.lower()
-            is_word = kind == "word" and lowered in _WORDS
-            yield _Word(lowered if is_word else kind, word, match.start(kind))
+            if kind == "sign":
+                kind = _SAME.get(word, word)
+            elif kind == "word" and word.lower() in _WORDS:
+                kind = word.lower()
+            yield _Word(kind, word, match.start(match.lastgroup or 0))
             position = match.end()
 
+    @property
+    def _word(self) -> _Word:
+        """The next word."""
+        return self._words[self._next]
+
     def read(self) -> Condition:
-        if not self._words:
+        if self._word.kind == "end":
             raise InputError("--where: the condition is empty; expected for example \"agent = 'shop'\"")
         condition = self._read_either()
-        if self._next < len(self._words):
-            word = self._words[self._next]
-            raise self._refuse(word.column, f"expected `and` or `or`, found {word.text!r}")
+        if self._word.kind != "end":
+            raise self._refuse(f"expected `and` or `or`, found {self._word.text!r}")
         return condition
 
     def _read_either(self) -> Condition:
@@ -260,20 +245,24 @@ class _Reader:
     def _read_not(self) -> Condition:
         self._depth += 1
         if self._depth > _DEEPEST:
-            raise self._refuse(self._find_column(), f"more than {_DEEPEST} brackets inside each other")
+            raise self._refuse(f"more than {_DEEPEST} brackets inside each other")
         try:
             if self._take("not"):
                 return Not(self._read_not())
-            if self._take_sign("("):
+            if self._take("("):
                 condition = self._read_either()
-                self._expect_sign(")")
+                self._expect(")")
                 return condition
             return self._read_comparison()
         finally:
             self._depth -= 1
 
     def _read_comparison(self) -> Condition:
-        name = self._read_name()
+        word = self._word
+        if word.kind not in ("word", "quoted"):
+            raise self._refuse("expected the name of a column" + (f", found {word.text!r}" if word.text else ""))
+        self._next += 1
+        name = word.text.strip('"') if word.kind == "quoted" else word.text
         if self._take("is"):
             negated = self._take("not")
             self._expect("null")
@@ -283,64 +272,42 @@ class _Reader:
             condition = Either(tuple(Compare(name, "=", value) for value in self._read_list()))
             return Not(condition) if negated else condition
         if negated:
-            raise self._refuse(self._find_column(), "expected `in` after `not`")
-        sign = self._words[self._next] if self._next < len(self._words) else None
-        operator = "" if sign is None else _SAME.get(sign.text, sign.text)
-        if sign is None or sign.kind != "sign" or operator not in _COMPARE:
-            raise self._refuse(self._find_column(), f"expected a comparison after {name!r}: {' '.join(_COMPARE)}, in, is null")
+            raise self._refuse("expected `in` after `not`")
+        sign = self._word.kind
+        if sign not in COMPARE:
+            raise self._refuse(f"expected a comparison after {name!r}: {' '.join(COMPARE)}, in, is null")
         self._next += 1
-        return Compare(name, operator, self._read_value())
-
-    def _read_name(self) -> str:
-        word = self._words[self._next] if self._next < len(self._words) else None
-        if word is None or word.kind not in ("word", "quoted"):
-            raise self._refuse(self._find_column(), "expected the name of a column" + (f", found {word.text!r}" if word else ""))
-        self._next += 1
-        return word.text.strip('"') if word.kind == "quoted" else word.text
+        return Compare(name, sign, self._read_value())
 
     def _read_list(self) -> Iterator[Value]:
-        self._expect_sign("(")
+        self._expect("(")
         yield self._read_value()
-        while self._take_sign(","):
+        while self._take(","):
             yield self._read_value()
-        self._expect_sign(")")
+        self._expect(")")
 
     def _read_value(self) -> Value:
-        word = self._words[self._next] if self._next < len(self._words) else None
-        kind = "" if word is None else word.kind
-        if word is None or kind not in ("text", "number", "true", "false"):
+        word = self._word
+        if word.kind not in ("text", "number", "true", "false"):
             hints = {"word": "; write a text in single quotes", "quoted": "; write a text in single quotes", "null": "; write `is null`"}
-            found = "" if word is None else f", found {word.text}"
-            raise self._refuse(self._find_column(), f"expected a value{found}{hints.get(kind, '')}")
+            found = f", found {word.text}" if word.text else ""
+            raise self._refuse(f"expected a value{found}{hints.get(word.kind, '')}")
         self._next += 1
-        if kind == "text":
+        if word.kind == "text":
             return word.text[1:-1].replace("''", "'")
-        if kind == "number":
-            return _read_number(word.text)
-        return kind == "true"
+        return _read_number(word.text) if word.kind == "number" else word.kind == "true"
 
     def _take(self, kind: str) -> bool:
-        matches = self._next < len(self._words) and self._words[self._next].kind == kind
-        self._next += matches
-        return matches
-
-    def _take_sign(self, sign: str) -> bool:
-        matches = self._next < len(self._words) and (self._words[self._next].kind, self._words[self._next].text) == ("sign", sign)
+        matches = self._word.kind == kind
         self._next += matches
         return matches
 
     def _expect(self, kind: str) -> None:
         if not self._take(kind):
-            raise self._refuse(self._find_column(), f"expected `{kind}`")
+            raise self._refuse(f"expected `{kind}`" if kind.isalpha() else f"expected {kind!r}")
 
-    def _expect_sign(self, sign: str) -> None:
-        if not self._take_sign(sign):
-            raise self._refuse(self._find_column(), f"expected {sign!r}")
-
-    def _find_column(self) -> int:
-        return self._words[self._next].column if self._next < len(self._words) else len(self._text)
-
-    def _refuse(self, column: int, why: str) -> InputError:
+    def _refuse(self, why: str, column: int | None = None) -> InputError:
+        column = self._word.column if column is None else column
         return InputError(f"--where, character {column + 1}: {why}\n  {self._text}\n  {' ' * column}^")
 
 

@@ -6,9 +6,10 @@ a row fits. JSON lines are decoded first. A row that is left out keeps its numbe
 
 from __future__ import annotations
 
+import functools
 import math
 import operator
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from datetime import UTC, date, datetime, time
 from decimal import Decimal
 from typing import Any
@@ -23,10 +24,10 @@ from proctor.model.json_values import MISSING, decode_embedded, is_number
 from proctor.sources.datasets.columns import Cell, cut_nanoseconds, list_values
 from proctor.sources.datasets.files import DataFile, import_arrow
 from proctor.sources.datasets.row_filter import (
+    COMPARE,
     Both,
     Compare,
     Condition,
-    Either,
     IsNull,
     Not,
     decide_row,
@@ -221,13 +222,6 @@ def decode_line(line: bytes) -> Json:
 
 def make_expression(where: Condition, schema: Any, keys: dict[str, str | None]) -> Any:
     """Return a condition as a pyarrow expression. Raises `EvidenceError` for a missing column or one of another type."""
-    for name in list_names(where):
-        if name not in keys:
-            _find_field(schema, name, keys)
-    return _write(where, schema, keys)
-
-
-def _write(where: Condition, schema: Any, keys: dict[str, str | None]) -> Any:
     arrow, compute = import_arrow("pyarrow"), import_arrow("pyarrow.compute")
     if isinstance(where, (Compare, IsNull)):
         if where.name in keys:
@@ -237,13 +231,9 @@ def _write(where: Condition, schema: Any, keys: dict[str, str | None]) -> Any:
         field = compute.field(*path)
         return field.is_null() if isinstance(where, IsNull) else _write_comparison(where, field, kind)
     if isinstance(where, Not):
-        return ~_write(where.part, schema, keys)
-    parts = [_write(part, schema, keys) for part in where.parts]
-    expression = parts[0]
-    for part in parts[1:]:
-        expression = expression & part if isinstance(where, Both) else expression | part
-    assert isinstance(where, (Both, Either))
-    return expression
+        return ~make_expression(where.part, schema, keys)
+    join = operator.and_ if isinstance(where, Both) else operator.or_
+    return functools.reduce(join, [make_expression(part, schema, keys) for part in where.parts])
 
 
 def _write_comparison(where: Compare, field: Any, kind: Any) -> Any:
@@ -251,17 +241,9 @@ def _write_comparison(where: Compare, field: Any, kind: Any) -> Any:
     bare = kind.value_type if types.is_dictionary(kind) else kind
     if is_number(where.value) and (types.is_integer(bare) or types.is_floating(bare)):
         return _write_number(where.sign, where.value, field, bare)
-    return _SIGNS[where.sign](field, _fit_value(where, kind))
+    return COMPARE[where.sign](field, _fit_value(where, kind))
 
 
-_SIGNS: dict[str, Callable[[Any, Any], Any]] = {
-    "=": operator.eq,
-    "!=": operator.ne,
-    "<": operator.lt,
-    "<=": operator.le,
-    ">": operator.gt,
-    ">=": operator.ge,
-}
 _BELOW = {"<": "<=", "<=": "<=", ">": ">", ">=": ">"}
 _ABOVE = {"<": "<", "<=": "<", ">": ">=", ">=": ">="}
 """Comparisons for a number that the column's type cannot represent, using the nearest representable number below or above."""
@@ -280,9 +262,9 @@ def _write_number(sign: str, value: float, field: Any, kind: Any) -> Any:
         near = float(value)
         bound = arrow.scalar(near)
     if near == value:
-        return _SIGNS[sign](field, bound)
+        return COMPARE[sign](field, bound)
     if sign in _BELOW:
-        return _SIGNS[(_BELOW if near < value else _ABOVE)[sign]](field, bound)
+        return COMPARE[(_BELOW if near < value else _ABOVE)[sign]](field, bound)
     # Equal to no value; written so that null stays null.
     return (field != bound) & (field == bound) if sign == "=" else (field != bound) | (field == bound)
 

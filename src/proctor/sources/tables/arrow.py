@@ -65,8 +65,6 @@ def _prefer_plain_memory() -> Generator[None]:
 
 
 class _ParquetPart:
-    """One Parquet file."""
-
     def __init__(self, parquet: Any, path: Path, file: str) -> None:
         check_size(path, file, MAX_FILE)
         self.file = file

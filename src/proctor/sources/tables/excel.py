@@ -19,7 +19,7 @@ from proctor.model.evidence import Json
 from proctor.model.problem import Origin
 from proctor.model.show import suggest_one
 from proctor.sources.scratch_files import FileTexts
-from proctor.sources.tables.text import MAX_FIELD, MAX_ROWS, check_size, make_json, refuse_at, refuse_more_rows
+from proctor.sources.tables.text import MAX_FIELD, MAX_ROWS, check_names, check_size, make_json, refuse_at, refuse_more_rows
 
 
 class SheetTexts(FileTexts):
@@ -153,11 +153,7 @@ class SheetTable:
         while values and values[-1] == "":
             values = values[:-1]
         names = tuple(str(value).strip() for value in values)
-        for position, name in enumerate(names, 1):
-            if not name:
-                raise self._refuse(number, f"column {position} of {len(names)} has no name")
-            if name in names[: position - 1]:
-                raise self._refuse(number, f"two columns are called {name!r}")
+        check_names(names, lambda message: self._refuse(number, message))
         return names
 
     def _make_row(self, values: list[Json], number: int) -> Row:

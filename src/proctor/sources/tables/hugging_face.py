@@ -48,11 +48,7 @@ def open_folder(folder: Path, label: str, options: TableOptions, check_inside: C
         by_split.setdefault(_name_split(file, folder), []).append(file)
     chosen = _choose_split(list(by_split), options.split, label)
     labelled = [(file, f"{label}/{file.relative_to(folder).as_posix()}") for file in by_split[chosen]]
-    return open_parquet(labelled, options, stem=_make_stem(folder, chosen, by_split))
-
-
-def _make_stem(folder: Path, split: str, splits: dict[str, list[Path]]) -> str:
-    return folder.name if len(splits) == 1 else f"{folder.name}-{split}"
+    return open_parquet(labelled, options, stem=folder.name if len(by_split) == 1 else f"{folder.name}-{chosen}")
 
 
 def _open_saved(folder: Path, label: str, options: TableOptions, check_inside: CheckInside) -> Table:

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import csv
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
+from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -76,6 +77,15 @@ def check_size(path: Path, file: str, most: int) -> None:
         raise refuse_at(file, None, f"{size / 2**20:,.0f} MB are too many for a file of cases; the limit is {most // 2**20:,} MB")
 
 
+def check_names(names: Sequence[str], refuse: Callable[[str], InputError]) -> None:
+    """Raise the error of `refuse` for a column without a name, or with that of another one."""
+    for position, name in enumerate(names, 1):
+        if not name:
+            raise refuse(f"column {position} of {len(names)} has no name")
+        if name in names[: position - 1]:
+            raise refuse(f"two columns are called {name!r}")
+
+
 def refuse_more_rows(file: str, line: int | None) -> InputError:
     """Return the error for a file with too many rows."""
     hint = "take some of them with `limit`, or split the file"
@@ -116,8 +126,6 @@ class _Lines:
 
 
 class _TextTable:
-    """The common part of tables of lines."""
-
     def __init__(self, path: Path, file: str, options: TableOptions) -> None:
         check_size(path, file, MAX_FILE)
         self._path = path
@@ -162,13 +170,7 @@ class CsvTable(_TextTable):
             # Excel writes semicolons in countries with a decimal comma.
             if len(names) == 1 and self._delimiter == "," and ";" in names[0]:
                 raise refuse_at(self.file, line, "the header is one field with semicolons in it", hint="say `delimiter: ';'`")
-            for position, name in enumerate(names, 1):
-                if not name:
-                    raise refuse_at(
-                        self.file, line, f"column {position} of {len(names)} has no name", hint="the first line names the columns"
-                    )
-                if name in names[: position - 1]:
-                    raise refuse_at(self.file, line, f"two columns are called {name!r}")
+            check_names(names, partial(refuse_at, self.file, line))
             return names
         raise refuse_at(self.file, None, "the file is empty; its first line is to name the columns")
 
