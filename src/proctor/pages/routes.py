@@ -11,8 +11,9 @@ from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import Response
 
+from proctor.pages.desk import Source, Visit
 from proctor.pages.error_page import find_login_address
-from proctor.pages.ports import MakeSource, Source
+from proctor.pages.form_page import FormRefused
 from proctor.pages.rendering import redirect
 from proctor.pages.screens import (
     agents,
@@ -41,7 +42,9 @@ from proctor.service.refusals import Refusal
 
 _MOST_PROJECTS = 20
 """Newest projects in the header."""
-Screen = Callable[[Request, Source], Awaitable[Response]]
+Screen = Callable[[Visit], Awaitable[Response]]
+MakeSource = Callable[[Request], "Source | None"]
+"""Returns the source for a request; None without a login."""
 SERVICE_SCREENS: tuple[tuple[str, str, Screen], ...] = (
     ("GET", "/ui/p/{project}/alerts", alerts.show_alerts),
     ("GET", "/ui/p/{project}/alerts/new", alerts.show_new_alert),
@@ -180,15 +183,18 @@ def _guard(make_source: MakeSource, screen: Screen) -> Callable[[Request], Await
 
     async def answer(request: Request) -> Response:
         source = make_source(request)
-        if source is not None:
-            # For the header, also of an error page.
-            request.state.source = source
-            if not source.is_local:
-                request.state.projects_to_choose = (await source.list_projects(None))["data"][:_MOST_PROJECTS]
-            return await screen(request, source)
-        if request.method == "GET":
-            return redirect(find_login_address(request))
-        raise Refusal("UNAUTHORIZED", "log in first")
+        if source is None:
+            if request.method == "GET":
+                return redirect(find_login_address(request))
+            raise Refusal("UNAUTHORIZED", "log in first")
+        # For the header, also of an error page.
+        request.state.source = source
+        if not source.is_local:
+            request.state.projects_to_choose = (await source.list_projects(None))["data"][:_MOST_PROJECTS]
+        try:
+            return await screen(Visit(request, source))
+        except FormRefused as refused:
+            return refused.response
 
     return answer
 
