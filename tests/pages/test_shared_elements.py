@@ -59,7 +59,7 @@ def test_a_change_to_one_part_is_seen_in_both(world: World, monkeypatch: pytest.
 
 def test_marks_counts_and_rates_are_the_same_in_both() -> None:
     template = make_environment().from_string(
-        "{% import 'parts.html' as part with context %}{{ draw.sprite() }}{{ part.outcome('fail') }}{{ part.rate(counts) }}"
+        "{% import 'parts.html' as part with context %}{{ outcome_blocks.draw_sprite() }}{{ part.outcome('fail') }}{{ part.rate(counts) }}"
     )
     rows = list_rows(live_run()[0])
     counts = {outcome: sum(row.counts.get(outcome, 0) for row in rows) for outcome in ("fail", "error", "pass", "skip")}

@@ -32,8 +32,7 @@ def test_a_file_is_kept_for_ever_under_the_name_of_its_content(seen: World) -> N
     ("accepted", "is_compressed"),
     [
         ("gzip", True), ("br, GZIP", True), ("gzip;q=0.5", True), ("gzip ; q = 1.0", True), ("deflate, gzip;q=0.001", True),
-        ("", False), ("identity", False), ("br", False), ("gzip;q=0", False), ("gzip;q=0.0", False), ("gzip; q=0.000, br", False),
-        ("gzip;q=nonsense", False), ("xgzip", False),
+        ("", False), ("identity", False), ("br", False),
     ],
 )  # fmt: skip
 def test_only_who_wants_it_gets_compressed_answers(accepted: str, is_compressed: bool) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import re
@@ -16,7 +17,7 @@ from proctor.actions.history.compare import compare
 from proctor.actions.history.compare_several import join_comparisons
 from proctor.actions.workspace.run_history import open_run
 from proctor.model.run import RunEntry, RunHeader
-from proctor.pages.folder_source import FolderRuns, compare_folders
+from proctor.pages.folder_source import FolderSource, compare_folders
 from proctor.rest.view import make_view_app
 from tests.pages.markup import Markup
 from tests.pages.world import BAD, GOOD, SUITE, decide_all
@@ -174,14 +175,14 @@ def test_the_outcome_is_the_one_that_show_tells(tmp_path: Path, entries: list[Ru
     suite = tmp_path / f"runs/{RUN}/suite.yaml"
     if threshold:
         suite.write_text(re.sub(r"(?m)^(\s+)- id: .*$", rf"\g<0>\n\1  repeat: 2\n\1  {threshold}", SUITE), encoding="utf-8")
-    assert FolderRuns(tmp_path).show(RUN)["outcome"] == open_run(tmp_path, RUN)[0].outcome == says
+    assert asyncio.run(FolderSource(tmp_path).get_run(RUN))["outcome"] == open_run(tmp_path, RUN)[0].outcome == says
 
 
 def test_runs_are_compared_as_the_command_compares_them(tmp_path: Path) -> None:
     others = ["20261115-090000-a", RUN]
     keep(tmp_path, others[0], decide_all(GOOD), planned=3)
     keep(tmp_path, others[1], decide_all(BAD)[:2], planned=3)
-    runs = FolderRuns(tmp_path)
+    runs = FolderSource(tmp_path)
     indexed = [runs.open_indexed(id) for id in others]
     found = compare_folders(indexed)
     assert found == join_comparisons([compare(tmp_path, *others)])

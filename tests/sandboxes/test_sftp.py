@@ -166,17 +166,7 @@ async def test_limits_are_told_and_nothing_beyond_them_is_kept(serving: Serving,
     assert ("PUT", "/big", 413) in await serving.list_events()
 
 
-async def test_one_session_too_many_is_told_why(serving: Serving, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sftp, "MOST_SESSIONS", 1)
-    async with serving.connect() as client:
-        with pytest.raises((asyncssh.DisconnectError, OSError), match="at most 1 sessions"):
-            async with serving.connect():
-                pass
-        assert await client.exists("inbox"), "the first one goes on"
-
-
-async def test_who_never_signs_in_takes_the_place_of_nobody(serving: Serving, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sftp, "MOST_SESSIONS", 1)
+async def test_who_never_signs_in_takes_the_place_of_nobody(serving: Serving) -> None:
     host, _, port = serving.place.find_variables(("drop",))["drop_sftp"].partition(":")
     silent = [await asyncio.open_connection(host, int(port)) for _ in range(2)]
     try:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from collections import Counter
 from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any, cast
@@ -202,51 +203,38 @@ class LocalRuns:
 
     def _list_page(self, search: RunSearch, limit: int, cursor: str | None) -> dict[str, Json]:
         files = RunFiles(self._home)
-        ids = files.list_ids()
-        if search.name is not None or search.tag is not None:
-            ids = [id for id in ids if _matches(files, id, search)]
-        if cursor is not None:
+        found: list[dict[str, Json]] = []
+        for id in files.list_ids():
             # Ids start with their time, so they are stable cursors.
-            ids = [id for id in ids if id < cursor]
-        data = [self._describe_readable(files, id) for id in ids[:limit]]
-        return {"data": data, "_meta": {"next": ids[limit - 1] if len(ids) > limit else None, "prev": None, "limit": limit}}
-
-    def _describe_readable(self, files: RunFiles, id: str) -> dict[str, Json]:
-        try:
-            # An unreadable folder must not hide the other runs.
-            return self._describe_run(files.open(id))
-        except StoreError as error:
-            return {"id": id, "status": "broken", "error": str(error)}
+            if cursor is not None and id >= cursor:
+                continue
+            try:
+                run = files.open(id)
+                if search.name in (None, run.header.name) and (search.tag is None or search.tag in run.header.tags):
+                    found.append(self._describe_run(run))
+            except StoreError as error:
+                # An unreadable folder must not hide the other runs.
+                if search.name is None and search.tag is None:
+                    found.append({"id": id, "status": "broken", "error": str(error)})
+            if len(found) > limit:
+                break
+        following = found[limit - 1]["id"] if len(found) > limit else None
+        return {"data": found[:limit], "_meta": {"next": following, "prev": None, "limit": limit}}
 
     def _describe_run(self, run: RunFolder) -> dict[str, Json]:
         header = run.header
-        counts: dict[str, int] = {}
-        for entry in run.entries():
-            counts[entry.outcome] = counts.get(entry.outcome, 0) + 1
-        described: dict[str, Json] = {
+        task, error = self._live.get(header.run_id), self._find_error(header.run_id)
+        status = "running" if task is not None and not task.done() else "failed" if error else run.find_ending()
+        return {
             "id": header.run_id,
-            "status": self._find_status(run),
+            "status": "interrupted" if status == "not_ended" else status,
             "suite": header.suite_name,
-            "dialect": header.dialect,
-            "target": header.target,
-            "repeat": header.repeat,
-            "note": header.note,
-            "name": header.name,
+            **{name: getattr(header, name) for name in ("dialect", "target", "repeat", "note", "name")},
             "tags": list(header.tags),
             "started_at": header.started_at,
-            "counts": counts,
+            "counts": Counter(entry.outcome for entry in run.entries()),
+            **({} if error is None else {"error": error}),
         }
-        error = self._find_error(header.run_id)
-        return described if error is None else {**described, "error": error}
-
-    def _find_status(self, run: RunFolder) -> str:
-        task = self._live.get(run.header.run_id)
-        if task is not None and not task.done():
-            return "running"
-        if self._find_error(run.header.run_id):
-            return "failed"
-        ending = run.find_ending()
-        return "interrupted" if ending == "not_ended" else ending
 
     def _find_error(self, id: str) -> str | None:
         task = self._live.get(id)
@@ -260,12 +248,3 @@ class LocalRuns:
 
 def _refuse_unknown(error: StoreError) -> Refusal:
     return Refusal("NOT_FOUND", str(error), hint="list_runs shows what there is")
-
-
-def _matches(files: RunFiles, id: str, search: RunSearch) -> bool:
-    """Return whether a run has the requested name and tag."""
-    try:
-        header = files.open(id).header
-    except StoreError:
-        return False
-    return search.name in (None, header.name) and (search.tag is None or search.tag in header.tags)

@@ -171,17 +171,15 @@ def _describe_parameters(action: Action) -> str:
     return ", ".join(name.rstrip("!") if name.endswith("!") else f"{name}?" for name in action.takes)
 
 
-def text(about: str, *words: str, null: bool = False) -> Schema:
+def text(about: str, *words: str) -> Schema:
     """Return the schema of a text, or of a choice of `words`."""
-    schema: Schema = {"type": ["string", "null"] if null else "string", "description": about}
-    return {**schema, "enum": [*words, None] if null else list(words)} if words else schema
+    return {"type": "string", "description": about, **({"enum": list(words)} if words else {})}
 
 
-def amount(about: str, *, least: float | None = None, most: float | None = None, whole: bool = False, null: bool = False) -> Schema:
-    """A number."""
-    kind = "integer" if whole else "number"
+def amount(about: str, *, least: float | None = None, most: float | None = None, whole: bool = False) -> Schema:
+    """Return the schema of a number."""
     bounds = {name: bound for name, bound in (("minimum", least), ("maximum", most)) if bound is not None}
-    return {"type": [kind, "null"] if null else kind, "description": about, **bounds}
+    return {"type": "integer" if whole else "number", "description": about, **bounds}
 
 
 def a_list(about: str, items: Schema | None = None) -> Schema:

@@ -19,7 +19,7 @@ from urllib.parse import urlsplit
 import httpcore2
 import httpx2
 
-from proctor.network.addresses import Address, AddressRefused, Allowed, explain_refusal, parse_address
+from proctor.network.addresses import Address, AddressRefused, Allowed, explain_refusal, normalise_name, parse_address
 
 if TYPE_CHECKING:
     import ssl
@@ -64,7 +64,7 @@ class Guard:
             known = parse_address(host)
             if known is not None:
                 self._check(host, known)
-            elif host.rstrip(".").lower() in ("localhost", "localhost.localdomain") or host.rstrip(".").lower().endswith(".localhost"):
+            elif (name := normalise_name(host)) in ("localhost", "localhost.localdomain") or name.endswith(".localhost"):
                 raise AddressRefused(f"{host} is this machine itself")
 
     async def resolve_checked(self, host: str, port: int) -> list[str]:

@@ -1,4 +1,4 @@
-"""Drawing functions shared with the HTML report, for templates under the name `draw`."""
+"""What templates draw, under the name `draw`, besides the blocks that the HTML report has, too."""
 
 from __future__ import annotations
 
@@ -11,51 +11,11 @@ from markupsafe import Markup
 from proctor.model.evidence import Json
 from proctor.pages.places import Record
 from proctor.pages.words import quote_part, show_text
-from proctor.report.blocks.attempt import draw_assertions as assertions
-from proctor.report.blocks.attempt import draw_facts as facts
-from proctor.report.blocks.attempt import draw_known as known
-from proctor.report.blocks.attempt import draw_others as others
-from proctor.report.blocks.attempt import draw_remarks as remarks
 from proctor.report.blocks.attempt import draw_steps
-from proctor.report.blocks.attempt import draw_time as time
-from proctor.report.blocks.outcomes import KINDS, draw_mark, draw_outcome
-from proctor.report.blocks.outcomes import describe_pass_rate as pass_rate
-from proctor.report.blocks.outcomes import draw_counts as counts
-from proctor.report.blocks.outcomes import draw_dumbbell as dumbbell
-from proctor.report.blocks.outcomes import draw_rate as rate
-from proctor.report.blocks.outcomes import draw_sprite as sprite
-from proctor.report.blocks.outcomes import draw_verdict as verdict
-from proctor.report.blocks.systems import draw_systems as systems
-from proctor.report.builders.comparison import describe_chance as chance
+from proctor.report.blocks.outcomes import draw_mark, draw_outcome
 from proctor.report.words.html_text import Element, Node, make, write_markup
 from proctor.scoring.intervals import newcombe
 from proctor.scoring.statistics import count_outcomes
-
-__all__ = [
-    "KINDS",
-    "assertions",
-    "chance",
-    "counts",
-    "dumbbell",
-    "facts",
-    "known",
-    "label",
-    "label_buttons",
-    "mark",
-    "markup",
-    "name_run",
-    "others",
-    "outcome",
-    "pass_rate",
-    "rate",
-    "remarks",
-    "sprite",
-    "steps",
-    "subtract",
-    "systems",
-    "time",
-    "verdict",
-]
 
 
 def markup(drawn: Node | list[Node] | None, prefix: str = "") -> Markup:

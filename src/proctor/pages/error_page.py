@@ -54,11 +54,6 @@ _KINDS = {
         "The address or the form contains an invalid value.",
         "Go back and try again.",
     ),
-    "validation_error": (
-        "Bad request",
-        "The address or the form contains an invalid value.",
-        "Go back and try again.",
-    ),
     "method_not_allowed": (
         "Method not allowed",
         "This address does not support this method.",
@@ -81,6 +76,7 @@ _KINDS = {
     ),
 }
 """Title, reason and advice by error code in lower case."""
+_KINDS["validation_error"] = _KINDS["bad_request"]
 _SILENT = frozenset(("seen", "do", "only", "previewed", "expected_version", "subject", "id", "claim", "what", "next"))
 """Hidden fields of forms: sent again, not shown."""
 
@@ -91,7 +87,8 @@ def make_error_page(scope: Scope, status: int, code: str, refusal: Refusal, head
     if status == 401 and request.method in ("GET", "HEAD") and request.url.path != LOGIN_PATH:
         return redirect(find_login_address(request))
     kind = code.lower() if code.lower() in _KINDS else "unknown"
-    if code == "FORBIDDEN" and _is_of_another_session(request):
+    proofs = _read_refused_form(request).get("proof")
+    if code == "FORBIDDEN" and proofs and not is_form_proof(scope, proofs[-1]):
         kind = "stale_form"
     title, reason, todo = _KINDS[kind]
     values = {
@@ -131,12 +128,6 @@ def _read_refused_form(request: Request) -> dict[str, list[str]]:
         return parse_form(body)
     except ValueError:
         return {}
-
-
-def _is_of_another_session(request: Request) -> bool:
-    """Return whether a form was rejected because of its proof."""
-    fields = _read_refused_form(request)
-    return "proof" in fields and not is_form_proof(request.scope, fields["proof"][-1])
 
 
 def _find_way_back(request: Request) -> str | None:

@@ -6,14 +6,15 @@ Errors that a form cannot fix (no session, no database) use `error_page.py`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import contextlib
+from collections.abc import Generator, Mapping, Sequence
 
 import msgspec
-from starlette.requests import Request
 from starlette.responses import Response
 
+from proctor.pages.desk import Visit
 from proctor.pages.inputs import make_inputs, sort_problems
-from proctor.pages.rendering import render_page
+from proctor.pages.places import Record
 from proctor.service.refusals import Refusal
 from proctor.service.verification.shared.fields import Table
 
@@ -29,49 +30,72 @@ class Form(msgspec.Struct, frozen=True, kw_only=True):
     title: str
     about: str = ""
     action: str
-    button: str
+    button: str = "Save"
     back: str
     """Where Cancel leads."""
     fields: Table
     choices: Mapping[str, Sequence[tuple[str, str]]] = {}
-    partial: bool = False
-    seen: str = ""
-    """The version (`updated_at`) that the form was opened with."""
-    updated_at: str = ""
-    """The current version: a form submitted again after a conflict overwrites it."""
+    record: Record | None = None
+    """What is changed; None for a form that creates something."""
     crumbs: Breadcrumbs = ()
     kinds: Sequence[tuple[str, str, bool]] = ()
     """Forms of other kinds: address, name, and whether it is this one."""
     extra: str = ""
-    """A template shown next to the form."""
-    values: Mapping[str, object] = {}
-    """Values of that template."""
+    """A template shown next to the form, with a preview."""
 
 
-def show_form(request: Request, form: Form, typed: Mapping[str, str] | None = None, refusal: Refusal | None = None) -> Response:
+def show_form(
+    visit: Visit, form: Form, typed: Mapping[str, str] | None = None, refusal: Refusal | None = None, preview: object = None
+) -> Response:
     """Show a form: empty, filled in, or rejected."""
-    if refusal is not None and refusal.code == "CONFLICT" and form.updated_at:
-        # The user has seen the conflict; submitting again overwrites.
-        form = msgspec.structs.replace(form, seen=form.updated_at)
+    typed = typed or {}
+    updated_at = str((form.record or {}).get("updated_at", ""))
+    # After a conflict, which the user has seen, submitting again overwrites.
+    is_conflict = refusal is not None and refusal.code == "CONFLICT"
     problems = {} if refusal is None else refusal.fields
-    general_problems = sort_problems(form.fields, problems).get("", [])
-    values = {
-        "form": form,
-        "inputs": make_inputs(form.fields, typed or {}, problems=problems, choices=form.choices, partial=form.partial),
-        "refusal": refusal,
-        "apart": general_problems,
-        **form.values,
-    }
-    return render_page(request, "form.html", values, status=200 if refusal is None else refusal.status)
+    return visit.render(
+        "form.html",
+        status=200 if refusal is None else refusal.status,
+        form=form,
+        seen=updated_at if is_conflict else typed.get("seen") or updated_at,
+        inputs=make_inputs(form.fields, typed, problems=problems, choices=form.choices, partial=form.record is not None),
+        refusal=refusal,
+        apart=sort_problems(form.fields, problems).get("", []),
+        preview=preview,
+    )
 
 
-def belongs_in_form(refusal: Refusal) -> bool:
-    """Return whether an error is shown in the form instead of on the error page."""
-    return refusal.code in FORM_ERRORS
+class FormRefused(Exception):
+    """Raised with the response to a rejected form."""
+
+    def __init__(self, response: Response) -> None:
+        super().__init__()
+        self.response = response
 
 
-def refuse_if_changed(form: Mapping[str, str], updated_at: str) -> None:
+@contextlib.contextmanager
+def returning_form(visit: Visit, form: Form, typed: Mapping[str, str], *more_codes: str, inside: str = "") -> Generator[None]:
+    """Show the form again if the block refuses its input; problems of `inside.name` are shown at the input `name`."""
+    try:
+        yield
+    except Refusal as refusal:
+        if refusal.code not in (*FORM_ERRORS, *more_codes):
+            raise
+        fields = {name.removeprefix(f"{inside}."): texts for name, texts in refusal.fields.items()}
+        shown = Refusal(refusal.code, refusal.message, fields=fields, hint=refusal.hint)
+        raise FormRefused(show_form(visit, form, typed, shown)) from refusal
+
+
+def require_inputs(inputs: Mapping[str, object], noun: str, *names: str) -> None:
+    """Reject a form in which one of these inputs is empty."""
+    missing = [name for name in names if not inputs.get(name)]
+    if missing:
+        raise Refusal("VALIDATION_ERROR", f"{noun} is incomplete", fields={name: ["required"] for name in missing})
+
+
+def refuse_if_changed(form: Mapping[str, str], record: Record) -> None:
     """Reject a form if its record was changed after the form was opened."""
+    updated_at = str(record.get("updated_at", ""))
     if form.get("seen") and form["seen"] != updated_at:
         raise Refusal(
             "CONFLICT",
@@ -80,17 +104,18 @@ def refuse_if_changed(form: Mapping[str, str], updated_at: str) -> None:
         )
 
 
-class Question(msgspec.Struct, frozen=True, kw_only=True):
-    """A confirmation before something is deleted."""
-
-    title: str
-    about: str = ""
-    action: str
-    button: str
-    back: str
-    crumbs: Breadcrumbs = ()
-
-
-def ask_first(request: Request, question: Question) -> Response:
-    """Show the confirmation page."""
-    return render_page(request, "confirm.html", {"question": question})
+def ask_first(
+    visit: Visit,
+    title: str,
+    about: str,
+    *,
+    action: str,
+    back: str,
+    button: str = "Delete",
+    crumbs: Breadcrumbs = (),
+    hidden: Mapping[str, str] | None = None,
+) -> Response:
+    """Show the confirmation before something is deleted; `hidden` is sent with it."""
+    return visit.render(
+        "confirm.html", title=title, about=about, action=action, back=back, button=button, crumbs=crumbs, hidden=hidden or {}
+    )

@@ -11,7 +11,7 @@ from starlette.datastructures import Headers
 from starlette.requests import Request
 
 from proctor.cassettes.redaction import names_a_secret
-from proctor.pages.session_cookie import LOGIN_PATH, is_form_proof
+from proctor.pages.session_cookie import is_form_proof
 from proctor.service.refusals import Refusal
 
 LARGEST_FORM = 200_000
@@ -23,40 +23,26 @@ FORM_KIND = "application/x-www-form-urlencoded"
 
 
 async def read_form(request: Request, *, proven: bool = True, largest: int = LARGEST_FORM) -> dict[str, str]:
-    """Return the fields of a form, one line per value; `proven` requires proof that our own page sent it. Raises `Refusal`.
-
-    `request.state.form_proven` is whether the proof is valid; `request.state.form_lists` has all values of repeated fields.
-    """
+    """Return the fields of a form, one line per value; `proven` requires proof that our own page sent it. Raises `Refusal`."""
     if not is_form(request.headers):
         raise Refusal("UNSUPPORTED_MEDIA_TYPE", f"expected a form, as {FORM_KIND}")
-    body = await _receive_body(request, largest)
+    body = b""
+    async for part in request.stream():
+        body += part
+        if len(body) > largest:
+            raise Refusal("PAYLOAD_TOO_LARGE", f"this form has at most {largest} bytes")
     try:
-        found = parse_form(body)
+        fields = {name: "\n".join(values) for name, values in parse_form(body).items()}
     except ValueError:
         raise Refusal("BAD_REQUEST", "the form cannot be read") from None
-    fields = {name: "\n".join(values) for name, values in found.items()}
-    request.state.form_proven = is_form_proof(request.scope, fields.get("proof", ""))
-    request.state.form_lists = found
-    # A form without a proof did not come from our pages: returning it with a proof would sign it.
-    if not request.state.form_proven and (proven or ("proof" not in fields and request.url.path != LOGIN_PATH)):
+    if proven and not is_form_proof(request.scope, fields.get("proof", "")):
+        # The error page shows the fields again, to be sent from this session.
         raise Refusal(
             "FORBIDDEN",
             "the form was not sent from a page of this session; nothing was saved",
             hint="the session may have ended: reload the page and submit again",
         )
     return fields
-
-
-async def _receive_body(request: Request, largest: int) -> bytes:
-    """Return the body of a form up to the limit. Raises `Refusal`."""
-    parts: list[bytes] = []
-    size = 0
-    async for part in request.stream():
-        size += len(part)
-        if size > largest:
-            raise Refusal("PAYLOAD_TOO_LARGE", f"this form has at most {largest} bytes")
-        parts.append(part)
-    return b"".join(parts)
 
 
 def is_form(headers: Headers) -> bool:

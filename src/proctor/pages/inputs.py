@@ -248,7 +248,7 @@ def _choose_control(name: str, field: Field) -> Control:
     if _is_texts(field) or (schema.get("type") == "string" and _is_long(field) and not name.endswith("_url")):
         return "area"
     if schema.get("type") == "string":
-        return "time" if name.endswith("_at") else "line"
+        return "time" if name.endswith("_at") or name in ("since", "until") else "line"
     return "json"
 
 

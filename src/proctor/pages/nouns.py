@@ -178,6 +178,11 @@ def make_link_field(operation: Operation) -> Table:
     return {name: Field(id_of(name.removesuffix("_id")), f"the id of the {label_of(name).lower()}", required=True, null=False)}
 
 
+def find_ids(operation: Operation, parts: Parts) -> list[str]:
+    """Return the ids in the address of an operation."""
+    return [part for word, part in zip(operation.path[1:].split("/"), parts, strict=True) if word.startswith("{")]
+
+
 def _matches(operation: Operation, parts: Parts) -> bool:
     words = operation.path[1:].split("/")
     return len(words) == len(parts) and all(word.startswith("{") or word == part for word, part in zip(words, parts, strict=True))

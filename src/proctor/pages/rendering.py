@@ -19,6 +19,9 @@ from proctor.errors import MissingExtra
 from proctor.pages import drawing, pictures, words
 from proctor.pages.session_cookie import find_session_token, is_secure, make_form_proof
 from proctor.pages.static_files import accepts_gzip, find_static_address
+from proctor.report.blocks import attempt, outcomes
+from proctor.report.blocks.systems import draw_systems
+from proctor.report.builders.comparison import describe_chance
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -46,6 +49,7 @@ def make_environment() -> Environment:
     environment.filters.update(words.FILTERS)
     known: dict[str, object] = environment.globals  # type: ignore[assignment]
     known |= {"static": find_static_address, "pictures": pictures, "draw": drawing, "version": __version__}
+    known |= {"attempt_blocks": attempt, "outcome_blocks": outcomes, "draw_systems": draw_systems, "describe_chance": describe_chance}
     return environment
 
 

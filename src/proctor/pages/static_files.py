@@ -8,8 +8,7 @@ from __future__ import annotations
 import functools
 import gzip
 import hashlib
-import re
-from pkgutil import get_data
+from importlib.resources import files
 
 import msgspec
 from starlette.datastructures import Headers
@@ -19,24 +18,9 @@ from starlette.responses import Response
 from proctor.report.document.html import read_template
 from proctor.service.refusals import Refusal
 
-_FILES: dict[str, tuple[str, ...]] = {
-    "pages.css": ("tokens.css", "family.css", "pages.css"),
-    "result.css": ("result.css",),
-    "pages.js": ("pages.js",),
-    "live.js": ("live.js",),
-    "compare.css": ("compared.css", "compare.css"),
-    "overview.css": ("overview.css",),
-    "window.js": ("window.js",),
-    "cases.css": ("cases.css",),
-    "editor.js": ("editor.js",),
-    "editing.js": ("editing.js",),
-    "traces.css": ("traces.css",),
-    "spans.js": ("spans.js",),
-    "icon.svg": ("icon.svg",),
-    "settings.css": ("settings.css",),
-}
-"""Each served file and its parts; those of `_OF_REPORTS` are shared with the static reports."""
-_QUALITY = re.compile(r"q=[0-9]+(?:\.[0-9]*)?")
+_FOLDER = files("proctor.pages") / "static"
+_COMBINED = {"pages.css": ("tokens.css", "family.css", "pages.css"), "compare.css": ("compared.css", "compare.css")}
+"""Files with several parts; those of `_OF_REPORTS` are shared with the static reports."""
 _OF_REPORTS = ("tokens.css", "family.css", "compared.css")
 _KINDS = {"css": "text/css", "js": "text/javascript", "svg": "image/svg+xml"}
 
@@ -53,7 +37,7 @@ class StaticFile(msgspec.Struct, frozen=True):
 @functools.cache
 def load_static_files() -> dict[str, StaticFile]:
     """Return every file by its own name."""
-    return {name: _load_file(name, parts) for name, parts in _FILES.items()}
+    return {name: _load_file(name) for name in sorted(file.name for file in _FOLDER.iterdir())}
 
 
 def find_static_address(name: str) -> str:
@@ -74,25 +58,13 @@ async def serve_static_file(request: Request) -> Response:
 
 def accepts_gzip(headers: Headers) -> bool:
     """Return whether the client accepts gzip."""
-    for part in headers.get("accept-encoding", "").lower().replace(" ", "").split(","):
-        name, _, quality = part.partition(";")
-        if name == "gzip":
-            # Zero has many spellings (RFC 9110, 12.4.2); an unreadable weight counts as zero.
-            return not quality or (_QUALITY.fullmatch(quality) is not None and float(quality.removeprefix("q=")) > 0)
-    return False
+    return "gzip" in headers.get("accept-encoding", "").lower()
 
 
-def _load_file(name: str, parts: tuple[str, ...]) -> StaticFile:
-    body = "".join(_read_part(part) for part in parts).encode()
+def _load_file(name: str) -> StaticFile:
+    parts = _COMBINED.get(name, (name,))
+    body = "".join(read_template(part) if part in _OF_REPORTS else _FOLDER.joinpath(part).read_text("utf-8") for part in parts).encode()
     stem, _, kind = name.rpartition(".")
     digest = hashlib.sha256(body).hexdigest()[:12]
     # Without a time stamp, the same content gives the same bytes on every server.
     return StaticFile(f"/static/{stem}-{digest}.{kind}", _KINDS[kind], body, gzip.compress(body, 9, mtime=0))
-
-
-def _read_part(name: str) -> str:
-    if name in _OF_REPORTS:
-        return read_template(name)
-    content = get_data("proctor.pages", f"static/{name}")
-    assert content is not None, name
-    return content.decode().replace("\r\n", "\n")

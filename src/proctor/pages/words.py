@@ -35,6 +35,9 @@ _FIELD_NAMES = {
     "webhook_url": "Webhook",
     "trace_days": "Keep traces (days)",
     "run_days": "Keep runs (days)",
+    "since": "From",
+    "until": "Before",
+    "trace_ids": "Only these traces",
 }
 _NOUN_NAMES = {
     "api_keys": "Keys",

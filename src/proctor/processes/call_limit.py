@@ -100,12 +100,8 @@ class _TimedCall(Generic[T]):
             raise _Interrupted
 
     def _is_inside(self, frame: FrameType | None) -> bool:
-        """Return whether the call itself was running, and not the code that installs or removes the signal handlers."""
-        if self._frame is None or frame is self._frame:
-            return False
-        while frame is not None and frame is not self._frame:
-            frame = frame.f_back
-        return frame is not None
+        """Return whether the call itself was running, and not the code around it."""
+        return self._frame is not None and frame is not self._frame
 
     def make(self) -> T | None:
         """Make the call; return None if a signal ended it."""

@@ -54,33 +54,21 @@ class ClientWatch:
             await self._app(scope, receive, send)
             return
 
-        watched = _WatchedClient(receive)
-        token = CLIENT_LEAVES.set(watched.wait_until_left)
+        # A timer that a request sets keeps its context, and so this function, alive until it fires. The body must not be kept alive.
+        receiving = [receive]
+
+        async def wait_until_left() -> None:
+            """Return once the client has disconnected or its request is over."""
+            # The body has been read by now; the next messages are its end and the disconnect.
+            while receiving and (await receiving[0]())["type"] != "http.disconnect":
+                pass
+
+        token = CLIENT_LEAVES.set(wait_until_left)
         try:
             await self._app(scope, receive, send)
         finally:
             CLIENT_LEAVES.reset(token)
-            watched.forget()
-
-
-class _WatchedClient:
-    """The client of one request.
-
-    A timer that a request sets keeps the request's context, and so this object, alive until it fires. It must not keep the body alive.
-    """
-
-    def __init__(self, receive: Receive) -> None:
-        self._receive: Receive | None = receive
-
-    async def wait_until_left(self) -> None:
-        """Return once the client has disconnected or its request is over."""
-        # The body has been read by now; the next messages are its end and the disconnect.
-        while self._receive is not None and (await self._receive())["type"] != "http.disconnect":
-            pass
-
-    def forget(self) -> None:
-        """Release the request, which is over."""
-        self._receive = None
+            receiving.clear()
 
 
 ROUTES = (
@@ -185,18 +173,11 @@ def _make_lifespan(settings: ServeSettings, given_hub: Hub | None, with_workers:
 
 async def sweep_old(hub: Hub, stop: asyncio.Event) -> None:
     """Delete old data periodically until `stop` is set."""
-    sweeping = asyncio.create_task(keep_sweeping(hub, report=_log_sweep))
-    stopped = asyncio.create_task(stop.wait())
-    try:
-        await asyncio.wait((sweeping, stopped), return_when=asyncio.FIRST_COMPLETED)
-        # It ends only with an error, which is logged before the worker is restarted.
-        if sweeping.done():
-            sweeping.result()
-    finally:
-        for task in (sweeping, stopped):
-            task.cancel()
-            with contextlib.suppress(asyncio.CancelledError, Exception):
-                await task
+    # It ends only with an error, which ends the group and is logged before the worker is restarted.
+    async with asyncio.TaskGroup() as group:
+        sweeping = group.create_task(keep_sweeping(hub, report=_log_sweep))
+        await stop.wait()
+        sweeping.cancel()
 
 
 def _log_sweep(what: SweepCounts | StoreError) -> None:

@@ -11,7 +11,7 @@ import re
 import zlib
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from itertools import accumulate
+from functools import partial
 
 import msgspec
 from starlette.datastructures import Headers
@@ -24,98 +24,47 @@ from proctor.service.settings import ServiceSettings
 
 FREE_RATIO = 1_000_000
 """Size in bytes up to which the compression ratio of a body is not checked."""
-_AT_ONCE = 100_000
-"""Bytes that are inflated on the event loop: about a millisecond."""
 _INFLATE_SLICE = 65_536
 
 
-class InflateLimits(msgspec.Struct, frozen=True, kw_only=True):
-    """Limits of a compressed body."""
-
-    largest: int
-    members: int
-    ratio: int
-
-    @classmethod
-    def of(cls, settings: ServiceSettings) -> InflateLimits:
-        """Return the limits of a service."""
-        return cls(largest=settings.largest_body, members=settings.gzip_members, ratio=settings.compression_ratio)
-
-
-class _TooMuchAtOnce(Exception):
-    """More than may be inflated on the event loop."""
-
-
-class Inflater:
-    """Inflates small bodies on the event loop and others one by one in a thread."""
-
-    def __init__(self, limits: InflateLimits) -> None:
-        self._limits = limits
-        self._pool = ThreadPoolExecutor(1, thread_name_prefix="inflate")
-
-    async def inflate(self, body: bytes) -> bytes:
-        """Return the decompressed body. Raises `Refusal`."""
-        if len(body) <= _AT_ONCE:
-            try:
-                return inflate_bounded(body, self._limits, stop=_AT_ONCE)
-            except _TooMuchAtOnce:
-                pass
-        return await asyncio.get_running_loop().run_in_executor(self._pool, inflate_bounded, body, self._limits)
-
-
-def inflate_bounded(body: bytes, limits: InflateLimits, *, stop: int | None = None) -> bytes:
+def inflate_bounded(body: bytes, limits: ServiceSettings) -> bytes:
     """Return the decompressed body. Raises `Refusal` as soon as a limit is exceeded."""
     view = memoryview(body)
     out = bytearray()
-    largest = min(limits.largest, max(FREE_RATIO, limits.ratio * len(body)))
+    largest = min(limits.largest_body, max(FREE_RATIO, limits.compression_ratio * len(body)))
     place = members = 0
     try:
         while place < len(body):
             members += 1
-            if members > limits.members:
-                raise Refusal("PAYLOAD_TOO_LARGE", f"the compressed body has more than {limits.members} gzip members (--gzip-members)")
-            place = _inflate_member(view, place, out, largest, limits, stop)
-            place = _skip_zeros(body, place)
+            if members > limits.gzip_members:
+                raise Refusal("PAYLOAD_TOO_LARGE", f"the compressed body has more than {limits.gzip_members} gzip members (--gzip-members)")
+            place = _inflate_member(view, place, out, largest)
+            if len(out) > largest:
+                if largest == limits.largest_body:
+                    reason = f"the decompressed body is larger than {largest} bytes (--largest-body)"
+                else:
+                    ratio = f"more than {limits.compression_ratio} times as large when decompressed (--compression-ratio)"
+                    reason = f"the body of {len(body)} bytes is {ratio}"
+                raise Refusal("PAYLOAD_TOO_LARGE", reason)
     except zlib.error:
         raise Refusal("BAD_REQUEST", "the body cannot be decompressed") from None
     return bytes(out)
 
 
-def _inflate_member(view: memoryview, place: int, out: bytearray, largest: int, limits: InflateLimits, stop: int | None) -> int:
-    """Inflate one gzip member, and return where it ends."""
+def _inflate_member(view: memoryview, place: int, out: bytearray, largest: int) -> int:
+    """Inflate one gzip member up to one byte more than `largest`, and return where it ends."""
     # 32 makes zlib detect gzip or zlib by the header, whatever the client declared.
     engine = zlib.decompressobj(wbits=zlib.MAX_WBITS | 32)
     # In slices, because zlib copies unused input each time.
-    while not engine.eof:
+    while not engine.eof and len(out) <= largest:
         if not engine.unconsumed_tail and place >= len(view):
             raise Refusal("BAD_REQUEST", "the compressed body is truncated")
         compressed = engine.unconsumed_tail or view[place : place + _INFLATE_SLICE]
         if not engine.unconsumed_tail:
             place += len(compressed)
-        # One byte beyond the limit shows that there is more. At least 1, since 0 means no limit to zlib.
-        out += engine.decompress(compressed, max(1, min(_INFLATE_SLICE * 16, largest - len(out) + 1)))
-        if stop is not None and len(out) > stop:
-            raise _TooMuchAtOnce
-        if len(out) > largest:
-            raise _refuse_too_large(len(view), largest, limits)
+        # Never 0, which means no limit to zlib.
+        out += engine.decompress(compressed, min(_INFLATE_SLICE * 16, largest - len(out) + 1))
     return place - len(engine.unused_data)
-
-
-def _refuse_too_large(size: int, largest: int, limits: InflateLimits) -> Refusal:
-    if largest == limits.largest:
-        reason = f"the decompressed body is larger than {limits.largest} bytes (--largest-body)"
-    else:
-        reason = f"the body of {size} bytes is more than {limits.ratio} times as large when decompressed (--compression-ratio)"
-    return Refusal("PAYLOAD_TOO_LARGE", reason)
-
-
-def _skip_zeros(body: bytes, place: int) -> int:
-    """Return where the next member starts: gzip may be padded with zeros."""
-    while place < len(body) and body[place] == 0:
-        # In slices: `lstrip` copies the rest, which would be quadratic for many members.
-        piece = body[place : place + _INFLATE_SLICE]
-        place += len(piece) - len(piece.lstrip(b"\0"))
-    return place
 
 
 STALLED_S = 1.0
@@ -140,10 +89,6 @@ class BodyReservation:
         """Return whether the body is still arriving and has not just timed out."""
         return self.arriving is not None and not self.arriving.expired()
 
-    def add(self, count: int) -> None:
-        """Reserve `count` more bytes. Raises `Refusal`."""
-        self.budget.take_bytes(self, count)
-
     def drop(self, count: int) -> None:
         """Release `count` bytes."""
         count = min(count, self.size)
@@ -161,8 +106,7 @@ class BodyBudget:
     """The memory that all request bodies share."""
 
     def __init__(self, most: int) -> None:
-        self.most = most
-        self.left = most
+        self.most = self.left = most
         self.bodies: set[BodyReservation] = set()
 
     def enter(self, organization: str, client: str) -> BodyReservation:
@@ -221,13 +165,10 @@ class BodyBudget:
 
 _SLICE = 262_144
 """Bytes scanned in one call, during which no other thread runs."""
-_NOT_STRUCTURE = bytes(code for code in range(256) if code not in b'"[]{},')
-_NOT_COUNTED = bytes(code for code in range(256) if code not in b"[{,")
-_NOT_OPENING = bytes(code for code in range(256) if code not in b"[{")
-_NOT_BRACKETS = bytes(code for code in range(256) if code not in b"[]{}")
+_NOT_STRUCTURE, _NOT_COUNTED, _NOT_OPENING, _NOT_BRACKETS = (
+    bytes(code for code in range(256) if code not in kept) for kept in (b'"[]{},', b"[{,", b"[{", b"[]{}")
+)
 _ALIKE = bytes.maketrans(b"{}", b"[]")
-_STEPS = [0] * 256
-_STEPS[ord("[")], _STEPS[ord("]")] = 1, -1
 
 
 class JsonLimits(msgspec.Struct, frozen=True, kw_only=True):
@@ -260,22 +201,20 @@ def check_json(body: bytes, limits: JsonLimits) -> None:
         # Too many objects are rejected without measuring the depth, so the brackets are not needed.
         if objects <= limits.objects:
             brackets.append(outside.translate(None, _NOT_BRACKETS))
-    if objects > limits.objects:
-        raise _refuse_count("lists and objects", objects, limits.objects, "--json-objects", limits.part)
-    if values > limits.values:
-        raise _refuse_count("values", values, limits.values, "--json-values", limits.part)
+    for what, count, most, flag in (
+        ("lists and objects", objects, limits.objects, "--json-objects"),
+        ("values", values, limits.values, "--json-values"),
+    ):
+        if count > most:
+            setting = flag if limits.part == 1 else f"1/{limits.part} of {flag}, which is for traces, states and datasets"
+            raise Refusal("PAYLOAD_TOO_LARGE", f"the JSON of the body has {count} {what}; the limit is {most} ({setting})")
     # With more closing than opening brackets it is not JSON.
-    if objects > limits.deepest and _measure_depth(b"".join(brackets)[: 2 * objects]) > limits.deepest:
+    if objects > limits.deepest and _is_deeper(b"".join(brackets)[: 2 * objects], limits.deepest):
         raise Refusal("BAD_REQUEST", f"the body is nested more than {limits.deepest} levels deep (--deepest-body)")
 
 
 def _count_objects(counted: bytes) -> int:
     return len(counted.translate(None, _NOT_OPENING))
-
-
-def _refuse_count(what: str, count: int, most: int, flag: str, part: int) -> Refusal:
-    setting = flag if part == 1 else f"1/{part} of {flag}, which is for traces, states and datasets"
-    return Refusal("PAYLOAD_TOO_LARGE", f"the JSON of the body has {count} {what}; the limit is {most} ({setting})")
 
 
 def _cut_strings_out(body: bytes) -> Iterator[bytes]:
@@ -297,26 +236,20 @@ def _cut_strings_out(body: bytes) -> Iterator[bytes]:
         in_string ^= (len(parts) - 1) & 1
 
 
-def _measure_depth(brackets: bytes) -> int:
-    """Return the nesting depth."""
-    levels = 0
+def _is_deeper(brackets: bytes, deepest: int) -> bool:
+    """Return whether brackets are nested deeper than this, by removing the innermost pairs, level by level."""
     # `[}` counts as a pair: it is not JSON, and no decoder accepts it.
-    remaining = brackets.translate(_ALIKE)
-    # Removing the innermost pairs first takes one level and most of the brackets away.
-    while len(remaining) > 1_000 and len(less := remaining.replace(b"[]", b"")) < 0.9 * len(remaining):
-        remaining = less
-        levels += 1
-    depth = deepest = 0
-    for start in range(0, len(remaining), _SLICE // 16):
-        steps = list(accumulate(map(_STEPS.__getitem__, remaining[start : start + _SLICE // 16]), initial=depth))
-        deepest = max(deepest, *steps)
-        depth = steps[-1]
-    return levels + deepest
+    brackets = brackets.translate(_ALIKE)
+    for _ in range(deepest):
+        brackets = brackets.replace(b"[]", b"")
+        if not brackets:
+            return False
+    return True
 
 
 _DRAIN_S = 5.0
-_LARGE = 200_000
-"""Bytes of JSON that are measured on the event loop: about a millisecond."""
+_LARGE, _LARGE_COMPRESSED = 200_000, 10_000
+"""Bytes of JSON that are measured, and of compressed bodies that are inflated, on the event loop: a few milliseconds."""
 _LARGE_PATHS = re.compile(r"/public/traces|/datasets(/[^/]*)?|/(task-runs|benchmark-runs)/[^/]*/state")
 _SURFACES = re.compile(r"/(?:sandboxes|v1/benchmark-runs)/[^/]+/[^/]")
 """Requests to simulated systems, which may contain anything: files, messages, forms."""
@@ -332,9 +265,8 @@ class BodyLimits:
         self._app = app
         self._settings = settings
         self._budget = BodyBudget(settings.waiting_bytes)
-        self._inflater = Inflater(InflateLimits.of(settings))
         self._json = {False: JsonLimits.of(settings, part=SMALL_PART), True: JsonLimits.of(settings)}
-        self._pool = ThreadPoolExecutor(1, thread_name_prefix="measure")
+        self._pool = ThreadPoolExecutor(1, thread_name_prefix="large bodies")
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Forward a request with its whole, decompressed body."""
@@ -377,14 +309,17 @@ class BodyLimits:
             return None
         if encoding in ("gzip", "deflate"):
             size = len(body)
-            body = await self._inflater.inflate(body)
-            reservation.add(len(body))
+            inflate = partial(inflate_bounded, body, self._settings)
+            body = inflate() if size <= _LARGE_COMPRESSED else await asyncio.get_running_loop().run_in_executor(self._pool, inflate)
+            self._budget.take_bytes(reservation, len(body))
             reservation.drop(size)
         kind = headers.get("content-type", "").partition(";")[0].strip().lower()
-        if not (kind == PROTOBUF and find_dialect(scope["path"]) == "otlp") and not (
-            _SURFACES.match(scope["path"]) is not None and body.lstrip(b" \t\r\n")[:1] not in (b"{", b"[")
-        ):
-            await self._check_json(body, self._json[may_be_large(scope["path"])])
+        is_protobuf = kind == PROTOBUF and find_dialect(scope["path"]) == "otlp"
+        is_file = _SURFACES.match(scope["path"]) is not None and body.lstrip(b" \t\r\n")[:1] not in (b"{", b"[")
+        if not is_protobuf and not is_file:
+            check = partial(check_json, body, self._json[may_be_large(scope["path"])])
+            # Scanning a large body takes long enough to delay other requests.
+            check() if len(body) <= _LARGE else await asyncio.get_running_loop().run_in_executor(self._pool, check)
         return body
 
     async def _read_in_time(self, receive: Receive, reservation: BodyReservation) -> bytes | None:
@@ -424,20 +359,13 @@ class BodyLimits:
                     await drain_body(receive, 4 * self._settings.largest_body)
                 raise self._refuse_too_large()
             reservation.last = clock()
-            reservation.add(len(chunk))
+            self._budget.take_bytes(reservation, len(chunk))
             chunks.append(chunk)
             if not has_more:
                 return chunks[0] if len(chunks) == 1 else b"".join(chunks)
             # Only bytes extend the timeout, not empty pieces. A dropped body has no timeout, and asyncio raises if an expired one is moved.
             if reservation.arriving is not None and chunk and not reservation.arriving.expired():
                 reservation.arriving.reschedule(min(end, reservation.last + self._settings.body_stall_s))
-
-    async def _check_json(self, body: bytes, limits: JsonLimits) -> None:
-        # Scanning a large body takes long enough to delay other requests.
-        if len(body) > _LARGE:
-            await asyncio.get_running_loop().run_in_executor(self._pool, check_json, body, limits)
-        else:
-            check_json(body, limits)
 
     def _refuse_too_large(self) -> Refusal:
         return Refusal("PAYLOAD_TOO_LARGE", f"the body is larger than {self._settings.largest_body} bytes (--largest-body)")

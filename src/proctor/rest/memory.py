@@ -21,10 +21,9 @@ ENOUGH = 2_000_000
 
 
 class ReleasedBytes:
-    """Counts the bytes freed since memory was last returned."""
+    """Counts the bytes freed in this process since memory was last returned."""
 
-    def __init__(self) -> None:
-        self.size = 0
+    size = 0
 
     def add(self, size: int) -> None:
         """Count freed bytes."""
@@ -32,7 +31,6 @@ class ReleasedBytes:
 
 
 RELEASED = ReleasedBytes()
-"""Of this process."""
 
 
 def return_memory() -> bool:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import json
 import re
-from collections.abc import Awaitable, Callable
 from typing import Any
 
 import msgspec
@@ -21,7 +20,6 @@ from starlette.responses import Response
 from proctor.rest.errors import find_dialect
 from proctor.rest.security import is_open, is_shared
 
-WriteDocument = Callable[[], Awaitable[bytes]]
 _REASONS = {
     "400": "The request is invalid.",
     "401": "The key is missing, unknown, revoked or expired.",
@@ -111,24 +109,16 @@ _SCHEMES = {
 
 
 def add_document_route(app: FastAPI) -> None:
-    """Add `GET /openapi.json`.
-
-    The document takes a second to build and needs no key. It is built once and cached as bytes: in a thread, or with
-    `app.state.write_document` in a separate process (`process.py`).
-    """
+    """Add `GET /openapi.json`: built once, in a thread since it takes a second, and needing no key."""
     app.openapi = lambda: make_document(app)
     document: list[bytes] = []
     making = asyncio.Lock()
-
-    async def write_in_thread() -> bytes:
-        return await asyncio.to_thread(lambda: msgspec.json.encode(app.openapi()))
 
     async def answer(_request: Request) -> Response:
         # Concurrent requests wait for the first one and do not build it again.
         async with making:
             if not document:
-                write: WriteDocument = getattr(app.state, "write_document", write_in_thread)
-                document.append(await write())
+                document.append(await asyncio.to_thread(lambda: msgspec.json.encode(app.openapi())))
         return Response(document[0], media_type="application/json")
 
     app.add_route("/openapi.json", answer, include_in_schema=False)

@@ -11,19 +11,17 @@ import contextlib
 import gc
 import json
 import logging
-import os
 import signal
 import socket
 import sys
 import traceback
 from collections.abc import Callable, Generator
-from pathlib import Path
 from typing import Any, TextIO
 
 import uvicorn
 from fastapi import FastAPI
 
-from proctor.errors import InputError, StoreError
+from proctor.errors import InputError
 from proctor.rest.app import make_app, open_hub
 from proctor.rest.connections import make_protocol
 from proctor.rest.security import is_loopback
@@ -32,47 +30,6 @@ from proctor.service.access.keys import find_local_caller
 from proctor.service.decisions.pattern_process import used_for_patterns
 from proctor.service.decisions.pool import DecisionPool
 from proctor.service.hub import stamp
-
-# --- builds the OpenAPI document in a separate process, run as `python -m proctor.rest.process`
-
-_TIMEOUT_S = 60.0
-
-
-async def write_document() -> bytes:
-    """Return the document as bytes. Raises `StoreError` if the process fails."""
-    command = (sys.executable, "-m", "proctor.rest.process")
-    process = await asyncio.create_subprocess_exec(*command, stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE)
-    try:
-        async with asyncio.timeout(_TIMEOUT_S):
-            written, _ = await process.communicate()
-    except TimeoutError:
-        written = b""
-    finally:
-        # Timed out, or the client disconnected.
-        if process.returncode is None:
-            process.kill()
-            await process.wait()
-    if process.returncode != 0 or not written:
-        raise StoreError("the OpenAPI document could not be built; try again")
-    return written
-
-
-def main() -> None:
-    """Write the document to standard output."""
-    import msgspec
-
-    from proctor.rest.app import make_app
-    from proctor.rest.settings import ServeSettings
-    from proctor.service.settings import ServiceSettings
-
-    os.nice(10)  # requests have priority
-    # Opens nothing; every service has the same routes.
-    sys.stdout.buffer.write(msgspec.json.encode(make_app(ServeSettings(service=ServiceSettings(home=Path()))).openapi()))
-
-
-if __name__ == "__main__":
-    main()
-
 
 # --- logs: one JSON object per line, without request content
 
@@ -153,7 +110,6 @@ async def serve(settings: ServeSettings, say: Callable[[str], None]) -> None:
             with open_socket(settings.host, settings.port) as sock:
                 place = sock.getsockname()  # while it is open: a signal may close it as soon as it is served
                 app = make_app(settings, hub=hub)
-                app.state.write_document = write_document
                 server = QuietServer(make_server_config(app, settings))
                 log_to_stream(sys.stderr)
                 _tune_interpreter()

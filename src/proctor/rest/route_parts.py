@@ -197,13 +197,9 @@ _MIDDLING = 16_000
 
 
 class DecodingTurns:
-    """Decodes large bodies one at a time in a thread.
-
-    The event loop processes each decoded body. Decoding one at a time lets other requests run between two of them.
-    """
+    """Decodes large bodies one at a time in a thread."""
 
     def __init__(self) -> None:
-        self._turn = asyncio.Lock()
         self._pool = ThreadPoolExecutor(1, thread_name_prefix="decode")
 
     async def decode(self, body: bytes) -> Any:
@@ -213,8 +209,7 @@ class DecodingTurns:
             if len(body) > _MIDDLING:
                 RELEASED.add(DECODED * len(body))
             return msgspec.json.decode(body)
-        async with self._turn:
-            value = await asyncio.get_running_loop().run_in_executor(self._pool, msgspec.json.decode, body)
+        value = await asyncio.get_running_loop().run_in_executor(self._pool, msgspec.json.decode, body)
         RELEASED.add(DECODED * len(body))
         if isinstance(value, dict) and len(cast(dict[str, Any], value)) > MOST_FIELDS:
             raise Refusal("BAD_REQUEST", f"the body has {len(cast(dict[str, Any], value))} fields; the limit is {MOST_FIELDS}")

@@ -39,6 +39,7 @@ def is_late_form(scope: Scope) -> bool:
     return (
         scope["method"] == "POST"
         and scope["path"] not in (LOGIN_PATH, "/ui/logout")
+        and not is_shared(scope["path"])
         and is_form(headers)
         and declares_at_most(headers, LARGEST_FORM)
         and find_session_token(scope) is not None
@@ -60,6 +61,7 @@ async def _read_form(receive: Receive) -> bytes:
     return b""
 
 
+_KEY_REQUIRED = "a key is required: Authorization: Bearer proctor_org_..., or x-api-key"
 OPEN_PATHS = frozenset({"/", "/health", "/openapi.json"})
 """Paths that need no key."""
 RECHECK_S = 1.0
@@ -149,55 +151,45 @@ class Authentication:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        if is_open(scope["path"]) or is_shared(scope["path"]):
-            scope.setdefault("state", {})["caller"] = None
-            if is_shared(scope["path"]):
-                try:
-                    self._count_request(scope["app"].state.hub, _name_address(scope))
-                except Refusal as refusal:
-                    await make_refusal_response(scope, refusal)(scope, receive, send)
-                    return
-            if has_body(scope):
-                # Unauthenticated requests must not cost memory or time.
-                await drain_body(receive, _DRAINED)
-                await make_refusal_response(scope, Refusal("PAYLOAD_TOO_LARGE", "requests to this path must not have a body"))(
-                    scope, receive, send
-                )
-                return
-            await self._app(scope, receive, send)
-            return
         hub: Hub = scope["app"].state.hub
-        state = scope.setdefault("state", {})
+        scope.setdefault("state", {})["caller"] = None
         try:
-            if is_page(scope["path"]):
-                caller = await self._find_visitor(hub, scope)
-                state["caller"] = caller
-                if caller is not None:
-                    self._count_request(hub, caller.actor)
-                elif has_body(scope):
-                    # First, because keys can be guessed at the login, too.
-                    self._count_request(hub, _name_address(scope))
-                    if scope["path"] != LOGIN_PATH or not declares_at_most(Headers(scope=scope), _LARGEST_LOGIN):
-                        raise Refusal("UNAUTHORIZED", "log in first")
-            elif is_surface(scope["path"]) and find_presented_key(scope) is None:
-                # Simulated systems have some public paths, and one that issues tokens; they check their own tokens.
-                caller = await self._find_local(hub, scope)
-                state["caller"] = caller
-                self._admit_unauthenticated(hub, scope, caller)
-            else:
-                caller = await self._find_caller(hub, scope)
-                state["caller"] = caller
-                self._count_request(hub, caller.actor)
+            await self._admit(hub, scope)
         except (Refusal, StoreError) as error:
             await self._refuse(error, scope, receive, send)
             return
         await self._answer(hub, scope, receive, send)
 
+    async def _admit(self, hub: Hub, scope: Scope) -> None:
+        """Find the caller of a request and count it. Raises `Refusal` and `StoreError`."""
+        path = scope["path"]
+        if is_open(path) or is_shared(path):
+            if is_shared(path):
+                self._count_request(hub, scope, None)
+            if has_body(scope):
+                raise Refusal("PAYLOAD_TOO_LARGE", "requests to this path must not have a body")
+        elif is_page(path):
+            caller = await self._find_visitor(hub, scope)
+            # First, because keys can be guessed at the login, too.
+            if caller is not None or has_body(scope):
+                self._count_request(hub, scope, caller)
+            is_login = path == LOGIN_PATH and declares_at_most(Headers(scope=scope), _LARGEST_LOGIN)
+            if caller is None and has_body(scope) and not is_login:
+                raise Refusal("UNAUTHORIZED", "log in first")
+        elif is_surface(path) and find_presented_key(scope) is None:
+            # Simulated systems have some public paths, and one that issues tokens; they check their own tokens.
+            caller = await self._find_local(hub, scope)
+            self._count_request(hub, scope, caller)
+            if caller is None and has_body(scope) and not declares_at_most(Headers(scope=scope), _LARGEST_LOGIN):
+                raise Refusal("UNAUTHORIZED", _KEY_REQUIRED)
+        else:
+            self._count_request(hub, scope, await self._find_caller(hub, scope))
+
     async def _refuse(self, error: Refusal | StoreError, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a request that failed authentication; the error page contains what was typed into a form of a session."""
-        state = scope["state"]
+        state, path = scope["state"], scope["path"]
         is_limited = isinstance(error, Refusal) and error.code == "RATE_LIMITED"
-        if is_page(scope["path"]) and is_late_form(scope) and not is_limited and self._late_forms < LATE_FORMS:
+        if is_page(path) and is_late_form(scope) and not is_limited and self._late_forms < LATE_FORMS:
             self._late_forms += 1
             try:
                 state["body"] = await _read_form(receive)
@@ -207,7 +199,8 @@ class Authentication:
                 state.pop("body", None)
                 self._late_forms -= 1
         else:
-            if is_page(scope["path"]) and has_body(scope):
+            # Unauthenticated requests must not cost memory or time.
+            if has_body(scope) and (is_page(path) or is_open(path) or is_shared(path)):
                 await drain_body(receive, _DRAINED)
             answer = make_error_response(scope, error)
         assert answer is not None
@@ -265,12 +258,12 @@ class Authentication:
         if key is None:
             caller = await self._find_visitor(hub, scope) if may_use_session(scope) else await self._find_local(hub, scope)
             if caller is None:
-                raise Refusal("UNAUTHORIZED", "a key is required: Authorization: Bearer proctor_org_..., or x-api-key")
+                raise Refusal("UNAUTHORIZED", _KEY_REQUIRED)
             return caller
         caller = await authenticate(hub, key)
         if caller is None:
             # Guessing is limited by address and does not slow down callers with a key.
-            self._count_request(hub, _name_address(scope))
+            self._count_request(hub, scope, None)
             raise Refusal("UNAUTHORIZED", "the key is unknown, revoked or expired")
         return caller
 
@@ -283,27 +276,17 @@ class Authentication:
         session_caller = None if token is None else await find_session_caller(hub, token)
         return session_caller or await self._find_local(hub, scope)
 
-    def _admit_unauthenticated(self, hub: Hub, scope: Scope, caller: Caller | None) -> None:
-        """Apply the rate limit to a request to a simulated system without a key; reject a large body."""
-        self._count_request(hub, _name_address(scope) if caller is None else caller.actor)
-        if caller is None and has_body(scope) and not declares_at_most(Headers(scope=scope), _LARGEST_LOGIN):
-            raise Refusal("UNAUTHORIZED", "a key is required: Authorization: Bearer proctor_org_..., or x-api-key")
-
-    def _count_request(self, hub: Hub, who: str) -> None:
+    def _count_request(self, hub: Hub, scope: Scope, caller: Caller | None) -> None:
+        """Note the caller, and apply the rate limit to it, or to the address of an unknown one. Raises `Refusal`."""
+        scope["state"]["caller"] = caller
         # Created late: the hub exists only after the application has started.
         if self._buckets is None:
             self._buckets = RateLimits(hub.settings.requests_per_minute, hub.clock)
-        wait_s = self._buckets.take_s(who)
-        if wait_s > 0 and who.startswith("address "):
-            raise Refusal("RATE_LIMITED", "too many requests from this address", retry_after_s=wait_s)
+        client = scope.get("client")
+        wait_s = self._buckets.take_s(f"address {client[0] if client else ''}" if caller is None else caller.actor)
         if wait_s > 0:
-            raise Refusal("RATE_LIMITED", "too many requests with this key", retry_after_s=wait_s)
-
-
-def _name_address(scope: Scope) -> str:
-    """Return the rate limit key of an address."""
-    client = scope.get("client")
-    return f"address {client[0] if client else ''}"
+            source = "from this address" if caller is None else "with this key"
+            raise Refusal("RATE_LIMITED", f"too many requests {source}", retry_after_s=wait_s)
 
 
 def _is_from_here(scope: Scope) -> bool:

@@ -93,18 +93,18 @@ def _text(text: str) -> str:
     return text.strip()
 
 
-def _unknown_agents(text: str) -> str:
-    """Expected create or refuse."""
-    return {"create": "create", "refuse": "refuse"}[text.strip().lower()]
+def _one_of(*words: str) -> Callable[[str], str]:
+    def read(text: str) -> str:
+        return words[words.index(text.strip().lower())]
+
+    read.__doc__ = f"Expected {', '.join(words[:-1])} or {words[-1]}."
+    return read
 
 
 def _endpoint(text: str) -> str:
     """Expected an address that begins with https:// or http://, without a user name, a password, or anything after ? or #."""
-    parts = urlsplit(text.strip())
-    if parts.scheme not in ("http", "https") or not parts.hostname or parts.username is not None or parts.query or parts.fragment:
-        raise ValueError
-    path = parts.path.rstrip("/")
-    return parts._replace(path=path if path.endswith("/v1/logs") else f"{path}/v1/logs").geturl()
+    address = _public_url(text)
+    return address if address.endswith("/v1/logs") else f"{address}/v1/logs"
 
 
 def _public_url(text: str) -> str:
@@ -120,11 +120,6 @@ def _mail_address(text: str) -> str:
     if not MAIL_ADDRESS.fullmatch(text.strip()):
         raise ValueError
     return text.strip()
-
-
-def _security(text: str) -> str:
-    """Expected starttls, tls or none."""
-    return {word: word for word in ("starttls", "tls", "none")}[text.strip().lower()]
 
 
 def _headers(text: str) -> tuple[tuple[str, str], ...]:
@@ -198,12 +193,12 @@ SETTINGS = (
        default="no limit"),
     _s("metrics_organization", "NAME", _text, "the name or id of the organization whose keys may read `/metrics`, which covers all of them",
        default="the only one; none if there are several"),
-    _s("unknown_agents", "create|refuse", _unknown_agents, "whether spans and logs with an unknown `service.name` create an agent or are"
-       " rejected", default="`create` for the local user of a service without keys, else `refuse`"),
+    _s("unknown_agents", "create|refuse", _one_of("create", "refuse"), "whether spans and logs with an unknown `service.name` create an"
+       " agent or are rejected", default="`create` for the local user of a service without keys, else `refuse`"),
     _s("public_url", "URL", _public_url, "the address of the pages, for links in alerts", default="no links"),
     _s("smtp_host", "NAME", _text, "the mail server for alerts by e-mail", default="no e-mail"),
     _s("smtp_port", "PORT", _whole(1, 65535), "its port; 465 is usual for `tls`"),
-    _s("smtp_security", "starttls|tls|none", _security, "how the connection to it is encrypted"),
+    _s("smtp_security", "starttls|tls|none", _one_of("starttls", "tls", "none"), "how the connection to it is encrypted"),
     _s("smtp_from", "ADDRESS", _mail_address, "the sender of e-mails", default="required with `--smtp-host`"),
     _s("smtp_user", "NAME", _text, "the user name at the mail server", default="no login"),
     _s("smtp_password", "PASSWORD", _text, "the password at the mail server", default="none", flag=None),

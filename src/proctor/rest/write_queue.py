@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections import deque
+from collections import Counter, deque
 from collections.abc import AsyncGenerator, Sequence
 
 from fastapi import FastAPI, Request
@@ -137,28 +137,22 @@ class TraceWriter:
 
     async def _write(self, batch: list[_QueuedWrite]) -> list[list[ArrivalResult]]:
         """Write a batch in one transaction. A trace that occurs several times is written in order of arrival."""
-        rounds: list[dict[Key, Arrival]] = []
-        places: list[list[int]] = []
+        rounds: list[list[Arrival]] = []
+        earlier: Counter[Key] = Counter()
+        places: list[list[tuple[int, Key]]] = []
         for waiting in batch:
-            places.append([_place(rounds, arrival) for arrival in waiting.arrivals])
+            places.append([])
+            for arrival in waiting.arrivals:
+                place = earlier[arrival.key]
+                earlier[arrival.key] += 1
+                if place == len(rounds):
+                    rounds.append([])
+                rounds[place].append(arrival)
+                places[-1].append((place, arrival.key))
         now = self._hub.now()
         async with self._hub.database.writing() as connection:
-            results_of_rounds = [await keep_arrivals(connection, list(each.values()), now) for each in rounds]
-        return [
-            [results_of_rounds[place][arrival.key] for place, arrival in zip(of_one, waiting.arrivals, strict=True)]
-            for of_one, waiting in zip(places, batch, strict=True)
-        ]
-
-
-def _place(rounds: list[dict[Key, Arrival]], arrival: Arrival) -> int:
-    """Return the first round after every occurrence of this trace."""
-    place = len(rounds)
-    while place and arrival.key not in rounds[place - 1]:
-        place -= 1
-    if place == len(rounds):
-        rounds.append({})
-    rounds[place][arrival.key] = arrival
-    return place
+            stored = [await keep_arrivals(connection, arrivals, now) for arrivals in rounds]
+        return [[stored[place][key] for place, key in of_one] for of_one in places]
 
 
 def _fail(batch: list[_QueuedWrite], error: BaseException) -> None:

@@ -21,11 +21,12 @@ from collections.abc import AsyncIterator, Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from typing import Any, NoReturn, TypeVar, cast
+from weakref import WeakSet
 
 import asyncssh
 import msgspec
 from asyncssh import SFTPAttrs, SFTPFailure, SFTPName, SFTPNoSuchFile, SFTPOpUnsupported, SFTPPermissionDenied
-from asyncssh.constants import DISC_TOO_MANY_CONNECTIONS, FILEXFER_TYPE_DIRECTORY, FILEXFER_TYPE_REGULAR
+from asyncssh.constants import FILEXFER_TYPE_DIRECTORY, FILEXFER_TYPE_REGULAR
 
 from proctor.codecs.http import encode_percent
 from proctor.model.evidence import Json
@@ -33,17 +34,11 @@ from proctor.model.show import show
 from proctor.simulators.exchange import Request, Response
 from proctor.simulators.kinds.files import MOST_BYTES
 
-MOST_SESSIONS = 16
-"""Maximum signed-in connections."""
-_MOST_CONNECTIONS = 4 * MOST_SESSIONS
-"""Maximum connections, including those that are not signed in."""
 _LOGIN_S = 30.0
 """Maximum seconds to sign in."""
 _CLOSING_S = 5.0
 """Maximum seconds for an aborted connection to close."""
 _T = TypeVar("_T")
-_Connections = dict[asyncssh.SSHServerConnection, bool]
-"""Every connection, oldest first, and whether it is signed in."""
 
 
 class SftpServer:
@@ -52,7 +47,7 @@ class SftpServer:
     def __init__(self, ask: Ask, look: Ask, token: str) -> None:
         self._drop = Drop(ask, look)
         self._token = token
-        self._connections: _Connections = {}
+        self._connections: WeakSet[asyncssh.SSHServerConnection] = WeakSet()
         self._stop = asyncio.Event()
         started: Future[tuple[asyncio.AbstractEventLoop, int]] = Future()
         self._thread = threading.Thread(target=self._run, args=(started,), name="proctor-sftp", daemon=True)
@@ -117,36 +112,12 @@ def _make_host_key() -> asyncssh.SSHKey:
 class _Guard(asyncssh.SSHServer):
     """Admits clients with the token."""
 
-    def __init__(self, token: str, connections: _Connections) -> None:
+    def __init__(self, token: str, connections: WeakSet[asyncssh.SSHServerConnection]) -> None:
         self._token = token
         self._connections = connections
-        self._connection: asyncssh.SSHServerConnection | None = None
 
     def connection_made(self, conn: asyncssh.SSHServerConnection) -> None:
-        self._connection = conn
-        self._connections[conn] = False
-        if len(self._connections) > _MOST_CONNECTIONS:
-            # The oldest one: an idle connection must not block others.
-            next(connection for connection, is_in in self._connections.items() if not is_in).abort()
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        if self._connection is not None:
-            self._connections.pop(self._connection, None)
-
-    def begin_auth(self, username: str) -> bool:
-        self._require_capacity()
-        return True
-
-    def auth_completed(self) -> None:
-        # Again: several may have started at the same time.
-        self._require_capacity()
-        if self._connection in self._connections:
-            self._connections[self._connection] = True
-
-    def _require_capacity(self) -> None:
-        if sum(self._connections.values()) >= MOST_SESSIONS and self._connection is not None:
-            message = f"at most {MOST_SESSIONS} sessions at once: close some first"
-            self._connection.disconnect(DISC_TOO_MANY_CONNECTIONS, message)
+        self._connections.add(conn)
 
     def password_auth_supported(self) -> bool:
         return True

@@ -223,7 +223,7 @@ def test_answers_are_labelled_with_two_keys(browser: Any, shop: Shop) -> None:
         assert "The answer" in page.inner_text("#judged + .sheet")
         press_on(page, "Edit")
         page.wait_for_selector("h1:has-text('Edit label')")
-        page.focus("#label")
+        page.focus("#f-label")
         page.keyboard.type("Fail")
         page.keyboard.press("Tab")
         page.keyboard.type("Not quite: ")

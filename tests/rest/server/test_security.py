@@ -15,11 +15,12 @@ import pytest
 
 from proctor.errors import StoreError
 from proctor.rest import security
-from proctor.rest.limits import InflateLimits, RateLimits, inflate_bounded
+from proctor.rest.limits import RateLimits, inflate_bounded
 from proctor.rest.security import HostCheck, is_loopback, is_unspecified
 from proctor.service.access.keys import authenticate
 from proctor.service.hub import Hub
 from proctor.service.refusals import Refusal
+from proctor.service.settings import ServiceSettings
 from proctor.store.sql.tables import runs
 from tests.rest.services import Service
 
@@ -213,7 +214,7 @@ def test_a_bomb_is_refused_before_it_goes_off(small: Service) -> None:
     answer = small.post("/api/projects", content=gzip.compress(gzip.compress(b"x" * 5)), headers={**JSON, "content-encoding": "gzip"})
     assert answer.status_code == 400
     with pytest.raises(Refusal) as caught:
-        inflate_bounded(bomb, InflateLimits(largest=10_000_000, members=16, ratio=2_000))
+        inflate_bounded(bomb, ServiceSettings(home=Path(), compression_ratio=2_000))
     assert caught.value.code == "PAYLOAD_TOO_LARGE"
     answer = small.post("/api/projects", content=gzip.compress(b"[" * 9_000_000), headers={**JSON, "content-encoding": "gzip"})
     assert answer.status_code == 413
@@ -235,7 +236,10 @@ def test_an_encoding_nobody_knows_is_refused(small: Service) -> None:
 
 
 def test_gzip_in_several_members_is_one_body() -> None:
-    assert inflate_bounded(gzip.compress(b"ab") + gzip.compress(b"cd"), InflateLimits(largest=100, members=2, ratio=10)) == b"abcd"
+    assert (
+        inflate_bounded(gzip.compress(b"ab") + gzip.compress(b"cd"), ServiceSettings(home=Path(), largest_body=100, gzip_members=2))
+        == b"abcd"
+    )
 
 
 @pytest.mark.parametrize("depth", [19, 20, 21, 4_000])

@@ -2,153 +2,134 @@
 
 from __future__ import annotations
 
-from typing import Any, get_args
+from collections import Counter
+from dataclasses import replace
+from typing import Any
 
-import msgspec
-from starlette.requests import Request
 from starlette.responses import Response
 
-from proctor.pages.desk import Desk, find_in_project, find_project, open_desk, read_if_allowed
-from proctor.pages.forms import read_form
-from proctor.pages.ports import Record, Source
-from proctor.pages.rendering import redirect, render_page
-from proctor.pages.screens.case_edit import read_object
-from proctor.pages.words import find_project_address
+from proctor.pages.desk import Visit, read_if_allowed
+from proctor.pages.form_page import Form, refuse_if_changed, returning_form, show_form
+from proctor.pages.inputs import derive_fields, read_inputs, write_record
+from proctor.pages.places import Record
+from proctor.pages.rendering import redirect
 from proctor.service.access import agents
-from proctor.service.access.agents import AgentKind, NewAgent
-from proctor.service.refusals import Refusal
+from proctor.service.access.agents import AgentChanges, NewAgent
 from proctor.service.runs.run import ShownRun
 from proctor.service.traces import search
 from proctor.service.traces.search import ResultSearch, TraceSearch
+from proctor.service.verification.shared.fields import Table
 
 _ROWS = 20
 _LATEST = 10
 """Traces, and runs, on the page of an agent."""
 _COUNTED = 100
 """Newest results that a pass rate covers; newest runs searched for the agent."""
-KINDS: tuple[str, ...] = get_args(AgentKind)
+_ABOUT = {
+    "service_name": "the OpenTelemetry service.name that OTLP traces are assigned by",
+    "external_ref": "the workflow or chatflow id that traces of n8n and Flowise are assigned by",
+    "settings": 'a JSON object, such as {"evidence": {"map": {"text": "$.reply"}, "complete": ["tool_calls"]}}',
+    "paused": "new traces are rejected",
+}
+"""Descriptions besides those of REST."""
+_NEW: Table = {
+    name: replace(field, about=_ABOUT.get(name, field.about)) for name, field in derive_fields(NewAgent).items() if name != "project_id"
+}
+_CHANGED: Table = {**_NEW, "paused": replace(derive_fields(AgentChanges, "paused")["paused"], about=_ABOUT["paused"])}
 
 
-async def show_agents(request: Request, source: Source) -> Response:
+async def show_agents(visit: Visit) -> Response:
     """Show a page of agents, each with its last trace and pass rate."""
-    desk = open_desk(request, source)
-    project = await find_project(request, source)
-    page = await agents.list_agents(desk.hub, desk.caller, project_id=project["id"], limit=_ROWS, cursor=request.query_params.get("cursor"))
-    rows = [{"agent": agent, **await _summarise_agent(desk, agent, traces=1)} for agent in page["data"]]
-    return render_page(request, "agents.html", {"page": page, "rows": rows, "counted": _COUNTED})
+    await visit.find_project()
+    page = await visit.call(agents.list_agents, project_id=visit.project_id, limit=_ROWS, cursor=visit.cursor)
+    rows = [{"agent": agent, **await _summarise_agent(visit, agent, traces=1)} for agent in page["data"]]
+    return visit.render("agents.html", page=page, rows=rows, counted=_COUNTED)
 
 
-async def show_agent(request: Request, source: Source) -> Response:
+async def show_agent(visit: Visit) -> Response:
     """Show one agent."""
-    desk, _, agent = await _find_agent(request, source)
-    values = {
-        "agent": agent,
-        "counted": _COUNTED,
-        "runs": await _list_runs(source, agent),
-        **await _summarise_agent(desk, agent, traces=_LATEST),
-    }
-    return render_page(request, "agent.html", values)
+    agent = await _find_agent(visit)
+    summary = await _summarise_agent(visit, agent, traces=_LATEST)
+    return visit.render("agent.html", agent=agent, counted=_COUNTED, runs=await _list_runs(visit, agent), **summary)
 
 
-async def show_new_agent(request: Request, source: Source) -> Response:
+async def show_new_agent(visit: Visit) -> Response:
     """Show the form of a new agent."""
-    open_desk(request, source, to_write=True)
-    await find_project(request, source)
-    return _show_form(request, None, {"kind": "http"})
+    visit.require_writer()
+    await visit.find_project()
+    return show_form(visit, _make_form(visit), {"kind": "http"})
 
 
-async def send_new_agent(request: Request, source: Source) -> Response:
+async def send_new_agent(visit: Visit) -> Response:
     """Create an agent."""
-    form: Record = dict(await read_form(request, proven=False))
-    desk = open_desk(request, source, to_write=True)
-    project = await find_project(request, source)
-    if not request.state.form_proven:
-        return _show_form(request, None, form, lost="proof", status=403)
-    try:
-        agent = await agents.create_agent(desk.hub, desk.caller, NewAgent(project_id=project["id"], **_read_agent(form)))
-    except Refusal as refusal:
-        return _show_form(request, None, form, refusal=refusal, status=refusal.status)
-    return redirect(_find_address(project["id"], agent["id"]))
+    body = await visit.read_form()
+    visit.require_writer()
+    await visit.find_project()
+    with returning_form(visit, _make_form(visit), body):
+        # The service rejects an empty name.
+        inputs: dict[str, Any] = {"name": "", **read_inputs(_NEW, body)}
+        agent = await visit.call(agents.create_agent, NewAgent(project_id=visit.project_id, **inputs))
+    return redirect(visit.find_address("agents", agent["id"]))
 
 
-async def show_edit_agent(request: Request, source: Source) -> Response:
+async def show_edit_agent(visit: Visit) -> Response:
     """Show the form of an agent."""
-    _, _, agent = await _find_agent(request, source, to_write=True)
-    return _show_form(request, agent, _write_form(agent))
+    visit.require_writer()
+    agent = await _find_agent(visit)
+    return show_form(visit, _make_form(visit, agent), write_record(_CHANGED, agent))
 
 
-async def send_edit_agent(request: Request, source: Source) -> Response:
+async def send_edit_agent(visit: Visit) -> Response:
     """Save an agent."""
-    form: Record = dict(await read_form(request, proven=False))
-    desk, project, agent = await _find_agent(request, source, to_write=True)
-    if not request.state.form_proven:
-        return _show_form(request, agent, form, lost="proof", status=403)
-    try:
-        changes = {**_read_agent(form), "paused": form.get("paused") == "yes"}
-        await agents.update_agent(desk.hub, desk.caller, agent["id"], changes)
-    except Refusal as refusal:
-        return _show_form(request, agent, form, refusal=refusal, status=refusal.status)
-    return redirect(_find_address(project["id"], agent["id"]))
+    body = await visit.read_form()
+    visit.require_writer()
+    agent = await _find_agent(visit)
+    with returning_form(visit, _make_form(visit, agent), body):
+        refuse_if_changed(body, agent)
+        changes = read_inputs(_CHANGED, body, before=write_record(_CHANGED, agent))
+        # Empty settings are an empty object.
+        changes = {name: {} if name == "settings" and value is None else value for name, value in changes.items()}
+        if changes:
+            await visit.call(agents.update_agent, agent["id"], changes)
+    return redirect(visit.find_address("agents", agent["id"]))
 
 
-async def delete_agent(request: Request, source: Source) -> Response:
+async def delete_agent(visit: Visit) -> Response:
     """Delete an agent after confirmation."""
-    form = await read_form(request)
-    desk, project, agent = await _find_agent(request, source, to_write=True)
-    if form.get("sure") != "yes":
-        return redirect(_find_address(project["id"], agent["id"]) + "#delete")
-    await agents.delete_agent(desk.hub, desk.caller, agent["id"])
-    return redirect(find_project_address(project["id"], "agents"))
+    body = await visit.read_form()
+    visit.require_writer()
+    agent = await _find_agent(visit)
+    if body.get("sure") != "yes":
+        return redirect(visit.find_address("agents", agent["id"]) + "#delete")
+    await visit.call(agents.delete_agent, agent["id"])
+    return redirect(visit.find_address("agents"))
 
 
-async def _find_agent(request: Request, source: Source, *, to_write: bool = False) -> tuple[Desk, Record, Record]:
-    return open_desk(request, source, to_write=to_write), *await find_in_project(request, source, "agent", agents.get_agent)
+async def _find_agent(visit: Visit) -> Record:
+    return await visit.find("agent", agents.get_agent)
 
 
-async def _summarise_agent(desk: Desk, agent: Record, *, traces: int) -> Record:
+async def _summarise_agent(visit: Visit, agent: Record, *, traces: int) -> Record:
     """Return the newest traces of an agent, and the outcomes of its newest results."""
-    latest = await search.list_traces(desk.hub, desk.caller, TraceSearch(agent_id=agent["id"]), limit=traces)
-    results = await search.list_results(desk.hub, desk.caller, ResultSearch(agent_id=agent["id"]), limit=_COUNTED)
-    counts: dict[str, int] = {}
-    for result in results["data"]:
-        counts[result["outcome"]] = counts.get(result["outcome"], 0) + 1
-    return {"traces": latest["data"], "counts": counts}
+    latest = await visit.call(search.list_traces, TraceSearch(agent_id=agent["id"]), limit=traces)
+    results = await visit.call(search.list_results, ResultSearch(agent_id=agent["id"]), limit=_COUNTED)
+    return {"traces": latest["data"], "counts": Counter(result["outcome"] for result in results["data"])}
 
 
-async def _list_runs(source: Source, agent: Record) -> list[ShownRun] | None:
+async def _list_runs(visit: Visit, agent: Record) -> list[ShownRun] | None:
     """Return the newest runs with a target of the agent's name; None if the key may not read runs."""
-    page = await read_if_allowed(source.list_runs(agent["project_id"], limit=_COUNTED))
+    page = await read_if_allowed(visit.source.list_runs(agent["project_id"], limit=_COUNTED))
     return None if page is None else [run for run in page["data"] if run["target"] == agent["name"]][:_LATEST]
 
 
-def _find_address(project_id: str, agent_id: str) -> str:
-    return find_project_address(project_id, "agents", agent_id)
-
-
-def _read_agent(form: Record) -> Record:
-    kind = form.get("kind", "")
-    if kind not in KINDS:
-        raise Refusal("VALIDATION_ERROR", "some fields cannot be used", fields={"kind": [f"expected one of {', '.join(KINDS)}"]})
-    settings = form.get("settings", "").strip()
-    return {
-        # The service rejects an empty name.
-        "name": form.get("name", "").strip(),
-        "kind": kind,
-        "service_name": form.get("service_name", "").strip() or None,
-        "external_ref": form.get("external_ref", "").strip() or None,
-        "settings": read_object(settings, "settings") if settings else {},
-    }
-
-
-def _write_form(agent: Record) -> Record:
-    settings = msgspec.json.format(msgspec.json.encode(agent["settings"]), indent=2).decode() if agent["settings"] else ""
-    return {
-        **{name: agent[name] or "" for name in ("name", "kind", "service_name", "external_ref")},
-        "paused": "yes" if agent["paused"] else "",
-        "settings": settings,
-    }
-
-
-def _show_form(request: Request, agent: Record | None, form: Record, *, status: int = 200, **more: Any) -> Response:
-    values = {"agent": agent, "form": form, "kinds": KINDS, "lost": None, "refusal": None, **more}
-    return render_page(request, "agent_edit.html", values, status=status)
+def _make_form(visit: Visit, agent: Record | None = None) -> Form:
+    back = visit.find_address("agents", *([] if agent is None else [agent["id"]]))
+    return Form(
+        title="New agent" if agent is None else "Edit agent",
+        action=f"{back}/new" if agent is None else f"{back}/edit",
+        button="Save agent",
+        back=back,
+        fields=_NEW if agent is None else _CHANGED,
+        record=agent,
+        crumbs=[*visit.list_crumbs("agents", "Agents"), *([] if agent is None else [(back, agent["name"])])],
+    )

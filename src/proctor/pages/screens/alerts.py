@@ -4,20 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
+from typing import Any
 
-import msgspec
-from starlette.requests import Request
 from starlette.responses import Response
 
 from proctor.model.evidence import Json
-from proctor.pages.desk import find_in_project, find_project, get_caller, get_hub
-from proctor.pages.form_page import Form, Question, ask_first, belongs_in_form, refuse_if_changed, show_form
-from proctor.pages.forms import read_form
+from proctor.pages.desk import Visit
+from proctor.pages.form_page import Form, ask_first, refuse_if_changed, require_inputs, returning_form, show_form
 from proctor.pages.inputs import derive_fields, read_inputs, write_record
 from proctor.pages.pictures import draw_preview
-from proctor.pages.ports import Record, Source
-from proctor.pages.rendering import redirect, render_page
-from proctor.pages.words import find_project_address, quote_part
+from proctor.pages.places import Record
+from proctor.pages.rendering import redirect
 from proctor.report.words.html_text import duration_words
 from proctor.report.words.wording import count_noun
 from proctor.service.access.agents import list_agents
@@ -40,185 +37,162 @@ _SETTINGS: Table = {name: _make_field(setting) for kind in KINDS.values() for na
 """Settings of all kinds of rules."""
 _OWN = derive_fields(NewAlert)
 _DAYS = "7"
+_WINDOWS_S = (900.0, 3600.0, 21_600.0, 86_400.0, 604_800.0)
 
 
-async def show_alerts(request: Request, source: Source) -> Response:
+async def show_alerts(visit: Visit) -> Response:
     """Show the rules of a project."""
-    project = await find_project(request, source)
-    page = await alerts.list_alerts(
-        get_hub(request), get_caller(request), project_id=project["id"], limit=50, cursor=request.query_params.get("cursor")
-    )
-    return render_page(request, "alerts.html", {"page": page, "kinds": KINDS, "names": await _name_subjects(request, project)})
+    await visit.find_project()
+    page = await visit.call(alerts.list_alerts, project_id=visit.project_id, limit=50, cursor=visit.cursor)
+    return visit.render("alerts.html", page=page, kinds=KINDS, names=await _name_subjects(visit))
 
 
-async def show_alert(request: Request, source: Source) -> Response:
+async def show_alert(visit: Visit) -> Response:
     """Show one rule with a preview and its messages."""
-    project, rule = await _find_rule(request, source)
-    hub, caller = get_hub(request), get_caller(request)
-    deliveries = await alerts.list_deliveries(hub, caller, rule["id"], limit=20, cursor=request.query_params.get("cursor"))
-    days = _read_days(request.query_params.get("days", _DAYS))
-    draft = AlertDraft(project_id=project["id"], agent_id=rule["agent_id"], kind=rule["kind"], settings=rule["settings"], days=days)
+    rule = await _find_rule(visit)
+    page = await visit.call(alerts.list_deliveries, rule["id"], limit=20, cursor=visit.cursor)
+    word = visit.params.get("days")
+    days = word if word in ("1", "7", "30", "90") else _DAYS
     try:
-        preview = _make_preview(await preview_alert(hub, caller, draft))
+        preview = await _preview(visit, rule["kind"], rule["settings"], rule["agent_id"], float(days))
     except Refusal as refusal:
         if refusal.code != "NOT_FOUND":
             raise
         preview = None  # its case or agent was deleted
-    values = {"rule": rule, "page": deliveries, "preview": preview, "days": f"{days:g}"}
-    return render_page(request, "alert.html", {**values, "names": await _name_subjects(request, project)})
+    return visit.render("alert.html", rule=rule, page=page, preview=preview, days=days, names=await _name_subjects(visit))
 
 
-async def show_new_alert(request: Request, source: Source) -> Response:
+async def show_new_alert(visit: Visit) -> Response:
     """Show the form of a new rule of a kind."""
-    require_writer(get_caller(request), "alerts can be created")
-    project = await find_project(request, source)
-    kind = _find_kind(request.query_params.get("kind") or next(iter(KINDS)))
-    form = await _make_form(request, project, kind)
-    start = {**write_record(form.fields, {name: field.default for name, field in form.fields.items()}), **_write_defaults(kind)}
-    return show_form(request, form, {**start, "active": "on"})
+    require_writer(visit.caller, "alerts can be created")
+    await visit.find_project()
+    kind = _find_kind(visit.params.get("kind") or next(iter(KINDS)))
+    form = await _make_form(visit, kind)
+    start = {**{name: field.default for name, field in form.fields.items()}, **KINDS[kind].defaults}
+    return show_form(visit, form, {**write_record(form.fields, start), "active": "on"})
 
 
-async def create_alert(request: Request, source: Source) -> Response:
+async def create_alert(visit: Visit) -> Response:
     """Save a rule, or only preview it."""
-    body = await read_form(request)
-    require_writer(get_caller(request), "alerts can be created")
-    project = await find_project(request, source)
-    kind = _find_kind(request.query_params.get("kind", ""))
-    form = await _make_form(request, project, kind)
-    try:
+    body = await visit.read_form()
+    require_writer(visit.caller, "alerts can be created")
+    await visit.find_project()
+    kind = _find_kind(visit.params.get("kind", ""))
+    form = await _make_form(visit, kind)
+    with returning_form(visit, form, body, "NOT_FOUND", inside="settings"):
         inputs = read_inputs(form.fields, body)
         if body.get("only") == "preview":
-            return await _show_preview(request, form, body, inputs, project, kind)
-        rule = await alerts.create_alert(get_hub(request), get_caller(request), _make_spec(inputs, project, kind))
-    except Refusal as refusal:
-        if not (belongs_in_form(refusal) or refusal.code == "NOT_FOUND"):
-            raise
-        return show_form(request, form, body, _move_problems(refusal))
-    address = _find_address(project, str(rule["id"]))
+            return await _show_preview(visit, form, body, inputs, kind, inputs.get("agent_id"))
+        require_inputs(inputs, "the rule", "name")
+        given = {name: value for name, value in _gather_settings(inputs).items() if value is not None}
+        rule = await visit.call(alerts.create_alert, NewAlert(project_id=visit.project_id, kind=kind, **given))
+    address = visit.find_address("alerts", rule["id"])
     if rule["secret"] is None:
         return redirect(address)
-    return render_page(request, "once.html", {"shown": rule["secret"], "back": address, "name": rule["name"]})
+    return visit.render("once.html", shown=rule["secret"], back=address, name=rule["name"])
 
 
-async def show_change(request: Request, source: Source) -> Response:
+async def show_change(visit: Visit) -> Response:
     """Show the form of a rule."""
-    project, rule = await _find_rule(request, source)
-    form = await _make_form(request, project, rule["kind"], rule)
-    return show_form(request, form, _write_rule(form.fields, rule))
+    rule = await _find_rule(visit)
+    form = await _make_form(visit, rule["kind"], rule)
+    return show_form(visit, form, _write_rule(form.fields, rule))
 
 
-async def change_alert(request: Request, source: Source) -> Response:
+async def change_alert(visit: Visit) -> Response:
     """Save changes to a rule, or only preview them."""
-    body = await read_form(request)
-    project, rule = await _find_rule(request, source)
-    form = await _make_form(request, project, rule["kind"], rule, seen=body.get("seen", ""))
-    try:
+    body = await visit.read_form()
+    rule = await _find_rule(visit)
+    form = await _make_form(visit, rule["kind"], rule)
+    with returning_form(visit, form, body, "NOT_FOUND", inside="settings"):
         if body.get("only") == "preview":
-            return await _show_preview(request, form, body, read_inputs(form.fields, body), project, rule["kind"], rule["agent_id"])
-        refuse_if_changed(body, rule["updated_at"])
+            return await _show_preview(visit, form, body, read_inputs(form.fields, body), rule["kind"], rule["agent_id"])
+        refuse_if_changed(body, rule)
         inputs = read_inputs(form.fields, body, before=_write_rule(form.fields, rule))
         if inputs:
-            await alerts.update_alert(get_hub(request), get_caller(request), rule["id"], _gather_settings(inputs))
-    except Refusal as refusal:
-        if not (belongs_in_form(refusal) or refusal.code == "NOT_FOUND"):
-            raise
-        return show_form(request, form, body, _move_problems(refusal))
-    return redirect(_find_address(project, rule["id"]))
+            await visit.call(alerts.update_alert, rule["id"], _gather_settings(inputs))
+    return redirect(visit.find_address("alerts", rule["id"]))
 
 
-async def switch_alert(request: Request, source: Source) -> Response:
+async def switch_alert(visit: Visit) -> Response:
     """Enable or disable a rule."""
-    await read_form(request)
-    project, rule = await _find_rule(request, source)
-    await alerts.update_alert(get_hub(request), get_caller(request), rule["id"], {"active": not rule["active"]})
-    return redirect(_find_address(project, rule["id"]))
+    await visit.read_form()
+    rule = await _find_rule(visit)
+    await visit.call(alerts.update_alert, rule["id"], {"active": not rule["active"]})
+    return redirect(visit.find_address("alerts", rule["id"]))
 
 
-async def test_alert(request: Request, source: Source) -> Response:
+async def test_alert(visit: Visit) -> Response:
     """Send a test message."""
-    await read_form(request)
-    project, rule = await _find_rule(request, source)
-    await alerts.send_test(get_hub(request), get_caller(request), rule["id"])
-    return redirect(f"{_find_address(project, rule['id'])}#sent")
+    await visit.read_form()
+    rule = await _find_rule(visit)
+    await visit.call(alerts.send_test, rule["id"])
+    return redirect(f"{visit.find_address('alerts', rule['id'])}#sent")
 
 
-async def ask_delete(request: Request, source: Source) -> Response:
+async def ask_delete(visit: Visit) -> Response:
     """Confirm the deletion of a rule."""
-    project, rule = await _find_rule(request, source)
-    address = _find_address(project, rule["id"])
-    question = Question(
-        title=f"Delete {rule['name']}?",
-        about="Its messages are deleted too.",
-        action=f"{address}/delete",
-        button="Delete",
-        back=address,
-        crumbs=_list_breadcrumbs(project),
-    )
-    return ask_first(request, question)
+    rule = await _find_rule(visit)
+    back = visit.find_address("alerts", rule["id"])
+    crumbs = visit.list_crumbs("alerts", "Alerts")
+    return ask_first(visit, f"Delete {rule['name']}?", "Its messages are deleted too.", action=f"{back}/delete", back=back, crumbs=crumbs)
 
 
-async def delete_alert(request: Request, source: Source) -> Response:
+async def delete_alert(visit: Visit) -> Response:
     """Delete a rule and its messages."""
-    await read_form(request)
-    project, rule = await _find_rule(request, source)
-    await alerts.delete_alert(get_hub(request), get_caller(request), rule["id"])
-    return redirect(_find_address(project))
+    await visit.read_form()
+    rule = await _find_rule(visit)
+    await visit.call(alerts.delete_alert, rule["id"])
+    return redirect(visit.find_address("alerts"))
 
 
 # --- forms ------------------------------------------------------------------------------------------------------------
 
 
-async def _make_form(request: Request, project: Record, kind: AlertKind, rule: Record | None = None, seen: str = "") -> Form:
-    own = ("name", "agent_id", "channel", "webhook_url", "email", "secret", "active")
-    # The channel of a rule does not change.
-    shown = ("email", "active") if rule and rule["channel"] == "email" else ("webhook_url", "active")
-    shown += ("secret",) if rule and rule["channel"] == "webhook" else ()
-    kind_fields: Table = {
-        **{name: _OWN[name] for name in own[: 1 if rule is not None or not KINDS[kind].watched.of_agents else 2]},
-        **{name: _SETTINGS[name] for name in KINDS[kind].settings},
-        **{name: _OWN[name] for name in own[2:] if rule is None or name in shown},
-    }
-    address = _find_address(project)
-    title = f"Edit {rule['name']}" if rule else KINDS[kind].title
+async def _make_form(visit: Visit, kind: AlertKind, rule: Record | None = None) -> Form:
+    settings = {name: _SETTINGS[name] for name in KINDS[kind].settings}
+    if rule is None:
+        before = ("name", "agent_id") if KINDS[kind].watched.of_agents else ("name",)
+        after: tuple[str, ...] = ("channel", "webhook_url", "email", "secret", "active")
+        address, own, title = visit.find_address("alerts"), f"{visit.find_address('alerts')}/new?kind={kind}", KINDS[kind].title
+    else:
+        # The channel of a rule does not change.
+        before = ("name",)
+        after = {"email": ("email", "active"), "webhook": ("webhook_url", "secret", "active"), "slack": ("webhook_url", "active")}[
+            rule["channel"]
+        ]
+        address = visit.find_address("alerts", rule["id"])
+        own, title = f"{address}/change", f"Edit {rule['name']}"
+    subjects = {name: [(entry["id"], entry["name"]) for entry in found] for name, found in (await _list_subjects(visit)).items()}
+    new = f"{visit.find_address('alerts')}/new?kind="
     return Form(
         title=title,
         about=KINDS[kind].about,
-        action=f"{address}/{quote_part(rule['id'])}/change" if rule else f"{address}/new?kind={kind}",
-        button="Save",
-        back=f"{address}/{quote_part(rule['id'])}" if rule else address,
-        fields=kind_fields,
-        choices={
-            **{name: [(entry["id"], entry["name"]) for entry in found] for name, found in (await _list_subjects(request, project)).items()},
-            "window_s": _list_windows(rule),
-        },
-        kinds=[] if rule else [(f"{address}/new?kind={choice}", KINDS[choice].title, choice == kind) for choice in KINDS],
-        partial=rule is not None,
-        seen=seen or ("" if rule is None else rule["updated_at"]),
-        updated_at="" if rule is None else rule["updated_at"],
-        crumbs=_list_breadcrumbs(project),
+        action=own,
+        back=address,
+        fields={**{name: _OWN[name] for name in before}, **settings, **{name: _OWN[name] for name in after}},
+        choices={**subjects, "window_s": _list_windows(rule)},
+        kinds=[] if rule else [(f"{new}{choice}", KINDS[choice].title, choice == kind) for choice in KINDS],
+        record=rule,
+        crumbs=visit.list_crumbs("alerts", "Alerts"),
         extra="preview.html",
-        values={"preview": None},
     )
 
 
-async def _list_subjects(request: Request, project: Record) -> dict[str, Sequence[Record]]:
+async def _list_subjects(visit: Visit) -> dict[str, Sequence[Record]]:
     """Return the newest objects of a project that rules can watch, by the field that names them."""
-    hub, caller = get_hub(request), get_caller(request)
-    return {
-        "agent_id": (await list_agents(hub, caller, project_id=project["id"], limit=100))["data"],
-        "case_id": (await list_cases(hub, caller, project_id=project["id"], limit=100))["data"],
-        "schedule_id": (await list_schedules(hub, caller, project_id=project["id"], limit=100))["data"],
-    }
+    lists: dict[str, Any] = {"agent_id": list_agents, "case_id": list_cases, "schedule_id": list_schedules}
+    return {name: (await visit.call(listed, project_id=visit.project_id, limit=100))["data"] for name, listed in lists.items()}
 
 
-async def _name_subjects(request: Request, project: Record) -> dict[str, str]:
-    return {entry["id"]: entry["name"] for found in (await _list_subjects(request, project)).values() for entry in found}
+async def _name_subjects(visit: Visit) -> dict[str, str]:
+    return {entry["id"]: entry["name"] for found in (await _list_subjects(visit)).values() for entry in found}
 
 
 def _list_windows(rule: Record | None) -> list[tuple[str, str]]:
     """Return lengths of a time window to choose from, with that of the rule."""
     own = {float((rule["settings"] or {}).get("window_s", 3600))} if rule else set()
-    return [(f"{seconds:g}", _name_window(seconds)) for seconds in sorted({900.0, 3600.0, 21_600.0, 86_400.0, 604_800.0} | own)]
+    return [(f"{seconds:g}", _name_window(seconds)) for seconds in sorted({*_WINDOWS_S, *own})]
 
 
 def _name_window(seconds: float) -> str:
@@ -229,27 +203,11 @@ def _name_window(seconds: float) -> str:
 
 
 async def _show_preview(
-    request: Request,
-    form: Form,
-    sent: Mapping[str, str],
-    inputs: Mapping[str, Json],
-    project: Record,
-    kind: AlertKind,
-    agent_id: str | None = None,
+    visit: Visit, form: Form, sent: Mapping[str, str], inputs: Mapping[str, Json], kind: AlertKind, agent_id: str | None
 ) -> Response:
     """Show the form again with its unsaved input and a preview of when the rule would have fired."""
     settings = {name: value for name, value in inputs.items() if name in KINDS[kind].settings}
-    draft = AlertDraft(project_id=project["id"], agent_id=inputs.get("agent_id", agent_id), kind=kind, settings=settings, days=7)
-    preview = _make_preview(await preview_alert(get_hub(request), get_caller(request), draft))
-    return show_form(request, msgspec.structs.replace(form, values={"preview": preview}), sent)
-
-
-def _make_spec(inputs: Mapping[str, Json], project: Record, kind: AlertKind) -> NewAlert:
-    missing = [name for name in ("name",) if not inputs.get(name)]
-    if missing:
-        raise Refusal("VALIDATION_ERROR", "the rule is incomplete", fields={name: ["required"] for name in missing})
-    fields = _gather_settings(inputs)
-    return NewAlert(project_id=project["id"], kind=kind, **{name: value for name, value in fields.items() if value is not None})
+    return show_form(visit, form, sent, preview=await _preview(visit, kind, settings, agent_id, 7))
 
 
 def _gather_settings(inputs: Mapping[str, Json]) -> dict[str, Json]:
@@ -260,21 +218,16 @@ def _gather_settings(inputs: Mapping[str, Json]) -> dict[str, Json]:
     return {**rest, "settings": settings} if settings else rest
 
 
-def _move_problems(refusal: Refusal) -> Refusal:
-    """Return the refusal with problems of `settings.below` at the input `below`."""
-    fields = {name.removeprefix("settings."): texts for name, texts in refusal.fields.items()}
-    return Refusal(refusal.code, refusal.message, fields=fields, hint=refusal.hint)
-
-
 def _write_rule(fields: Table, rule: Record) -> dict[str, str]:
     return write_record(fields, {**rule, **(rule["settings"] or {}), "secret": None})
 
 
-def _write_defaults(kind: AlertKind) -> dict[str, str]:
-    return write_record({name: _SETTINGS[name] for name in KINDS[kind].settings}, KINDS[kind].defaults)
-
-
 # --- display ----------------------------------------------------------------------------------------------------------
+
+
+async def _preview(visit: Visit, kind: AlertKind, settings: Any, agent_id: str | None, days: float) -> Record:
+    draft = AlertDraft(project_id=visit.project_id, agent_id=agent_id, kind=kind, settings=settings, days=days)
+    return _make_preview(await visit.call(preview_alert, draft))
 
 
 def _make_preview(found: AlertPreview) -> Record:
@@ -295,18 +248,12 @@ def _make_preview(found: AlertPreview) -> Record:
     title = f"It would have fired {count_noun(found['fired'], 'time')} over {count_noun(found['results'], 'result')}."
     fired = [(share(entry["since"]), share(entry["until"])) for entry in found["periods"]]
     picture = draw_preview(points, fired, limit, 1.0 if kind.is_share else most, title) if points else ""
-    return {
-        **found,
-        "since": since,
-        "picture": picture,
-        "limit": limit,
-        "is_share": kind.is_share,
-        "newest": list(reversed(found["periods"]))[:20],
-    }
+    newest = list(reversed(found["periods"]))[:20]
+    return {**found, "since": since, "picture": picture, "limit": limit, "is_share": kind.is_share, "newest": newest}
 
 
-async def _find_rule(request: Request, source: Source) -> tuple[Record, Record]:
-    return await find_in_project(request, source, "alert", alerts.get_alert)
+async def _find_rule(visit: Visit) -> Record:
+    return await visit.find("alert", alerts.get_alert)
 
 
 def _find_kind(word: str) -> AlertKind:
@@ -314,16 +261,3 @@ def _find_kind(word: str) -> AlertKind:
         if kind == word:
             return kind
     raise Refusal("BAD_REQUEST", f"unknown kind of rule; expected one of {', '.join(KINDS)}")
-
-
-def _find_address(project: Record, *parts: str) -> str:
-    return find_project_address(project["id"], "alerts", *parts)
-
-
-def _list_breadcrumbs(project: Record) -> list[tuple[str, str]]:
-    address = _find_address(project)
-    return [(address.removesuffix("/alerts"), project["name"]), (address, "Alerts")]
-
-
-def _read_days(word: str) -> float:
-    return float(word) if word in ("1", "7", "30", "90") else float(_DAYS)

@@ -10,19 +10,18 @@ from textwrap import shorten
 from typing import Any
 
 import msgspec
-from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from proctor.checks.registry import default_registry
 from proctor.errors import StoreError
 from proctor.formats.suites import DIALECTS
+from proctor.model.json_values import read_digits
 from proctor.model.typed import decode_json
-from proctor.pages.desk import Desk, find_in_project, find_project, open_desk
-from proctor.pages.forms import read_form
-from proctor.pages.ports import Record, Source
-from proctor.pages.rendering import redirect, render_page
-from proctor.pages.screens.cases import find_case, find_case_address, list_project_agents
-from proctor.pages.words import find_project_address, read_typed_number
+from proctor.pages.desk import Visit
+from proctor.pages.places import Record
+from proctor.pages.rendering import redirect
+from proctor.pages.screens.cases import find_case, list_project_agents
+from proctor.pages.words import read_typed_number
 from proctor.service.refusals import Refusal, not_found
 from proctor.service.runs import proposals
 from proctor.service.runs.case_draft import draft_case
@@ -45,74 +44,65 @@ cases:
 """
 
 
-async def show_new_case(request: Request, source: Source) -> Response:
+async def show_new_case(visit: Visit) -> Response:
     """Show the editor with an example, or with a draft from a trace (`trace`) or an attempt of a run (`attempt`)."""
-    desk = open_desk(request, source, to_write=True)
-    project = await find_project(request, source)
-    params = request.query_params
-    form = {"document": EXAMPLE, "name": "", "agent": params.get("agent") or "", "dialect": "", "sample": "1", "active": "yes"}
-    if params.get("trace") or params.get("attempt"):
-        draft = await draft_case(desk.hub, desk.caller, trace_id=params.get("trace") or None, attempt_id=params.get("attempt") or None)
-        if draft["project_id"] != project["id"]:
-            raise not_found("trace or attempt", params.get("trace") or params.get("attempt") or "")
-        form |= {
-            "document": draft["document"],
-            "agent": draft["agent_id"] or "",
-            "trace": params.get("trace") or "",
-            "when_input": (draft["when"] or {}).get("input", ""),
-        }
-    return await _show_editor(request, desk, project, None, form)
+    visit.require_writer()
+    await visit.find_project()
+    form = {"document": EXAMPLE, "name": "", "agent": visit.params.get("agent") or "", "dialect": "", "sample": "1", "active": "yes"}
+    trace, attempt = visit.params.get("trace") or None, visit.params.get("attempt") or None
+    if trace or attempt:
+        draft = await visit.call(draft_case, trace_id=trace, attempt_id=attempt)
+        if draft["project_id"] != visit.project_id:
+            raise not_found("trace or attempt", trace or attempt or "")
+        form |= {"document": draft["document"], "agent": draft["agent_id"] or "", "trace": trace or ""}
+        form["when_input"] = (draft["when"] or {}).get("input", "")
+    return await _show_editor(visit, None, form)
 
 
-async def send_new_case(request: Request, source: Source) -> Response:
+async def send_new_case(visit: Visit) -> Response:
     """Save, check or try a new case."""
-    form = await _read_editor(request)
-    desk = open_desk(request, source, to_write=True)
-    project = await find_project(request, source)
-    return await _answer(request, source, desk, project, None, form)
+    form = await _read_editor(visit)
+    await visit.find_project()
+    return await _answer(visit, None, form)
 
 
-async def show_edit_case(request: Request, source: Source) -> Response:
+async def show_edit_case(visit: Visit) -> Response:
     """Show the editor for a case."""
-    desk, project, case = await find_case(request, source, to_write=True)
-    return await _show_editor(request, desk, project, case, write_form(case))
+    visit.require_writer()
+    case = await find_case(visit)
+    return await _show_editor(visit, case, write_form(case))
 
 
-async def send_edit_case(request: Request, source: Source) -> Response:
+async def send_edit_case(visit: Visit) -> Response:
     """Save, check or try a new version of a case."""
-    form = await _read_editor(request)
-    desk, project, case = await find_case(request, source, to_write=True)
-    return await _answer(request, source, desk, project, case, form)
+    form = await _read_editor(visit)
+    return await _answer(visit, await find_case(visit), form)
 
 
-async def show_edit_proposal(request: Request, source: Source) -> Response:
+async def show_edit_proposal(visit: Visit) -> Response:
     """Show the editor for a proposed case."""
-    desk = open_desk(request, source, to_write=True)
-    project, proposal = await find_in_project(request, source, "proposal", proposals.get_proposal)
-    form = write_form({**proposal, "sample": 1.0, "active": True})
-    return await _show_editor(request, desk, project, None, form, proposal=proposal)
+    visit.require_writer()
+    proposal = await visit.find("proposal", proposals.get_proposal)
+    return await _show_editor(visit, None, write_form({**proposal, "sample": 1.0, "active": True}), proposal=proposal)
 
 
-async def send_edit_proposal(request: Request, source: Source) -> Response:
+async def send_edit_proposal(visit: Visit) -> Response:
     """Save, check or try a proposed case."""
-    form = await _read_editor(request)
-    desk = open_desk(request, source, to_write=True)
-    project, proposal = await find_in_project(request, source, "proposal", proposals.get_proposal)
-    return await _answer(request, source, desk, project, None, form, proposal)
+    form = await _read_editor(visit)
+    return await _answer(visit, None, form, await visit.find("proposal", proposals.get_proposal))
 
 
-async def check_document(request: Request, source: Source) -> Response:
+async def check_document(visit: Visit) -> Response:
     """Return the problems of a document as JSON, for the editor."""
-    form = await read_form(request, largest=LARGEST_FORM)
-    desk = open_desk(request, source, to_write=True)
-    await find_project(request, source)
-    return JSONResponse(await validate_text(desk, form))
+    form = await _read_editor(visit)
+    await visit.find_project()
+    return JSONResponse(await _validate_text(visit, form))
 
 
-async def validate_text(desk: Desk, form: Record) -> Record:
+async def _validate_text(visit: Visit, form: Record) -> Record:
     """Return the result of reading the document; a document that is rejected unread is a problem without a position."""
     try:
-        return await validate_document(desk.caller, form.get("document", ""), dialect=form.get("dialect") or None)
+        return await validate_document(visit.caller, form["document"], dialect=form.get("dialect") or None)
     except Refusal as refusal:
         if refusal.code != "VALIDATION_ERROR":
             raise
@@ -123,86 +113,76 @@ async def validate_text(desk: Desk, form: Record) -> Record:
         return {"valid": False, "problems": problems, "cases": [], "case_count": 0, "dialect": None, "name": None}
 
 
-async def _read_editor(request: Request) -> Record:
-    """Return the form of the editor, even without a valid proof: nothing is saved then, but the text is returned."""
-    form: Record = dict(await read_form(request, largest=LARGEST_FORM, proven=False))
-    form["proven"] = request.state.form_proven
+async def _read_editor(visit: Visit) -> Record:
+    """Return the form of the editor, sent by someone who may make changes."""
+    form = await visit.read_form(largest=LARGEST_FORM)
+    visit.require_writer()
     # Browsers send line ends as CRLF.
-    form["document"] = form.get("document", "").replace("\r\n", "\n")
-    return form
+    return {**form, "document": form.get("document", "").replace("\r\n", "\n")}
 
 
-async def _answer(
-    request: Request, source: Source, desk: Desk, project: Record, case: Record | None, form: Record, proposal: Record | None = None
-) -> Response:
-    show = functools.partial(_show_editor, request, desk, project, case, form, proposal=proposal)
-    if not form["proven"]:
-        return await show(lost="proof", status=403)
-    action = form.get("do", "save")
+async def _answer(visit: Visit, case: Record | None, form: Record, proposal: Record | None = None) -> Response:
+    show = functools.partial(_show_editor, visit, case, form, proposal=proposal)
     try:
-        if action == "try":
-            return await show(trial=await _try(desk, project, form))
-        if action == "check":
-            return await show()
-        address = await _save(desk, project, case, form, proposal)
+        match form.get("do", "save"):
+            case "try":
+                return await show(trial=await _try(visit, form))
+            case "check":
+                return await show()
+            case _:
+                return redirect(await _save(visit, case, form, proposal))
     except Refusal as refusal:
-        status = refusal.status
-        return await show(refusal=refusal, status=status)
+        return await show(refusal=refusal, status=refusal.status)
     except StoreError as error:
         refusal = Refusal("UNAVAILABLE", str(error))
         return await show(refusal=refusal, status=503)
-    return redirect(address)
 
 
-async def _save(desk: Desk, project: Record, case: Record | None, form: Record, proposal: Record | None) -> str:
+async def _save(visit: Visit, case: Record | None, form: Record, proposal: Record | None) -> str:
     """Save a new case, a version of one, or a proposal, and return its address."""
     values: dict[str, Any] = {
         "document": form["document"],
         "dialect": form.get("dialect") or None,
         "agent_id": form.get("agent") or None,
-        "when": read_when(form),
+        "when": _read_when(form),
     }
-    more: dict[str, Any] = {}
     if proposal is None:
-        more = {"sample": read_sample(form.get("sample", "1")), "active": form.get("active") == "yes"}
+        values |= {"sample": _read_sample(form.get("sample", "1")), "active": form.get("active") == "yes"}
     name = form.get("name", "").strip()
     if case is None and proposal is None:
-        new = cases.NewCase(project_id=project["id"], name=name or None, **values, **more)
-        return find_case_address(project["id"], (await cases.create_case(desk.hub, desk.caller, new))["id"])
-    version = form.get("expected_version", "")
-    if not version.isdecimal() or len(version) > 15:
+        made = await visit.call(cases.create_case, cases.NewCase(project_id=visit.project_id, name=name or None, **values))
+        return visit.find_address("cases", made["id"])
+    version = read_digits(form.get("expected_version"), 15)
+    if version is None:
         raise Refusal("VALIDATION_ERROR", "the form cannot be read", fields={"expected_version": ["expected a number"]})
-    changes = {**values, **more, "expected_version": int(version), **({"name": name} if name else {})}
+    changes = {**values, "expected_version": version, **({"name": name} if name else {})}
     if proposal is not None:
-        await proposals.update_proposal(desk.hub, desk.caller, proposal["id"], changes)
-        return find_project_address(project["id"], "proposals", proposal["id"])
+        await visit.call(proposals.update_proposal, proposal["id"], changes)
+        return visit.find_address("proposals", proposal["id"])
     assert case is not None
-    return find_case_address(project["id"], (await cases.update_case(desk.hub, desk.caller, case["id"], changes))["id"])
+    return visit.find_address("cases", (await visit.call(cases.update_case, case["id"], changes))["id"])
 
 
-async def _try(desk: Desk, project: Record, form: Record) -> Record:
-    count = form.get("count", "")
+async def _try(visit: Visit, form: Record) -> Record:
     trial = TrialRequest(
-        project_id=project["id"],
+        project_id=visit.project_id,
         document=form["document"],
         dialect=form.get("dialect") or None,
         agent_id=form.get("agent") or None,
-        when=read_when(form),
+        when=_read_when(form),
         trace_id=form.get("trace") or None,
-        limit=int(count) if count.isdecimal() and len(count) < 4 else _TRIED,
+        limit=read_digits(form.get("count"), 3) or _TRIED,
     )
-    return await try_document(desk.hub, desk.caller, trial)
+    return await visit.call(try_document, trial)
 
 
-async def _show_editor(
-    request: Request, desk: Desk, project: Record, case: Record | None, form: Record, *, status: int = 200, **more: Any
-) -> Response:
+async def _show_editor(visit: Visit, case: Record | None, form: Record, *, status: int = 200, **more: Any) -> Response:
     refusal: Refusal | None = more.get("refusal")
     # If the database is unavailable, do not read the agents as well.
     away = refusal is not None and refusal.code == "UNAVAILABLE"
     now = None
     if refusal is not None and refusal.code == "CONFLICT" and case is not None:
-        now = await cases.get_case(desk.hub, desk.caller, case["id"])
+        now = await visit.call(cases.get_case, case["id"])
     begun = more.get("proposal") or case
     values = {
         "case": case,
@@ -210,18 +190,17 @@ async def _show_editor(
         "form": form,
         "dialects": DIALECTS,
         "checks": _list_checks(),
-        "agents": [] if away else await list_project_agents(desk, project["id"]),
-        "found": await validate_text(desk, form),
+        "agents": [] if away else await list_project_agents(visit),
+        "found": await _validate_text(visit, form),
         "now": now,
-        "dirty": form.get("document", "") != (EXAMPLE if begun is None else begun["document"]),
+        "dirty": form["document"] != (EXAMPLE if begun is None else begun["document"]),
         "trial": None,
-        "lost": None,
         "refusal": None,
         "most_traces": MOST_TRACES,
         "tried": _TRIED,
         **more,
     }
-    return render_page(request, "case_edit.html", values, status=status)
+    return visit.render("case_edit.html", status=status, **values)
 
 
 @functools.cache
@@ -248,7 +227,7 @@ def write_form(case: Record) -> Record:
     }
 
 
-def read_when(form: Record) -> dict[str, Any] | None:
+def _read_when(form: Record) -> dict[str, Any] | None:
     """Return the trace filter of the form. Raises `Refusal`."""
     when: dict[str, Any] = {}
     if form.get("when_input"):
@@ -270,7 +249,7 @@ def read_object(text: str, field: str) -> dict[str, Any]:
         raise Refusal("VALIDATION_ERROR", "some fields cannot be used", fields={field: [problem]}) from None
 
 
-def read_sample(text: str) -> float:
+def _read_sample(text: str) -> float:
     """Return the typed share of traces. Raises `Refusal`."""
     try:
         share = float(read_typed_number(text))

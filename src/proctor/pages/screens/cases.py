@@ -8,24 +8,21 @@ from collections.abc import Sequence
 from typing import Literal
 
 import msgspec
-from starlette.requests import Request
 from starlette.responses import Response
 
 from proctor.model.json_values import read_digits
-from proctor.pages.desk import Desk, find_in_project, find_project, open_desk, read_if_allowed
-from proctor.pages.forms import read_form
+from proctor.pages.desk import Visit, read_if_allowed
 from proctor.pages.pictures import draw_history
-from proctor.pages.ports import Record, Source
-from proctor.pages.rendering import redirect, render_page
-from proctor.pages.words import find_project_address, show_share
+from proctor.pages.places import Record
+from proctor.pages.rendering import redirect
+from proctor.pages.words import show_share
 from proctor.report.words.wording import count_noun
 from proctor.service.access.agents import list_agents
 from proctor.service.refusals import Refusal
-from proctor.service.resource import Page
 from proctor.service.runs import requests as backtests
 from proctor.service.runs.run import RunSearch
 from proctor.service.traces import case_history, cases
-from proctor.service.traces.case_history import CaseInRun, summarize_cases
+from proctor.service.traces.case_history import summarize_cases
 
 # --- diff of two versions of a document
 
@@ -93,9 +90,9 @@ _RECENT_RUNS = 50
 """Runs in which suites are looked for."""
 
 
-async def _list_suites(source: Source, project_id: str) -> list[Record]:
+async def _list_suites(visit: Visit) -> list[Record]:
     """Return the latest run of each suite that was sent with a run, and so has cases outside the project's own."""
-    found = await read_if_allowed(source.list_runs(project_id, RunSearch(status="completed"), limit=_RECENT_RUNS))
+    found = await read_if_allowed(visit.source.list_runs(visit.project_id, RunSearch(status="completed"), limit=_RECENT_RUNS))
     latest: dict[str, Record] = {}
     for run in [] if found is None else found["data"]:
         if not run.get("backtest"):
@@ -103,108 +100,104 @@ async def _list_suites(source: Source, project_id: str) -> list[Record]:
     return list(latest.values())
 
 
-async def show_cases(request: Request, source: Source) -> Response:
+async def show_cases(visit: Visit) -> Response:
     """Show a page of cases with their last outcome and recent history."""
-    desk = open_desk(request, source)
-    project = await find_project(request, source)
-    params = request.query_params
-    filters = {"agent_id": params.get("agent") or None, "query": (params.get("query") or "").strip()[: cases.LONGEST_QUERY] or None}
+    await visit.find_project()
+    params = visit.params
+    agent, query = params.get("agent") or None, (params.get("query") or "").strip()[: cases.LONGEST_QUERY]
     active = {"active": True, "paused": False}.get(params.get("state", ""))
-    page = await cases.list_cases(
-        desk.hub, desk.caller, project_id=project["id"], active=active, **filters, limit=_ROWS, cursor=params.get("cursor")
+    page = await visit.call(
+        cases.list_cases,
+        project_id=visit.project_id,
+        active=active,
+        agent_id=agent,
+        query=query or None,
+        limit=_ROWS,
+        cursor=visit.cursor,
     )
-    values = {
-        "page": page,
-        "standings": await summarize_cases(desk.hub, desk.caller, project["id"], [case["id"] for case in page["data"]]),
-        "agents": await list_project_agents(desk, project["id"]),
-        "state": params.get("state") if active is not None else None,
-        "query": filters["query"] or "",
-        "suites": [] if params.get("cursor") else await _list_suites(source, project["id"]),
-        "agent": filters["agent_id"],
-    }
-    return render_page(request, "cases.html", values)
+    return visit.render(
+        "cases.html",
+        page=page,
+        standings=await visit.call(summarize_cases, visit.project_id, [case["id"] for case in page["data"]]),
+        agents=await list_project_agents(visit),
+        state=params.get("state") if active is not None else None,
+        query=query,
+        suites=[] if visit.cursor else await _list_suites(visit),
+        agent=agent,
+    )
 
 
-async def show_case(request: Request, source: Source) -> Response:
+async def show_case(visit: Visit) -> Response:
     """Show one case."""
-    desk, project, case = await find_case(request, source)
-    params = request.query_params
-    versions = await cases.list_versions(desk.hub, desk.caller, case["id"], limit=_VERSIONS, cursor=params.get("versions"))
-    over_runs = await _read_run_history(desk, case["id"], params.get("key") or None, params.get("cursor"))
-    by_day = await case_history.list_trace_history(desk.hub, desk.caller, case["id"], key=params.get("key") or None, limit=_HISTORY)
-    values = {
-        "case": case,
-        "longest": _LONGEST_SHOWN,
-        "agents": await list_project_agents(desk, project["id"]),
-        "versions": versions,
-        "key": params.get("key"),
-        "change": await _read_change(desk, case, params.get("from"), params.get("to")),
-        "over_runs": over_runs,
-        "by_day": by_day,
-        "runs_chart": None if over_runs is None else draw_history(over_runs["data"], say_history("runs", over_runs["data"])),
-        "days_chart": draw_history(by_day["data"], say_history("days", by_day["data"])),
-    }
-    return render_page(request, "case.html", values)
+    case = await find_case(visit)
+    key = visit.params.get("key") or None
+    # None if the key may not read runs.
+    over_runs = await read_if_allowed(visit.call(case_history.list_run_history, case["id"], key=key, limit=_HISTORY, cursor=visit.cursor))
+    by_day = await visit.call(case_history.list_trace_history, case["id"], key=key, limit=_HISTORY)
+    return visit.render(
+        "case.html",
+        case=case,
+        longest=_LONGEST_SHOWN,
+        agents=await list_project_agents(visit),
+        versions=await visit.call(cases.list_versions, case["id"], limit=_VERSIONS, cursor=visit.params.get("versions")),
+        key=key,
+        change=await _read_change(visit, case),
+        over_runs=over_runs,
+        by_day=by_day,
+        runs_chart=None if over_runs is None else draw_history(over_runs["data"], say_history("runs", over_runs["data"])),
+        days_chart=draw_history(by_day["data"], say_history("days", by_day["data"])),
+    )
 
 
-async def switch_case(request: Request, source: Source) -> Response:
+async def switch_case(visit: Visit) -> Response:
     """Pause or resume a case."""
-    form = await read_form(request)
-    desk, project, case = await find_case(request, source, to_write=True)
-    active = form.get("active") == "yes"
-    await (cases.resume_case if active else cases.pause_case)(desk.hub, desk.caller, case["id"])
-    return redirect(find_case_address(project["id"], case["id"]))
+    form = await visit.read_form()
+    visit.require_writer()
+    case = await find_case(visit)
+    await visit.call(cases.resume_case if form.get("active") == "yes" else cases.pause_case, case["id"])
+    return redirect(visit.find_address("cases", case["id"]))
 
 
-async def start_backtest(request: Request, source: Source) -> Response:
+async def start_backtest(visit: Visit) -> Response:
     """Start a backtest on stored traces and show its run."""
-    form = await read_form(request)
-    desk, project, case = await find_case(request, source, to_write=True)
+    form = await visit.read_form()
+    visit.require_writer()
+    case = await find_case(visit)
     entered = form.get("limit", "").strip()
     limit = read_digits(entered, 6)
     if limit is None:
         raise Refusal("VALIDATION_ERROR", "some fields cannot be used", fields={"limit": [f"expected a number, found {entered[:80]!r}"]})
-    run = await backtests.start_backtest(desk.hub, desk.caller, case["id"], backtests.NewBacktest(limit=limit))
-    return redirect(find_project_address(project["id"], "runs", str(run["id"])))
+    run = await visit.call(backtests.start_backtest, case["id"], backtests.NewBacktest(limit=limit))
+    return redirect(visit.find_address("runs", run["id"]))
 
 
-async def delete_case(request: Request, source: Source) -> Response:
+async def delete_case(visit: Visit) -> Response:
     """Delete a case after confirmation."""
-    form = await read_form(request)
-    desk, project, case = await find_case(request, source, to_write=True)
+    form = await visit.read_form()
+    visit.require_writer()
+    case = await find_case(visit)
     if form.get("sure") != "yes":
-        return redirect(find_case_address(project["id"], case["id"]) + "#delete")
-    await cases.delete_case(desk.hub, desk.caller, case["id"])
-    return redirect(find_project_address(project["id"], "cases"))
+        return redirect(visit.find_address("cases", case["id"]) + "#delete")
+    await visit.call(cases.delete_case, case["id"])
+    return redirect(visit.find_address("cases"))
 
 
-async def find_case(request: Request, source: Source, *, to_write: bool = False) -> tuple[Desk, Record, Record]:
-    """Return the project and the case that the path names. Raises `Refusal` if either is missing or they do not belong together."""
-    return open_desk(request, source, to_write=to_write), *await find_in_project(request, source, "case", cases.get_case)
+async def find_case(visit: Visit) -> Record:
+    """Return the case that the path names."""
+    return await visit.find("case", cases.get_case)
 
 
-def find_case_address(project_id: str, case_id: str) -> str:
-    """Return the address of a case."""
-    return find_project_address(project_id, "cases", case_id)
+async def list_project_agents(visit: Visit) -> Sequence[Record]:
+    """Return the newest agents of the project."""
+    return (await visit.call(list_agents, project_id=visit.project_id, limit=_MOST_AGENTS))["data"]
 
 
-async def list_project_agents(desk: Desk, project_id: str) -> Sequence[Record]:
-    """Return the newest agents of a project."""
-    page = await list_agents(desk.hub, desk.caller, project_id=project_id, limit=_MOST_AGENTS)
-    return page["data"]
-
-
-async def _read_run_history(desk: Desk, id: str, key: str | None, cursor: str | None) -> Page[CaseInRun] | None:
-    """Return the history over runs; None if the key may not read runs."""
-    history = case_history.list_run_history(desk.hub, desk.caller, id, key=key, limit=_HISTORY, cursor=cursor)
-    return await read_if_allowed(history)
-
-
-async def _read_change(desk: Desk, case: Record, before: str | None, after: str | None) -> Record | None:
-    """Return the diff of two versions; None if none are requested."""
-    if not (before and after and before.isdecimal() and after.isdecimal() and len(before) < 10 and len(after) < 10):
+async def _read_change(visit: Visit, case: Record) -> Record | None:
+    """Return the diff of the requested versions; None if none are requested."""
+    before, after = (read_digits(visit.params.get(name), 9) for name in ("from", "to"))
+    if not before or not after:
         return None
-    old, new = [await cases.get_version(desk.hub, desk.caller, case["id"], int(version)) for version in (before, after)]
+    old, new = [await visit.call(cases.get_version, case["id"], version) for version in (before, after)]
     return {"before": old, "after": new, "diff": await asyncio.to_thread(compare_documents, old["document"], new["document"])}
 
 

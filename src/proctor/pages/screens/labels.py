@@ -7,16 +7,16 @@ from typing import Any, get_args
 from urllib.parse import urlencode
 
 from markupsafe import Markup
-from starlette.requests import Request
 from starlette.responses import Response
 
+from proctor.model.json_values import read_digits
 from proctor.model.typed import convert_to
-from proctor.pages.desk import Desk, find_in_project, find_project, name_authors, open_desk
-from proctor.pages.form_page import Question, ask_first, refuse_if_changed
-from proctor.pages.forms import read_form
-from proctor.pages.ports import Record, Source
-from proctor.pages.rendering import redirect, render_page
-from proctor.pages.words import find_project_address, show_share
+from proctor.pages.desk import Visit
+from proctor.pages.form_page import Form, ask_first, refuse_if_changed, returning_form, show_form
+from proctor.pages.inputs import derive_fields, read_inputs, write_record
+from proctor.pages.places import Record
+from proctor.pages.rendering import redirect
+from proctor.pages.words import show_share
 from proctor.report.blocks.markdown import draw_rich_text
 from proctor.report.builders.calibration import make_sweep_chart, place_figure
 from proctor.report.document.html import draw_chart, draw_interval_bar
@@ -24,118 +24,126 @@ from proctor.report.words.html_text import write_block, write_markup, write_pret
 from proctor.scoring.agreement import Figure
 from proctor.service.labels import annotations, queue
 from proctor.service.labels.agreement import Agreement, count_labels, read_agreement, write_labels
-from proctor.service.labels.annotations import LONGEST_NOTE, Label, NewAnnotation
+from proctor.service.labels.annotations import LONGEST_NOTE, ChangedAnnotation, Label, NewAnnotation
 from proctor.service.labels.claims import JudgedClaim, SubjectKind
 from proctor.service.labels.queue import ShownClaim, require_kind
 from proctor.service.refusals import Refusal
+from proctor.service.verification.shared.fields import Table
 
 _LATEST = 8
 _LONGEST_ANSWER = 20_000
 _FIGURES = ("accuracy", "kappa", "precision", "recall")
 
 
-async def show_labels(request: Request, source: Source) -> Response:
+async def show_labels(visit: Visit) -> Response:
     """Show the next claim to label, or the one that the query names, and the agreement so far."""
-    desk = open_desk(request, source)
-    project = await find_project(request, source)
-    params = request.query_params
+    await visit.find_project()
+    params = visit.params
     second = params.get("second") == "1"
-    waiting = await queue.list_waiting(desk.hub, desk.caller, project["id"], second=second)
+    waiting = await visit.call(queue.list_waiting, visit.project_id, second=second)
     if params.get("subject"):
         kind, number = require_kind(params["subject"]), _read_claim(params.get("claim"))
-        posed = await queue.pose_claim(desk.hub, desk.caller, kind, params.get("id", ""), number)
-        if posed is not None and posed.subject.project_id != project["id"]:
+        posed = await visit.call(queue.pose_claim, kind, params.get("id", ""), number)
+        if posed is not None and posed.subject.project_id != visit.project_id:
             raise Refusal("NOT_FOUND", "there is no such claim in this project")
     else:
-        posed = await queue.pose_next(desk.hub, desk.caller, waiting)
-    found = await read_agreement(desk.hub, desk.caller, project["id"])
-    latest = (await annotations.list_annotations(desk.hub, desk.caller, project_id=project["id"], limit=_LATEST))["data"]
-    values = {
-        "waiting": waiting,
-        "second": second,
-        "done": await _find_done(desk, params.get("done")),
-        "reviewers": [_write_figure(name, figure) for name, figure in found.reviewers.figures.items()],
-        "disputed": [find_label_address(project["id"], id) for id in found.reviewers.disputed[:_LATEST]],
-        "posed": None if posed is None else _write_posed(posed, project),
-        "chosen": bool(params.get("subject")),
-        "found": found,
-        "counts": count_labels(found),
-        "figures": _list_figures(found),
-        "curve": await asyncio.to_thread(_draw_curve, found),
-        "latest": [{**entry, "address": find_label_address(project["id"], entry["id"])} for entry in latest],
-        "authors": await name_authors(desk, latest),
-        "longest_note": LONGEST_NOTE,
-    }
-    return render_page(request, "labels.html", values)
+        posed = await visit.call(queue.pose_next, waiting)
+    found = await visit.call(read_agreement, visit.project_id)
+    latest = (await visit.call(annotations.list_annotations, project_id=visit.project_id, limit=_LATEST))["data"]
+    known = {} if found.calibration is None else found.calibration.figures
+    return visit.render(
+        "labels.html",
+        waiting=waiting,
+        second=second,
+        done=await _find_done(visit, params.get("done")),
+        reviewers=[_write_figure(name, figure) for name, figure in found.reviewers.figures.items()],
+        disputed=[visit.find_address("labels", id) for id in found.reviewers.disputed[:_LATEST]],
+        posed=None if posed is None else _write_posed(visit, posed),
+        chosen=bool(params.get("subject")),
+        found=found,
+        counts=count_labels(found),
+        figures=[_write_figure(name, known[name]) for name in _FIGURES if name in known],
+        curve=await asyncio.to_thread(_draw_curve, found),
+        latest=[{**entry, "address": visit.find_address("labels", entry["id"])} for entry in latest],
+        authors=await visit.name_authors(latest),
+        longest_note=LONGEST_NOTE,
+    )
 
 
-async def save_label(request: Request, source: Source) -> Response:
+async def save_label(visit: Visit) -> Response:
     """Store a label and continue with the next claim."""
-    form = await read_form(request)
-    desk = open_desk(request, source)
-    project = await find_project(request, source)
+    form = await visit.read_form()
+    await visit.find_project()
     label = form.get("label")
     if label not in ("pass", "fail", "skip"):
         raise Refusal("BAD_REQUEST", "a label is pass, fail or skip", hint="go back and use one of the three buttons")
     claim = _read_claim(form.get("claim"))
     kind = require_kind(form.get("subject", ""))
     annotation = NewAnnotation(subject=kind, subject_id=form.get("id", ""), claim=claim, label=label, note=form.get("note", "").strip())
-    made = await annotations.create_annotation(desk.hub, desk.caller, annotation)
-    here = find_project_address(project["id"], "labels")
+    made = await visit.call(annotations.create_annotation, annotation)
     back = form.get("back", "")
     # From where the verdict is shown, only to a page of this project.
-    if back.startswith(f"{find_project_address(project['id'])}/") and "\n" not in back:
+    if back.startswith(f"{visit.find_address()}/") and "\n" not in back:
         return redirect(back)
     more = "&second=1" if form.get("second") else ""
-    return redirect(f"{here}?done={made['id']}{more}#ask")
+    return redirect(f"{visit.find_address('labels')}?done={made['id']}{more}#ask")
 
 
-async def undo_label(request: Request, source: Source) -> Response:
+async def undo_label(visit: Visit) -> Response:
     """Delete the label that was just written and ask its question again."""
-    form = await read_form(request)
-    desk, project, label = await _find_label(request, source, to_write=True)
-    if label["author"] != desk.caller.actor:
+    form = await visit.read_form()
+    label = await _find_label(visit, to_write=True)
+    if label["author"] != visit.caller.actor:
         raise Refusal("FORBIDDEN", "only its author can undo a label")
-    await annotations.delete_annotation(desk.hub, desk.caller, label["id"])
-    query = {"subject": label["subject"], "id": label["subject_id"], "claim": label["claim"]} | (
-        {"second": "1"} if form.get("second") else {}
-    )
-    return redirect(f"{find_project_address(project['id'], 'labels')}?{urlencode(query)}#ask")
+    await visit.call(annotations.delete_annotation, label["id"])
+    query = {"subject": label["subject"], "id": label["subject_id"], "claim": label["claim"]}
+    query |= {"second": "1"} if form.get("second") else {}
+    return redirect(f"{visit.find_address('labels')}?{urlencode(query)}#ask")
 
 
-async def _find_done(desk: Desk, id: str | None) -> Record | None:
+async def _find_done(visit: Visit, id: str | None) -> Record | None:
     """Return the label that was just written; None if there is none."""
     if not id:
         return None
     try:
-        found = await annotations.get_annotation(desk.hub, desk.caller, id)
+        return await visit.call(annotations.get_annotation, id)
     except Refusal:
         return None
-    return {"id": found["id"], "label": found["label"]}
 
 
-async def export_labels(request: Request, source: Source) -> Response:
+async def export_labels(visit: Visit) -> Response:
     """Return the labels as JSONL for `proctor judge calibrate`."""
-    desk = open_desk(request, source)
-    project = await find_project(request, source)
-    found = await read_agreement(desk.hub, desk.caller, project["id"], figures=False)
+    await visit.find_project()
+    found = await visit.call(read_agreement, visit.project_id, figures=False)
     headers = {"content-disposition": 'attachment; filename="labels.jsonl"'}
     return Response(write_labels(found), media_type="application/x-ndjson", headers=headers)
 
 
 def _read_claim(text: str | None) -> int:
-    if not text or not text.isascii() or not text.isdigit() or len(text) > 5:
+    claim = read_digits(text, 5)
+    if claim is None:
         raise Refusal("BAD_REQUEST", "the claim must be a number")
-    return int(text)
+    return claim
 
 
-def _write_posed(posed: ShownClaim, project: Record) -> Record:
+def _write_posed(visit: Visit, posed: ShownClaim) -> Record:
     subject = posed.subject
-    address = find_subject_address(project["id"], subject.kind, subject.parent_id, subject.id, posed.claim.number)
-    return {**write_claim(posed.claim), "subject": subject, "address": address, "applies_to": posed.applies_to}
+    address = _find_subject(visit, subject.kind, subject.parent_id, subject.id, posed.claim.number)
+    return {**_write_claim(posed.claim), "subject": subject, "address": address, "applies_to": posed.applies_to}
 
 
-def write_claim(claim: JudgedClaim) -> Record:
+def _find_subject(visit: Visit, kind: str, parent_id: str, id: str, claim: int | None) -> str:
+    """Return the address of the subject of a label: assertion, attempt or trace."""
+    if kind != "attempt":
+        return visit.find_address("traces", parent_id)
+    return visit.find_address("runs", parent_id, "r", id) + ("" if claim is None else f"#a{claim + 1}")
+
+
+def _find_subject_of(visit: Visit, label: Record) -> str:
+    return _find_subject(visit, label["subject"], label["parent_id"], label["subject_id"], label["claim"])
+
+
+def _write_claim(claim: JudgedClaim) -> Record:
     """Return a judged claim with its criterion, answer and context as text."""
     context = claim.context if isinstance(claim.context, dict) else {}
     prompt = None if claim.input in (None, "") else _write_text(claim.input)
@@ -151,12 +159,6 @@ def write_claim(claim: JudgedClaim) -> Record:
 
 def _write_text(value: object) -> str:
     return write_block(value, _LONGEST_ANSWER) if isinstance(value, str) else write_pretty(value, _LONGEST_ANSWER)
-
-
-def _list_figures(found: Agreement) -> list[Record]:
-    if found.calibration is None:
-        return []
-    return [_write_figure(name, found.calibration.figures[name]) for name in _FIGURES if name in found.calibration.figures]
 
 
 def _write_figure(name: str, figure: Figure) -> Record:
@@ -181,121 +183,94 @@ def _draw_curve(found: Agreement) -> Markup | None:
     return Markup(write_markup(draw_chart(make_sweep_chart(known.sweep, found.threshold, chosen, "best"))))
 
 
-def find_label_address(project_id: str, id: str) -> str:
-    """Return the address of one label."""
-    return find_project_address(project_id, "labels", id)
-
-
-def find_subject_address(project_id: str, kind: str, parent_id: str, id: str, claim: int | None) -> str:
-    """Return the address of the subject of a label: assertion, attempt or trace."""
-    if kind != "attempt":
-        return find_project_address(project_id, "traces", parent_id)
-    return find_project_address(project_id, "runs", parent_id, "r", id) + ("" if claim is None else f"#a{claim + 1}")
-
-
 _ROWS = 50
 LABELS: tuple[str, ...] = get_args(Label)
 SUBJECTS: tuple[str, ...] = get_args(SubjectKind)
+_FIELDS: Table = derive_fields(ChangedAnnotation)
 
 
-async def show_all_labels(request: Request, source: Source) -> Response:
+async def show_all_labels(visit: Visit) -> Response:
     """Show a page of labels, newest first."""
-    desk = open_desk(request, source)
-    project = await find_project(request, source)
-    params = request.query_params
-    chosen: dict[str, Any] = {name: params[name] for name, words in (("label", LABELS), ("subject", SUBJECTS)) if params.get(name) in words}
-    page = await annotations.list_annotations(
-        desk.hub, desk.caller, project_id=project["id"], **chosen, limit=_ROWS, cursor=params.get("cursor")
+    await visit.find_project()
+    filters = (("label", LABELS), ("subject", SUBJECTS))
+    chosen: dict[str, Any] = {name: visit.params[name] for name, words in filters if visit.params.get(name) in words}
+    page = await visit.call(annotations.list_annotations, project_id=visit.project_id, **chosen, limit=_ROWS, cursor=visit.cursor)
+    return visit.render(
+        "labels_all.html",
+        page=page,
+        rows=[{"label": entry, "about": _find_subject_of(visit, entry)} for entry in page["data"]],
+        authors=await visit.name_authors(page["data"]),
+        wanted=chosen,
+        filters=filters,
     )
-    values = {
-        "page": page,
-        "rows": [{"label": entry, "about": _find_subject(project, entry)} for entry in page["data"]],
-        "authors": await name_authors(desk, page["data"]),
-        "wanted": chosen,
-        "filters": (("label", LABELS), ("subject", SUBJECTS)),
-    }
-    return render_page(request, "labels_all.html", values)
 
 
-async def show_label(request: Request, source: Source) -> Response:
+async def show_label(visit: Visit) -> Response:
     """Show one label with its subject and the judge's verdict."""
-    desk, project, label = await _find_label(request, source)
-    judged = label["judged"]
-    others = await annotations.list_labels_of_question(desk.hub, desk.caller, label["id"])
-    values = {
-        "label": label,
-        "note": write_block(label["note"], LONGEST_NOTE),
-        "about": _find_subject(project, label),
-        "others": [{**entry, "address": find_label_address(project["id"], entry["id"])} for entry in others if entry["id"] != label["id"]],
-        "authors": await name_authors(desk, [label, *others]),
-        "judged": None if judged is None else write_claim(convert_to(judged, JudgedClaim)),
-    }
-    return render_page(request, "label.html", values)
-
-
-async def show_change(request: Request, source: Source) -> Response:
-    """Show the form of a label."""
-    _, _, label = await _find_label(request, source, to_write=True)
-    form = {"label": label["label"] or "", "note": label["note"], "seen": label["updated_at"]}
-    return _show_form(request, label, form)
-
-
-async def change_label(request: Request, source: Source) -> Response:
-    """Save a label and its note."""
-    form: Record = dict(await read_form(request, proven=False))
-    desk, project, label = await _find_label(request, source, to_write=True)
-    if not request.state.form_proven:
-        return _show_form(request, label, form, lost="proof", status=403)
-    # Browsers send line ends as CRLF.
-    edited = {"label": form.get("label") or None, "note": form.get("note", "").replace("\r\n", "\n").strip()}
-    try:
-        refuse_if_changed(form, label["updated_at"])
-        # An unchanged form does not change the author.
-        changes = {name: value for name, value in edited.items() if value != label[name]}
-        if changes:
-            await annotations.change_annotation(desk.hub, desk.caller, label["id"], changes)
-    except Refusal as refusal:
-        form["seen"] = label["updated_at"]
-        return _show_form(request, label, form, refusal=refusal, status=refusal.status)
-    return redirect(find_label_address(project["id"], label["id"]))
-
-
-async def ask_delete(request: Request, source: Source) -> Response:
-    """Confirm the deletion of a label."""
-    _, project, label = await _find_label(request, source, to_write=True)
-    address = find_label_address(project["id"], label["id"])
-    question = Question(
-        title="Delete label?",
-        about="The label and its note are deleted and no longer count. The answer returns to the queue. This cannot be undone.",
-        action=f"{address}/delete",
-        button="Delete label",
-        back=address,
-        crumbs=[*_list_breadcrumbs(project), (address, "Label")],
+    label = await _find_label(visit)
+    others = await visit.call(annotations.list_labels_of_question, label["id"])
+    return visit.render(
+        "label.html",
+        label=label,
+        note=write_block(label["note"], LONGEST_NOTE),
+        about=_find_subject_of(visit, label),
+        others=[{**entry, "address": visit.find_address("labels", entry["id"])} for entry in others if entry["id"] != label["id"]],
+        authors=await visit.name_authors([label, *others]),
+        judged=None if label["judged"] is None else _write_claim(convert_to(label["judged"], JudgedClaim)),
     )
-    return ask_first(request, question)
 
 
-async def delete_label(request: Request, source: Source) -> Response:
+async def show_change(visit: Visit) -> Response:
+    """Show the form of a label."""
+    label = await _find_label(visit, to_write=True)
+    return show_form(visit, _make_form(visit, label), write_record(_FIELDS, label))
+
+
+async def change_label(visit: Visit) -> Response:
+    """Save a label and its note."""
+    body = await visit.read_form()
+    label = await _find_label(visit, to_write=True)
+    with returning_form(visit, _make_form(visit, label), body):
+        refuse_if_changed(body, label)
+        # An unchanged form does not change the author.
+        changes = read_inputs(_FIELDS, body, before=write_record(_FIELDS, label))
+        if changes:
+            changes |= {"note": str(changes["note"] or "").strip()} if "note" in changes else {}
+            await visit.call(annotations.change_annotation, label["id"], changes)
+    return redirect(visit.find_address("labels", label["id"]))
+
+
+def _make_form(visit: Visit, label: Record) -> Form:
+    address = visit.find_address("labels", label["id"])
+    return Form(
+        title="Edit label",
+        about="Editing a label makes you its author. Without a label it is only a note.",
+        action=f"{address}/change",
+        back=address,
+        fields=_FIELDS,
+        record=label,
+        crumbs=[*visit.list_crumbs("labels", "Labels"), (address, "Label")],
+    )
+
+
+async def ask_delete(visit: Visit) -> Response:
+    """Confirm the deletion of a label."""
+    label = await _find_label(visit, to_write=True)
+    back = visit.find_address("labels", label["id"])
+    about = "The label and its note are deleted and no longer count. The answer returns to the queue. This cannot be undone."
+    crumbs = [*visit.list_crumbs("labels", "Labels"), (back, "Label")]
+    return ask_first(visit, "Delete label?", about, action=f"{back}/delete", button="Delete label", back=back, crumbs=crumbs)
+
+
+async def delete_label(visit: Visit) -> Response:
     """Delete a label."""
-    await read_form(request)
-    desk, project, label = await _find_label(request, source, to_write=True)
-    await annotations.delete_annotation(desk.hub, desk.caller, label["id"])
-    return redirect(find_project_address(project["id"], "labels", "all"))
+    await visit.read_form()
+    label = await _find_label(visit, to_write=True)
+    await visit.call(annotations.delete_annotation, label["id"])
+    return redirect(visit.find_address("labels", "all"))
 
 
-async def _find_label(request: Request, source: Source, *, to_write: bool = False) -> tuple[Desk, Record, Record]:
-    return open_desk(request, source, to_write=to_write), *await find_in_project(request, source, "label", annotations.get_annotation)
-
-
-def _find_subject(project: Record, label: Record) -> str:
-    return find_subject_address(project["id"], label["subject"], label["parent_id"], label["subject_id"], label["claim"])
-
-
-def _list_breadcrumbs(project: Record) -> list[tuple[str, str]]:
-    address = find_project_address(project["id"])
-    return [(address, project["name"]), (f"{address}/labels", "Labels")]
-
-
-def _show_form(request: Request, label: Record, form: Record, *, status: int = 200, **more: Any) -> Response:
-    values = {"label": label, "form": form, "labels": LABELS, "longest_note": LONGEST_NOTE}
-    return render_page(request, "label_edit.html", {**values, "lost": None, "refusal": None, **more}, status=status)
+async def _find_label(visit: Visit, *, to_write: bool = False) -> Record:
+    if to_write:
+        visit.require_writer()
+    return await visit.find("label", annotations.get_annotation)

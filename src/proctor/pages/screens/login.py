@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from typing import cast
 from urllib.parse import unquote
 
 from starlette.requests import Request
 from starlette.responses import Response
 
+from proctor.pages.desk import get_hub
 from proctor.pages.forms import read_form
 from proctor.pages.rendering import redirect, render_page
 from proctor.pages.session_cookie import drop_session_cookie, find_session_token, set_session_cookie
 from proctor.service.access.callers import Caller
 from proctor.service.access.keys import SESSION_S, close_session, open_session
-from proctor.service.hub import Hub
 from proctor.service.refusals import Refusal
 
 
@@ -28,7 +27,7 @@ async def log_in(request: Request) -> Response:
     """Start a session for a key, replacing the old one, or show the error."""
     form = await read_form(request, proven=False)
     try:
-        _, token = await open_session(cast(Hub, request.app.state.hub), form.get("key", "").strip())
+        _, token = await open_session(get_hub(request), form.get("key", "").strip())
     except Refusal as refusal:
         if refusal.code not in ("UNAUTHORIZED", "FORBIDDEN"):
             raise
@@ -54,7 +53,7 @@ async def _end_session(request: Request) -> None:
     token = find_session_token(request.scope)
     caller: Caller | None = getattr(request.state, "caller", None)
     if token is not None and caller is not None:
-        await close_session(cast(Hub, request.app.state.hub), caller, token)
+        await close_session(get_hub(request), caller, token)
 
 
 def _show_form(request: Request, next: str, refusal: Refusal | None = None) -> Response:

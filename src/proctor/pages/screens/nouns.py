@@ -13,9 +13,9 @@ from starlette.responses import Response
 from proctor.model.evidence import Json, State, StateChange, StateRequest
 from proctor.model.typed import convert_to
 from proctor.pages import nouns
-from proctor.pages.desk import get_caller, get_hub
+from proctor.pages.desk import Visit, get_hub
 from proctor.pages.pictures import draw_share
-from proctor.pages.ports import Record, Source
+from proctor.pages.places import Record
 from proctor.pages.rendering import render_page
 from proctor.pages.screens import noun_forms
 from proctor.report.blocks.attempt import draw_time
@@ -63,32 +63,27 @@ def _shorten(evidence: Json) -> str:
     return msgspec.json.format(to_json(evidence), indent=2).decode(errors="replace")[:_LONGEST_EVIDENCE]
 
 
-# ---
-
-
 # --- the leaderboard of a published benchmark
 
 _MOST_AXES = 6
 """Axes with a column."""
 
 
-async def show_leaderboard(request: Request, source: Source) -> Response:
+async def show_leaderboard(visit: Visit) -> Response:
     """Show the agents of a benchmark, best first."""
-    slug = request.path_params["slug"]
-    board = await get_public_leaderboard(get_hub(request), get_caller(request), slug)
+    slug = visit.path["slug"]
+    board = await visit.call(get_public_leaderboard, slug)
     axes = sorted({axis for place in board["places"] for axis in place["axes"]})
-    # A single axis without a name repeats the score.
-    axes = axes if has_named_axes(axes) else []
-    values = {
-        "nouns": nouns,
-        "parts": ["leaderboard", slug],
-        "board": board,
-        "most_runs": MOST_RUNS,
-        # A benchmark may have any number of axes; REST has all of them.
-        "axes": axes[:_MOST_AXES],
-        "draw_share": draw_share,
-    }
-    return render_page(request, "leaderboard.html", values)
+    return visit.render(
+        "leaderboard.html",
+        nouns=nouns,
+        parts=["leaderboard", slug],
+        board=board,
+        most_runs=MOST_RUNS,
+        # A single axis without a name repeats the score. A benchmark may have any number of axes; REST has all of them.
+        axes=axes[:_MOST_AXES] if has_named_axes(axes) else [],
+        draw_share=draw_share,
+    )
 
 
 _ROWS = 50
@@ -99,90 +94,87 @@ _LONGEST_JSON = 20_000
 """Characters of a large value on a page; the rest is linked."""
 
 
-def find_parts(request: Request) -> list[str]:
-    """Return the path segments below `/ui`."""
-    rest: str = request.path_params.get("rest", "")
-    return [request.path_params["noun"], *(part for part in rest.split("/") if rest)]
-
-
-async def show(request: Request, source: Source) -> Response:
+async def show(visit: Visit) -> Response:
     """Show a list, record, form or confirmation by its address."""
-    parts = find_parts(request)
+    parts = noun_forms.find_parts(visit)
     found = nouns.find_operation("GET", parts)
     is_new = parts[-1] == "new" and nouns.find_operation("POST", parts[:-1]) is not None
     if found is not None and not is_new:
-        return await (_show_list(request, found, parts) if found.pages else _show_record(request, found, parts))
+        return await (_show_list(visit, found, parts) if found.pages else _show_record(visit, found, parts))
     if parts[-1] == "json" and (record := nouns.find_operation("GET", parts[:-1])) is not None and not record.pages:
-        body = await asyncio.to_thread(_write_json, await _call(request, record, parts[:-1]))
+        body = await asyncio.to_thread(_write_json, await _call(visit, record, parts[:-1]))
         return Response(body, media_type="application/json")
-    return await noun_forms.show(request, source, parts)
+    return await noun_forms.show(visit, parts)
 
 
-async def _show_list(request: Request, operation: Operation, parts: list[str]) -> Response:
-    within = request.query_params.get(operation.within) if operation.within else None
-    page = await _call(request, operation, parts, cursor=request.query_params.get("cursor"), within=within)
+async def _show_list(visit: Visit, operation: Operation, parts: list[str]) -> Response:
+    within = visit.params.get(operation.within) if operation.within else None
+    page = await _call(visit, operation, parts, within=within, cursor=visit.cursor)
     can_create = nouns.find_operation("POST", parts) is not None
     parent = (operation.within, within) if operation.within and within else None
-    names = await _name_references(request, {}, [(operation.gives, page["data"])], parent)
-    values = {
-        "title": parts[-1],
-        "nouns": nouns,
-        "operation": operation,
-        "parts": parts,
-        "page": page,
-        "within": (operation.within, within) if within else None,
-        "above": _find_above(parts, parent, names),
-        "new": f"{nouns.make_address(parts)}/new" if can_create else None,
-        "table": {**_make_table(operation, parts, page["data"]), "names": names},
-        "log": _draw_log(page["data"]) if _lists_requests(operation) else None,
-    }
-    return render_page(request, "nouns.html", values)
+    names = await _name_references(visit, {}, [(operation.gives, page["data"])], parent)
+    return visit.render(
+        "nouns.html",
+        title=parts[-1],
+        nouns=nouns,
+        operation=operation,
+        parts=parts,
+        page=page,
+        within=parent,
+        above=_find_above(parts, parent, names),
+        new=f"{nouns.make_address(parts)}/new" if can_create else None,
+        table={**_make_table(operation, parts, page["data"]), "names": names},
+        log=_draw_log(page["data"]) if _lists_requests(operation) else None,
+    )
 
 
-async def _show_record(request: Request, operation: Operation, parts: list[str]) -> Response:
-    record = await _call(request, operation, parts)
+async def _show_record(visit: Visit, operation: Operation, parts: list[str]) -> Response:
+    record = await _call(visit, operation, parts)
     assert operation.gives is not None
     facts, large, nested = nouns.choose_facts(operation.gives, parts)
     sections: list[Record] = []
     titles = nouns.collect_names(record.get("snapshot"))
     below = [
-        (one, address, await _call(request, one, address, within=parts[1] if one.within else None))
+        (one, address, await _call(visit, one, address, within=parts[1] if one.within else None))
         for one, address in nouns.list_below(parts)
     ]
-    parent = _find_parent(operation, record)
+    # The field that names the parent of the record, and its value.
+    noun = operation.noun
+    parent = (noun.parent, str(record[noun.parent])) if noun.parent and record.get(noun.parent) else None
     shown = [(operation.gives, [record]), *((one.gives, page["data"]) for one, _, page in below if "data" in page)]
-    names = await _name_references(request, titles | ({parts[-1]: nouns.find_title(record)} if len(parts) == 2 else {}), shown, parent)
+    known = titles | ({parts[-1]: nouns.find_title(record)} if len(parts) == 2 else {})
+    names = await _name_references(visit, known, shown, parent)
     for one, address, page in below:
         section = _make_section(one, address, page, parts, names, titles)
         sections.append({**section, "log": _draw_log(page["data"])} if _lists_requests(one) else section)
-    values = {
-        "nouns": nouns,
-        "operation": operation,
-        "parts": parts,
-        "record": record,
-        "facts": {name: (field, record.get(name)) for name, field in facts.items() if record.get(name) not in (None, [])},
-        "large": {name: _shorten_json(record[name]) for name in large if record.get(name) not in (None, {}, [])},
-        "differs": _draw_differences(record) if _lists_differences(operation) else None,
-        "apart": [await _read_apart(request, one, address) for one, address in nouns.list_apart(parts)],
-        "axes": _list_axes(record.get("axes")),
-        "nested": [_make_nested(name, field, record, parts, names, titles) for name, field in nested.items()],
-        "sections": sections,
-        "actions": [
+    return visit.render(
+        "noun.html",
+        nouns=nouns,
+        operation=operation,
+        parts=parts,
+        record=record,
+        facts={name: (field, record.get(name)) for name, field in facts.items() if record.get(name) not in (None, [])},
+        large={name: _shorten_json(record[name]) for name in large if record.get(name) not in (None, {}, [])},
+        differs=_draw_differences(record) if _lists_differences(operation) else None,
+        apart=[await _read_apart(visit, one, address) for one, address in nouns.list_apart(parts)],
+        axes=_list_axes(record.get("axes")),
+        nested=[_make_nested(name, field, record, parts, names, titles) for name, field in nested.items()],
+        sections=sections,
+        actions=[
             {"last": last, "about": one.about, "label": noun_forms.name_action(one), "asks": one.takes or one.path.endswith("}")}
             for last, one in nouns.list_actions(parts)
             if nouns.is_possible(last, record)
         ],
-        "draw_share": draw_share,
-        "may_change": nouns.find_operation("PATCH", parts) is not None,
-        "may_delete": nouns.find_operation("DELETE", parts) is not None,
-        "above": _find_above(parts, parent, names),
-        "names": names,
-    }
-    return render_page(request, "noun.html", values)
+        draw_share=draw_share,
+        may_change=nouns.find_operation("PATCH", parts) is not None,
+        may_delete=nouns.find_operation("DELETE", parts) is not None,
+        above=_find_above(parts, parent, names),
+        names=names,
+    )
 
 
 async def _name_references(
-    request: Request, names: dict[str, str], tables: Sequence[tuple[Any, Sequence[Record]]], parent: tuple[str, str] | None
+    visit: Visit, names: dict[str, str], tables: Sequence[tuple[Any, Sequence[Record]]], parent: tuple[str, str] | None
 ) -> dict[str, str]:
     """Return the names of what records refer to, by id, besides those that are known."""
     wanted = {} if parent is None else {parent[1]: parent[0].removesuffix("_id")}
@@ -197,17 +189,17 @@ async def _name_references(
         if operation is None:
             continue
         try:
-            found[id] = nouns.find_title(await _call(request, operation, parts))
+            found[id] = nouns.find_title(await _call(visit, operation, parts))
         except Refusal:
             continue  # deleted
     return {id: name for id, name in found.items() if name != id}
 
 
-async def _read_apart(request: Request, operation: Operation, address: list[str]) -> Record:
+async def _read_apart(visit: Visit, operation: Operation, address: list[str]) -> Record:
     """Return other documents of a record, or why the service has none."""
     section: dict[str, Any] = {"title": address[-1], "address": nouns.make_address(address), "about": operation.about}
     try:
-        record = await _call(request, operation, address)
+        record = await _call(visit, operation, address)
     except Refusal as refusal:
         if refusal.code not in ("NOT_FOUND", "CONFLICT"):
             raise
@@ -250,12 +242,11 @@ def _write_event(row: Record) -> dict[str, Any]:
     return {**write_request(request), "status": row["status"], "when": make("small", "", draw_time(row["created_at"]))}
 
 
-async def _call(request: Request, operation: Operation, parts: list[str], *, cursor: str | None = None, within: str | None = None) -> Any:
-    ids = [part for word, part in zip(operation.path[1:].split("/"), parts, strict=True) if word.startswith("{")]
-    options: dict[str, Any] = {"limit": _ROWS, "cursor": cursor or None} if operation.pages else {}
+async def _call(visit: Visit, operation: Operation, parts: list[str], *, cursor: str | None = None, within: str | None = None) -> Any:
+    options: dict[str, Any] = {"limit": _ROWS, "cursor": cursor} if operation.pages else {}
     if operation.within is not None:
         options[operation.within] = within or None
-    return await operation.call(get_hub(request), get_caller(request), *ids, **options)
+    return await visit.call(operation.call, *nouns.find_ids(operation, parts), **options)
 
 
 def _make_section(
@@ -329,12 +320,6 @@ def _find_above(parts: list[str], within: tuple[str, str] | None, names: Mapping
             name = noun if number % 2 else noun.removesuffix("s")
             above.append((nouns.make_address(parts[:number]), name))
     return above
-
-
-def _find_parent(operation: Operation, record: Record) -> tuple[str, str] | None:
-    """Return the field that names the parent of a record, and its value."""
-    parent = operation.noun.parent
-    return (parent, str(record[parent])) if parent and record.get(parent) else None
 
 
 def _list_axes(axes: Any) -> list[tuple[str, float, float]]:

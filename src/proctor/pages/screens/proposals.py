@@ -5,17 +5,14 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from starlette.requests import Request
 from starlette.responses import Response
 
 from proctor.model.json_values import read_digits
-from proctor.pages.desk import find_in_project, find_project, name_authors, open_desk
-from proctor.pages.form_page import Question, ask_first, belongs_in_form
-from proctor.pages.forms import read_form
-from proctor.pages.ports import Record, Source
-from proctor.pages.rendering import redirect, render_page
-from proctor.pages.screens.cases import compare_documents, find_case_address, list_project_agents
-from proctor.pages.words import find_project_address
+from proctor.pages.desk import Visit
+from proctor.pages.form_page import FORM_ERRORS, ask_first
+from proctor.pages.places import Record
+from proctor.pages.rendering import redirect
+from proctor.pages.screens.cases import compare_documents, list_project_agents
 from proctor.service.refusals import Refusal
 from proctor.service.runs import proposals
 from proctor.service.traces.cases import get_case
@@ -25,113 +22,99 @@ _STATES = ("pending", "accepted", "rejected")
 _TRACES = "500"
 
 
-async def show_proposals(request: Request, source: Source) -> Response:
+async def show_proposals(visit: Visit) -> Response:
     """Show the proposals of a project with a status, pending by default."""
-    return await _show_queue(request, source)
+    await visit.find_project()
+    return await _show_queue(visit)
 
 
-async def generate(request: Request, source: Source) -> Response:
+async def generate(visit: Visit) -> Response:
     """Propose cases from stored traces."""
-    form = await read_form(request)
-    desk = open_desk(request, source, to_write=True)
-    project = await find_project(request, source)
+    form = await visit.read_form()
+    visit.require_writer()
+    await visit.find_project()
     try:
         limit = read_digits(form.get("limit", ""), 6)
         if limit is None:
             raise Refusal("VALIDATION_ERROR", "some fields are invalid", fields={"limit": ["expected a number"]})
-        spec = proposals.TracesToGroup(project_id=project["id"], agent_id=form.get("agent") or None, limit=limit)
-        done = await proposals.generate_proposals(desk.hub, desk.caller, spec)
+        spec = proposals.TracesToGroup(project_id=visit.project_id, agent_id=form.get("agent") or None, limit=limit)
+        done = await visit.call(proposals.generate_proposals, spec)
     except Refusal as refusal:
-        if not belongs_in_form(refusal):
+        if refusal.code not in FORM_ERRORS:
             raise
-        return await _show_queue(request, source, refusal=refusal, form=form, status=refusal.status)
-    return await _show_queue(request, source, done=done, form=form)
+        return await _show_queue(visit, refusal=refusal, form=form, status=refusal.status)
+    return await _show_queue(visit, done=done, form=form)
 
 
-async def _show_queue(request: Request, source: Source, *, status: int = 200, **more: Any) -> Response:
-    desk = open_desk(request, source)
-    project = await find_project(request, source)
-    params = request.query_params
-    state = params.get("status") if params.get("status") in _STATES else _STATES[0]
-    page = await proposals.list_proposals(
-        desk.hub, desk.caller, project_id=project["id"], status=state, limit=_ROWS, cursor=params.get("cursor")
-    )
-    authors = await name_authors(desk, page["data"], "proposed_by")
+async def _show_queue(visit: Visit, *, status: int = 200, **more: Any) -> Response:
+    state = visit.params.get("status") if visit.params.get("status") in _STATES else _STATES[0]
+    page = await visit.call(proposals.list_proposals, project_id=visit.project_id, status=state, limit=_ROWS, cursor=visit.cursor)
+    authors = await visit.name_authors(page["data"], "proposed_by")
     values = {"page": page, "authors": authors, "state": state, "states": _STATES, "done": None, "refusal": None}
-    values |= {"agents": await list_project_agents(desk, project["id"]), "form": {"limit": _TRACES}, "most": proposals.MOST_TRACES}
-    return render_page(request, "proposals.html", {**values, **more}, status=status)
+    values |= {"agents": await list_project_agents(visit), "form": {"limit": _TRACES}, "most": proposals.MOST_TRACES}
+    return visit.render("proposals.html", status=status, **{**values, **more})
 
 
-async def show_proposal(request: Request, source: Source) -> Response:
-    """Show one proposal."""
-    _, proposal = await _find_proposal(request, source)
-    return await _show_proposal(request, source, proposal)
-
-
-async def _show_proposal(
-    request: Request, source: Source, proposal: Record, *, refusal: Refusal | None = None, status: int = 200
-) -> Response:
-    desk = open_desk(request, source)
+async def show_proposal(visit: Visit, refusal: Refusal | None = None) -> Response:
+    """Show one proposal, and why an action was rejected."""
+    proposal = await _find_proposal(visit)
     case, diff = None, None
     if proposal["case_id"] is not None:
         try:
-            case = await get_case(desk.hub, desk.caller, proposal["case_id"])
+            case = await visit.call(get_case, proposal["case_id"])
         except Refusal as missing:
             if missing.code != "NOT_FOUND":
                 raise
         if case is not None and proposal["status"] != "accepted":
             diff = await asyncio.to_thread(compare_documents, case["document"], proposal["document"])
-    authors = await name_authors(desk, [proposal], "proposed_by")
-    agents = await list_project_agents(desk, proposal["project_id"])
-    agent = next((entry for entry in agents if entry["id"] == proposal["agent_id"]), None)
-    values = {"proposal": proposal, "authors": authors, "agent": agent, "case": case, "diff": diff, "refusal": refusal}
-    return render_page(request, "proposal.html", values, status=status)
+    agents = await list_project_agents(visit)
+    return visit.render(
+        "proposal.html",
+        status=200 if refusal is None else refusal.status,
+        proposal=proposal,
+        authors=await visit.name_authors([proposal], "proposed_by"),
+        agent=next((entry for entry in agents if entry["id"] == proposal["agent_id"]), None),
+        case=case,
+        diff=diff,
+        refusal=refusal,
+    )
 
 
-async def act(request: Request, source: Source) -> Response:
+async def act(visit: Visit) -> Response:
     """Accept, reject or delete a proposal."""
-    form = await read_form(request)
-    desk = open_desk(request, source, to_write=True)
-    project, proposal = await _find_proposal(request, source)
-    own = find_project_address(project["id"], "proposals")
+    form = await visit.read_form()
+    visit.require_writer()
+    proposal = await _find_proposal(visit)
     try:
-        match request.path_params["action"]:
+        match visit.path["action"]:
             case "accept":
                 # The version that the page showed: another person may have edited it since.
                 seen = proposals.Acceptance(expected_version=read_digits(form.get("version", ""), 15) or 0)
-                accepted = await proposals.accept_proposal(desk.hub, desk.caller, proposal["id"], seen)
-                return redirect(find_case_address(project["id"], accepted["case_id"] or ""))
+                accepted = await visit.call(proposals.accept_proposal, proposal["id"], seen)
+                return redirect(visit.find_address("cases", accepted["case_id"] or ""))
             case "reject":
                 reason = proposals.Rejection(reason=form.get("reason", "").strip())
-                await proposals.reject_proposal(desk.hub, desk.caller, proposal["id"], reason)
+                await visit.call(proposals.reject_proposal, proposal["id"], reason)
             case "delete":
-                await proposals.delete_proposal(desk.hub, desk.caller, proposal["id"])
+                await visit.call(proposals.delete_proposal, proposal["id"])
             case _:
                 raise Refusal("NOT_FOUND", "this page does not exist")
     except Refusal as refusal:
-        if not belongs_in_form(refusal) and refusal.code != "FORBIDDEN":
+        if refusal.code not in (*FORM_ERRORS, "FORBIDDEN"):
             raise
-        _, proposal = await _find_proposal(request, source)
-        return await _show_proposal(request, source, proposal, refusal=refusal, status=refusal.status)
-    return redirect(own)
+        return await show_proposal(visit, refusal)
+    return redirect(visit.find_address("proposals"))
 
 
-async def ask_delete(request: Request, source: Source) -> Response:
+async def ask_delete(visit: Visit) -> Response:
     """Confirm the deletion of a proposal."""
-    open_desk(request, source, to_write=True)
-    project, proposal = await _find_proposal(request, source)
-    all_of_them = find_project_address(project["id"], "proposals")
-    address = f"{all_of_them}/{proposal['id']}"
-    question = Question(
-        title=f"Delete the proposal {proposal['name']}?",
-        about="An accepted case stays. A rejected proposal can be made again.",
-        action=f"{address}/delete",
-        button="Delete",
-        back=address,
-        crumbs=[(find_project_address(project["id"]), project["name"]), (all_of_them, "Proposals")],
-    )
-    return ask_first(request, question)
+    visit.require_writer()
+    proposal = await _find_proposal(visit)
+    back = visit.find_address("proposals", proposal["id"])
+    about = "An accepted case stays. A rejected proposal can be made again."
+    crumbs = visit.list_crumbs("proposals", "Proposals")
+    return ask_first(visit, f"Delete the proposal {proposal['name']}?", about, action=f"{back}/delete", back=back, crumbs=crumbs)
 
 
-async def _find_proposal(request: Request, source: Source) -> tuple[Record, Record]:
-    return await find_in_project(request, source, "proposal", proposals.get_proposal)
+async def _find_proposal(visit: Visit) -> Record:
+    return await visit.find("proposal", proposals.get_proposal)

@@ -8,20 +8,17 @@ from collections.abc import Sequence
 from typing import Any
 
 import msgspec
-from starlette.requests import Request
 from starlette.responses import Response
 
 from proctor.model.evidence import Evidence
-from proctor.pages.desk import find_project, open_desk
+from proctor.model.json_values import read_digits
+from proctor.pages.desk import Source, Visit
 from proctor.pages.drawing import label_buttons
 from proctor.pages.pictures import draw_history, lay_out_durations
-from proctor.pages.ports import Record, Source
-from proctor.pages.rendering import render_page
+from proctor.pages.places import Record
 from proctor.pages.screens.cases import say_history
-from proctor.pages.screens.run import find_run
 from proctor.pages.screens.trace import list_own_labels
 from proctor.pages.session_cookie import make_form_proof
-from proctor.pages.words import find_project_address
 from proctor.report.blocks.attempt_layout import lay_out_attempt
 from proctor.report.html.case import write_attempt, write_case
 from proctor.report.words.html_text import Element
@@ -42,50 +39,54 @@ _STEPS, _STEPS_SIDE_BY_SIDE = 80, 40
 _STEP_OF_PATH = re.compile(r"\.(\w+)|\[(\d{1,6})\]")
 
 
-async def show_result(request: Request, source: Source) -> Response:
+async def show_result(visit: Visit) -> Response:
     """Show an attempt, or several side by side (`?with=ID`, up to three times)."""
-    project, run = await find_run(request, source)
-    first, requested = _read_number(request.query_params.get("step")), request.query_params.getlist("with")
+    run = await visit.find_run()
+    source, id = visit.source, visit.path["result"]
+    first, requested = read_digits(visit.params.get("step"), 6) or 1, visit.params.getlist("with")
     # Written again in the rare case that none of the others exist.
     most = _STEPS_SIDE_BY_SIDE if requested else _STEPS
-    attempt = await _show(source, run["id"], request.path_params["result"], first, most)
-    others = await source.list_results(run["id"], AttemptFilter(case=attempt["summary"]["case"]), limit=_MOST_ATTEMPTS)
+    attempt = await _show(source, run["id"], id, first, most)
+    same_case = AttemptFilter(case=attempt["summary"]["case"])
+    others = await source.list_results(run["id"], same_case, limit=_MOST_ATTEMPTS)
     # Lists the newest attempts, and always the one shown.
     listed = {other["id"]: other for other in (*others["data"], attempt["summary"])}
     attempts = sorted(listed.values(), key=lambda other: other["attempt"])
-    other_ids = _choose_others(requested, attempts, attempt["summary"]["id"])
+    # Ids that are no other attempts of the case are ignored.
+    other_ids = [other for other in dict.fromkeys(requested) if other in listed and other != id][:_MOST_OTHERS]
     if requested and not other_ids:
-        attempt = await _show(source, run["id"], request.path_params["result"], first, _STEPS)
+        attempt = await _show(source, run["id"], id, first, _STEPS)
     side_by_side = [await _show(source, run["id"], id, 1, most) for id in other_ids]
-    failing, previous = await asyncio.gather(
-        source.find_failing_place(run["id"], attempt["summary"]["id"]), source.find_previous_runs(project["id"], [run])
-    )
+    failing, previous = await asyncio.gather(source.find_failing_place(run["id"], id), source.find_previous_runs(visit.project_id, [run]))
     before = previous.get(run["id"])
-    earlier = None if before is None else await source.list_results(before["id"], AttemptFilter(case=attempt["summary"]["case"]))
-    values = {
-        "run": run,
-        "failing": failing,
-        "before": before,
-        "earlier": [] if earlier is None else earlier["data"],
-        "contests": await _draw_contests(request, source, project, run, attempt),
-        "attempts": attempts,
-        "more_attempts": max(0, (others["_meta"].get("total") or 0) - len(attempts)),
+    earlier = None if before is None else await source.list_results(before["id"], same_case)
+    ids = [other["id"] for other in attempts]
+    at = ids.index(id)
+    return visit.render(
+        "result.html",
+        run=run,
+        failing=failing,
+        before=before,
+        earlier=[] if earlier is None else earlier["data"],
+        contests=await _draw_contests(visit, run, attempt),
+        attempts=attempts,
+        more_attempts=max(0, (others["_meta"].get("total") or 0) - len(attempts)),
         **attempt,
-        "others": side_by_side,
-        "shown_ids": [attempt["summary"]["id"], *other_ids],
-        "assertion_rows": _compare_assertions([attempt["doc"], *(other["doc"] for other in side_by_side)]),
-        **_find_neighbours(attempts, attempt["summary"]),
-    }
-    return render_page(request, "result.html", values)
+        others=side_by_side,
+        shown_ids=[id, *other_ids],
+        assertion_rows=_compare_assertions([attempt["doc"], *(other["doc"] for other in side_by_side)]),
+        previous=ids[at - 1] if at > 0 else None,
+        next=ids[at + 1] if at < len(ids) - 1 else None,
+    )
 
 
-async def _draw_contests(request: Request, source: Source, project: Record, run: Record, attempt: Record) -> dict[int, Element]:
+async def _draw_contests(visit: Visit, run: Record, attempt: Record) -> dict[int, Element]:
     """Return the buttons that label what a judge decided, by the number of the assertion."""
-    if not attempt["judged"] or source.is_local or not source.may_write:
+    if not attempt["judged"] or not visit.source.may_write:
         return {}
-    id, proof, address = attempt["summary"]["id"], make_form_proof(request.scope), find_project_address(project["id"], "labels")
-    labels = await list_own_labels(open_desk(request, source), subject_id=id)
-    back = find_project_address(project["id"], "runs", run["id"], "r", id)
+    id, proof, address = attempt["summary"]["id"], make_form_proof(visit.request.scope), visit.find_address("labels")
+    labels = await list_own_labels(visit, subject_id=id)
+    back = visit.find_address("runs", run["id"], "r", id)
     return {
         number: label_buttons(address, proof, "attempt", id, number, f"{back}#a{number + 1}", labels.get((id, number), ""))
         for number in attempt["judged"]
@@ -109,32 +110,30 @@ async def _show(source: Source, run_id: str, result_id: str, first: int, most: i
     return await source.show_result(run_id, result_id, (first, most), write)
 
 
-async def show_history(request: Request, source: Source) -> Response:
+async def show_history(visit: Visit) -> Response:
     """Show a case of a suite over its runs: `?suite=shop&case=refund`."""
-    project = await find_project(request, source)
-    params = request.query_params
-    suite, case = params.get("suite", "")[:1000], params.get("case", "")[:1000]
-    page = await source.list_case_history(project["id"], suite, case, cursor=params.get("cursor"), limit=_HISTORY)
-    if not page["data"] and not params.get("cursor"):
+    await visit.find_project()
+    suite, case = (visit.params.get(name, "")[:1000] for name in ("suite", "case"))
+    page = await visit.source.list_case_history(visit.project_id, suite, case, cursor=visit.cursor, limit=_HISTORY)
+    if not page["data"] and not visit.cursor:
         raise not_found("case", case[:200])
     chart = draw_history(page["data"], say_history("runs", page["data"]))
-    values = {"suite": suite, "case": case, "page": page, "chart": chart}
-    return render_page(request, "case_history.html", values)
+    return visit.render("case_history.html", suite=suite, case=case, page=page, chart=chart)
 
 
-async def show_json(request: Request, source: Source) -> Response:
+async def show_json(visit: Visit) -> Response:
     """Return the attempt as JSON, as in REST."""
-    _, run = await find_run(request, source)
-    read = await source.read_result(run["id"], request.path_params["result"])
+    run = await visit.find_run()
+    read = await visit.source.read_result(run["id"], visit.path["result"])
     body = await asyncio.to_thread(lambda: msgspec.json.format(to_json(write_read_result(read)), indent=2))
     return Response(body, media_type="application/json")
 
 
-async def show_text(request: Request, source: Source) -> Response:
+async def show_text(visit: Visit) -> Response:
     """Return a text of the evidence in full: `?at=$.text`."""
-    _, run = await find_run(request, source)
-    read = await source.read_result(run["id"], request.path_params["result"])
-    place = request.query_params.get("at", "$.text")
+    run = await visit.find_run()
+    read = await visit.source.read_result(run["id"], visit.path["result"])
+    place = visit.params.get("at", "$.text")
     found = None if read.entry.evidence is None else await asyncio.to_thread(find_text, read.entry.evidence, place)
     if found is None:
         raise not_found("text", place[:200])
@@ -158,30 +157,15 @@ def find_text(evidence: Evidence, place: str) -> str | None:
     return value if isinstance(value, str) else None
 
 
-def _choose_others(requested: Sequence[str], attempts: Sequence[Record], shown_id: str) -> list[str]:
-    """Return the requested other attempts of the case; ids that are not are ignored."""
-    known = {attempt["id"] for attempt in attempts} - {shown_id}
-    return [id for id in dict.fromkeys(requested) if id in known][:_MOST_OTHERS]
-
-
-def _read_number(text: str | None) -> int:
-    return int(text) if text and text.isascii() and text.isdigit() and len(text) < 7 else 1
-
-
 def _write_document(read: ReadResult, first: int, most: int) -> Record:
     """Return an attempt as the page shows it: steps from `first` on, and the target of each assertion."""
+    evidence, cost = read.entry.evidence, read.result.cost
     shown: dict[str, Any] = {**write_case(read.result.case), **write_attempt(read.result, read.entry, with_evidence=True)}
     document: dict[str, Any] = lay_out_attempt(shown, first, most)
-    if read.entry.evidence is not None and document.get("timeline"):
-        document["waterfall"] = _find_durations(read, document["timeline"], document["find_page"])
+    if evidence is not None and document.get("timeline"):
+        found = lay_out_durations(document["timeline"], evidence, document["find_page"])
+        document["waterfall"] = None if found is None else {**found, "cost": "" if cost is None else cost_words(cost)}
     return document
-
-
-def _find_durations(read: ReadResult, steps: Sequence[dict[str, Any]], find_page: Any) -> Record | None:
-    assert read.entry.evidence is not None
-    found = lay_out_durations(steps, read.entry.evidence, find_page)
-    cost = read.result.cost
-    return None if found is None else {**found, "cost": "" if cost is None else cost_words(cost)}
 
 
 def _compare_assertions(documents: Sequence[Record]) -> list[Record]:
@@ -194,12 +178,3 @@ def _compare_assertions(documents: Sequence[Record]) -> list[Record]:
         title = next(cell["title"] for cell in cells if cell)
         rows.append({"number": number + 1, "title": title, "cells": cells, "differs": len(outcomes) > 1})
     return sorted(rows, key=lambda row: not row["differs"])
-
-
-def _find_neighbours(attempts: Sequence[Record], summary: Record) -> Record:
-    ids = [attempt["id"] for attempt in attempts]
-    at = ids.index(summary["id"]) if summary["id"] in ids else -1
-    return {
-        "previous": ids[at - 1] if at > 0 else None,
-        "next": ids[at + 1] if 0 <= at < len(ids) - 1 else None,
-    }

@@ -9,27 +9,23 @@ from functools import partial
 from typing import Any, TypeVar, cast, get_args
 from urllib.parse import urlencode
 
-from starlette.requests import Request
 from starlette.responses import Response
 
-from proctor.actions.history.compare import RunComparison
 from proctor.actions.history.compare_several import MOST_RUNS
 from proctor.actions.history.failures import Failures
 from proctor.model.case import MOST_REPEATS
 from proctor.model.mutation import KIND_NAMES
-from proctor.pages.desk import Desk, find_project, open_desk
+from proctor.pages.desk import Source, Visit
 from proctor.pages.drawing import name_run, subtract
-from proctor.pages.forms import read_form
-from proctor.pages.places import FIRST, Place, sort_page
-from proctor.pages.ports import Record, Source
-from proctor.pages.rendering import redirect, render_page
+from proctor.pages.places import FIRST, Place, Record, sort_page
+from proctor.pages.rendering import redirect
 from proctor.pages.screens.case_edit import LARGEST_FORM, read_object
-from proctor.pages.words import OUTCOMES, find_project_address, measure_run_ms, read_number, read_typed_number
+from proctor.pages.words import OUTCOMES, measure_run_ms, read_number, read_typed_number
 from proctor.report.words.findings import find_shape
 from proctor.report.words.html_text import duration_words
 from proctor.scoring.intervals import Counts, wilson
 from proctor.scoring.statistics import count_outcomes
-from proctor.service.refusals import Refusal, not_found
+from proctor.service.refusals import Refusal
 from proctor.service.runs.requests import plan_run, read_request, start_run
 from proctor.service.runs.results import LONGEST_TEXT
 from proctor.service.runs.run import MOST_AT_ONCE, MOST_CASES, AttemptFilter, NewRun, RunSearch, RunStatus, ShownRun
@@ -46,10 +42,10 @@ _LISTED = 50
 """Runs on one page."""
 
 
-async def show_runs(request: Request, source: Source) -> Response:
+async def show_runs(visit: Visit) -> Response:
     """Show a page of runs."""
-    project = await find_project(request, source)
-    params = request.query_params
+    await visit.find_project()
+    params, source = visit.params, visit.source
     search = RunSearch(
         status=next((status for status in STATUSES if status == params.get("status")), None),
         name=_read_word(params.get("name")),
@@ -57,36 +53,29 @@ async def show_runs(request: Request, source: Source) -> Response:
         tag=(_read_word(params.get("tag")) or "").removeprefix("@") or None,
         query=_read_word(params.get("q")),
     )
-    cursor, order = params.get("cursor"), read_order(params.get("sort"), _ORDERS)
+    order = read_order(params.get("sort"), _ORDERS)
+    listing = partial(source.list_runs, visit.project_id, search)
     if order is None:
-        page = await source.list_runs(project["id"], search, cursor=cursor, limit=_LISTED)
+        page = await listing(cursor=visit.cursor, limit=_LISTED)
     else:
-        page = await sort_page(
-            partial(source.list_runs, project["id"], search),
-            partial(_find_values, source, project["id"], order.lstrip("-")),
-            down=order.startswith("-"),
-            cursor=cursor,
-            limit=_LISTED,
-        )
+        find_values = partial(_find_values, source, visit.project_id, order.lstrip("-"))
+        page = await sort_page(listing, find_values, down=order.startswith("-"), cursor=visit.cursor, limit=_LISTED)
     # Filters other than the status, as a query.
-    narrowed = {
-        name: value
-        for name, value in (("name", search.name), ("suite", search.suite), ("tag", search.tag), ("q", search.query))
-        if value is not None
-    }
-    values = {
-        "page": page,
-        "previous": await source.find_previous_runs(project["id"], page["data"]),
-        "totals": await source.list_totals(page["data"]),
-        "order": order or "",
-        "chosen": [id for word in params.getlist("runs") for id in word.split(",") if id][:MOST_RUNS],
-        "wanted": search,
-        "narrowed": narrowed,
-        "rest": f"&{urlencode(narrowed)}" if narrowed else "",
-        "statuses": STATUSES,
-        "most": MOST_RUNS,
-    }
-    return render_page(request, "runs.html", values)
+    others = {"name": search.name, "suite": search.suite, "tag": search.tag, "q": search.query}
+    narrowed = {name: value for name, value in others.items() if value is not None}
+    return visit.render(
+        "runs.html",
+        page=page,
+        previous=await source.find_previous_runs(visit.project_id, page["data"]),
+        totals=await source.list_totals(page["data"]),
+        order=order or "",
+        chosen=[id for word in params.getlist("runs") for id in word.split(",") if id][:MOST_RUNS],
+        wanted=search,
+        narrowed=narrowed,
+        rest=f"&{urlencode(narrowed)}" if narrowed else "",
+        statuses=STATUSES,
+        most=MOST_RUNS,
+    )
 
 
 def read_order(text: str | None, known: Sequence[str]) -> str | None:
@@ -125,15 +114,14 @@ _OTHER = "other:"
 """Marks a target described in the form."""
 
 
-async def show_new_run(request: Request, source: Source) -> Response:
+async def show_new_run(visit: Visit) -> Response:
     """Show the form; `case` in the query selects cases, `run` copies the request of a run."""
-    desk = open_desk(request, source, to_write=True)
-    project = await find_project(request, source)
-    chosen = request.query_params.getlist("case")
-    form: Form = {"repeat": "1", "concurrency": "4", "timeout_s": "120", "what": "cases", "case": chosen}
-    if request.query_params.get("run"):
-        form = _write_form(await read_request(desk.hub, desk.caller, request.query_params["run"]))
-    return await _show_form(request, desk, project, form)
+    visit.require_writer()
+    await visit.find_project()
+    form: Form = {"repeat": "1", "concurrency": "4", "timeout_s": "120", "what": "cases", "case": visit.params.getlist("case")}
+    if visit.params.get("run"):
+        form = _write_form(await visit.call(read_request, visit.params["run"]))
+    return await _show_form(visit, form)
 
 
 def _write_form(spec: NewRun) -> Form:
@@ -152,26 +140,23 @@ def _write_form(spec: NewRun) -> Form:
     }
 
 
-async def send_new_run(request: Request, source: Source) -> Response:
+async def send_new_run(visit: Visit) -> Response:
     """Start a run and show it, or show a dry run."""
-    form: Form = dict(await read_form(request, largest=LARGEST_FORM, proven=False))
-    form["case"] = request.state.form_lists.get("case", [])
-    form["suite"] = form.get("suite", "").replace("\r\n", "\n")
-    desk = open_desk(request, source, to_write=True)
-    project = await find_project(request, source)
-    if not request.state.form_proven:
-        return await _show_form(request, desk, project, form, lost="proof", status=403)
+    form: Form = dict(await visit.read_form(largest=LARGEST_FORM))
+    form |= {"case": form.get("case", "").splitlines(), "suite": form.get("suite", "").replace("\r\n", "\n")}
+    visit.require_writer()
+    await visit.find_project()
     try:
-        spec = read_spec(project["id"], form)
+        spec = _read_spec(visit.project_id, form)
         if form.get("do") != "start":
-            return await _show_form(request, desk, project, form, plan=await plan_run(desk.hub, desk.caller, spec))
-        run = await start_run(desk.hub, desk.caller, spec)
+            return await _show_form(visit, form, plan=await visit.call(plan_run, spec))
+        run = await visit.call(start_run, spec)
     except Refusal as refusal:
-        return await _show_form(request, desk, project, form, refusal=refusal, status=refusal.status)
-    return redirect(find_project_address(project["id"], "runs", run["id"]))
+        return await _show_form(visit, form, refusal=refusal, status=refusal.status)
+    return redirect(visit.find_address("runs", run["id"]))
 
 
-def read_spec(project_id: str, form: Record) -> NewRun:
+def _read_spec(project_id: str, form: Record) -> NewRun:
     """Return the run request of a form. Raises `Refusal`."""
     fields: dict[str, list[str]] = {}
     target = form.get("target") or None
@@ -201,24 +186,24 @@ def read_spec(project_id: str, form: Record) -> NewRun:
     )
 
 
-async def _show_form(request: Request, desk: Desk, project: Record, form: Record, *, status: int = 200, **more: Any) -> Response:
-    page = await cases.list_cases(desk.hub, desk.caller, project_id=project["id"], limit=MOST_CASES)
-    described = project["settings"].get("targets")
+async def _show_form(visit: Visit, form: Record, *, status: int = 200, **more: Any) -> Response:
+    page = await visit.call(cases.list_cases, project_id=visit.project_id, limit=MOST_CASES)
+    settings = visit.project["settings"]
+    described = settings.get("targets")
     values = {
         "form": form,
         "cases": page["data"],
         "more_cases": page["_meta"]["next"] is not None,
         "targets": sorted(map(str, cast(Record, described))) if isinstance(described, dict) else [],
-        "default_target": project["settings"].get("default_target"),
+        "default_target": settings.get("default_target"),
         "other": _OTHER,
         "most_repeats": MOST_REPEATS,
         "most_at_once": MOST_AT_ONCE,
         "plan": None,
-        "lost": None,
         "refusal": None,
         **more,
     }
-    return render_page(request, "run_new.html", values, status=status)
+    return visit.render("run_new.html", status=status, **values)
 
 
 T = TypeVar("T")
@@ -230,131 +215,115 @@ _MOST_SURVIVORS = 200
 _NOTHING = Failures(groups=(), looked_at=0, more=False)
 
 
-async def show_run(request: Request, source: Source) -> Response:
+async def show_run(visit: Visit) -> Response:
     """Show a run with a page of its attempts."""
-    await find_project(request, source)
+    source = visit.source
+    await visit.find_project()
     # First: events from here on are streamed, earlier ones are in what is read below.
-    events = await source.find_event_address(request.path_params["run"])
-    project, run = await find_run(request, source)
-    filter = _read_filter(request)
-    place = _read_place(request)
+    events = await source.find_event_address(visit.path["run"])
+    run = await visit.find_run()
+    filter, place = _read_filter(visit), _read_place(visit)
     went_wrong = run["counts"].get("fail", 0) + run["counts"].get("error", 0)
     is_live = run["status"] in ("queued", "running")
     # In parallel: each mostly waits for its own connection.
     page, failures, before, latency, totals = await asyncio.gather(
         source.list_results(run["id"], filter, place=place),
         source.group_failures(run["id"]) if went_wrong else _give(_NOTHING),
-        source.find_previous_runs(project["id"], [run]) if run["finished"] else _give({}),
+        source.find_previous_runs(visit.project_id, [run]) if run["finished"] else _give({}),
         _give(None) if is_live else source.measure_latency(run["id"]),
         _give(None) if is_live else source.read_totals(run["id"]),
     )
     previous = before.get(run["id"])
-    compared = None if is_live or previous is None else await _compare(source, previous, run)
-    earlier = None if previous is None or not failures.groups else await source.group_failures(previous["id"])
+    compared, new_reasons = None, set[str]()
+    if previous is not None:
+        if not is_live and previous["finished"] + run["finished"] <= _MOST_COMPARED:
+            compared = (await source.compare_several([previous["id"], run["id"]])).comparisons[0].found
+        if failures.groups:
+            earlier = await source.group_failures(previous["id"])
+            # Reasons that the previous run did not have, if all of its reasons are known.
+            if not (earlier.more or earlier.more_groups):
+                new_reasons = {find_shape(group.reason) for group in failures.groups}
+                new_reasons -= {find_shape(group.reason) for group in earlier.groups}
     if not page["data"] and place.position and page["_meta"]["total"]:
         # A position after the last row shows the last page.
         place = Place(position=(page["_meta"]["total"] - 1) // PAGE * PAGE)
         page = await source.list_results(run["id"], filter, place=place)
-    values = {
-        "run": run,
-        "page": page,
-        "outcome": filter.outcome,
-        "case": filter.case,
-        "text": filter.text,
-        "outcomes": OUTCOMES,
-        "is_live": is_live,
-        "failures": failures,
-        "went_wrong": went_wrong,
-        "before": previous,
-        "compared": compared,
-        # Reasons that the previous run did not have, if all of its reasons are known.
-        "new_reasons": set()
-        if earlier is None or earlier.more or earlier.more_groups
-        else {find_shape(group.reason) for group in failures.groups} - {find_shape(group.reason) for group in earlier.groups},
-        "find_shape": find_shape,
-        "totals": totals,
-        "latency": latency,
-        "events": events,
-        "pace": _find_pace(run, datetime.now(UTC)) if is_live else None,
-    }
-    return render_page(request, "run.html", values)
-
-
-async def _compare(source: Source, before: ShownRun, run: ShownRun) -> RunComparison | None:
-    """Return the comparison with the previous run; None if the runs are very large."""
-    if before["finished"] + run["finished"] > _MOST_COMPARED:
-        return None
-    return (await source.compare_several([before["id"], run["id"]])).comparisons[0].found
+    return visit.render(
+        "run.html",
+        run=run,
+        page=page,
+        outcome=filter.outcome,
+        case=filter.case,
+        text=filter.text,
+        outcomes=OUTCOMES,
+        is_live=is_live,
+        failures=failures,
+        went_wrong=went_wrong,
+        before=previous,
+        compared=compared,
+        new_reasons=new_reasons,
+        find_shape=find_shape,
+        totals=totals,
+        latency=latency,
+        events=events,
+        pace=_find_pace(run, datetime.now(UTC)) if is_live else None,
+    )
 
 
 async def _give(value: T) -> T:
     return value
 
 
-async def show_rows(request: Request, source: Source) -> Response:
+async def show_rows(visit: Visit) -> Response:
     """Show rows of attempts without the page, for a long list."""
-    project, run = await find_run(request, source)
-    page = await source.list_results(run["id"], _read_filter(request), place=_read_place(request))
-    address = find_project_address(project["id"], "runs", run["id"])
-    return render_page(request, "run_rows.html", {"run": run, "page": page, "here": address})
+    run = await visit.find_run()
+    page = await visit.source.list_results(run["id"], _read_filter(visit), place=_read_place(visit))
+    return visit.render("run_rows.html", run=run, page=page, here=visit.find_address("runs", run["id"]))
 
 
-def _read_filter(request: Request) -> AttemptFilter:
-    params = request.query_params
+def _read_filter(visit: Visit) -> AttemptFilter:
+    params = visit.params
     outcome = params.get("outcome") if params.get("outcome") in OUTCOMES else None
     text = params.get("q", "").strip()[:LONGEST_TEXT]
     return AttemptFilter(outcome=outcome, case=params.get("case") or None, text=text or None)
 
 
-def _read_place(request: Request) -> Place:
+def _read_place(visit: Visit) -> Place:
     """Return where a page of attempts starts: cursor, position, or row number."""
-    params = request.query_params
-    if params.get("cursor"):
-        return Place(cursor=params["cursor"])
-    if params.get("row"):
-        row = max(0, read_number(params["row"].replace(",", "").replace(".", "").strip(), 2**31) - 1)
+    if visit.cursor:
+        return Place(cursor=visit.cursor)
+    if visit.params.get("row"):
+        row = max(0, read_number(visit.params["row"].replace(",", "").replace(".", "").strip(), 2**31) - 1)
         return Place(position=row // PAGE * PAGE)
-    return Place(position=read_number(params.get("position"), 2**31)) if params.get("position") else FIRST
+    return Place(position=read_number(visit.params["position"], 2**31)) if visit.params.get("position") else FIRST
 
 
-async def show_mutation(request: Request, source: Source) -> Response:
+async def show_mutation(visit: Visit) -> Response:
     """Show which planted faults the suite of a run detects, and the claims that would detect the others."""
-    _, run = await find_run(request, source)
-    found = await source.measure_suite(run["id"])
+    run = await visit.find_run()
+    found = await visit.source.measure_suite(run["id"])
     kinds = sorted(found.kinds.items(), key=lambda pair: pair[1].share if pair[1].share is not None else 2.0)
     survivors = [fault for fault in found.faults if fault.status == "survived"]
-    values = {
-        "run": run,
-        "found": found,
-        "interval": wilson(Counts(found.total.planted, found.total.detected)),
-        "kinds": [(KIND_NAMES[kind], counts) for kind, counts in kinds],
-        "kind_names": KIND_NAMES,
-        "proposals": [
-            (case, [claim for claim in found.proposals if claim.case == case]) for case in {claim.case: 0 for claim in found.proposals}
-        ],
-        "survivors": survivors[:_MOST_SURVIVORS],
-        "more": max(0, len(survivors) - _MOST_SURVIVORS),
-    }
-    return render_page(request, "mutation.html", values)
+    cases = dict.fromkeys(claim.case for claim in found.proposals)
+    return visit.render(
+        "mutation.html",
+        run=run,
+        found=found,
+        interval=wilson(Counts(found.total.planted, found.total.detected)),
+        kinds=[(KIND_NAMES[kind], counts) for kind, counts in kinds],
+        kind_names=KIND_NAMES,
+        proposals=[(case, [claim for claim in found.proposals if claim.case == case]) for case in cases],
+        survivors=survivors[:_MOST_SURVIVORS],
+        more=max(0, len(survivors) - _MOST_SURVIVORS),
+    )
 
 
-async def cancel_run(request: Request, source: Source) -> Response:
+async def cancel_run(visit: Visit) -> Response:
     """Cancel a run and show it."""
-    await read_form(request)
-    if source.is_local:
-        raise Refusal("FORBIDDEN", "stop this run where it was started")
-    project, run = await find_run(request, source)
-    await source.cancel_run(run["id"])
-    return redirect(find_project_address(project["id"], "runs", run["id"]))
-
-
-async def find_run(request: Request, source: Source) -> tuple[Record, ShownRun]:
-    """Return the project and the run that the path names. Raises `Refusal` if either is missing or they do not belong together."""
-    project = await find_project(request, source)
-    run = await source.get_run(request.path_params["run"])
-    if run["project_id"] != project["id"]:
-        raise not_found("run", run["id"])
-    return project, run
+    await visit.read_form()
+    run = await visit.find_run()
+    await visit.source.cancel_run(run["id"])
+    return redirect(visit.find_address("runs", run["id"]))
 
 
 def _find_pace(run: ShownRun, now: datetime) -> Record | None:

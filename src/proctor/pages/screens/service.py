@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from starlette.requests import Request
 from starlette.responses import Response
 
 from proctor import __version__
 from proctor.pages import nouns
-from proctor.pages.desk import get_caller, get_hub, name_authors, open_desk, read_if_allowed
-from proctor.pages.ports import Record, Source
-from proctor.pages.rendering import render_page
+from proctor.pages.desk import Visit, read_if_allowed
+from proctor.pages.places import Record
 from proctor.pages.words import find_project_address
 from proctor.service.access.audit import list_notes
 from proctor.service.access.projects import search_everywhere
@@ -19,41 +17,37 @@ RESOURCES = ("project", "agent", "case", "run", "alert", "key", "secret", "sessi
 """Suggested resource types of the audit log."""
 
 
-async def show_audit(request: Request, source: Source) -> Response:
+async def show_audit(visit: Visit) -> Response:
     """Show a page of the audit log."""
-    params = request.query_params
-    resource, resource_id = params.get("resource", "").strip() or None, params.get("resource_id", "").strip() or None
-    page = await list_notes(
-        get_hub(request),
-        get_caller(request),
+    resource, resource_id = (visit.params.get(name, "").strip() or None for name in ("resource", "resource_id"))
+    page = await visit.call(list_notes, resource=resource, resource_id=resource_id, limit=50, cursor=visit.cursor)
+    return visit.render(
+        "audit.html",
+        page=page,
+        authors=await visit.name_authors(page["data"], "actor"),
         resource=resource,
         resource_id=resource_id,
-        limit=50,
-        cursor=params.get("cursor") or None,
+        kinds=sorted({*RESOURCES, *(noun.kind for _, noun in nouns.list_nouns())}),
+        find=find_address,
     )
-    kinds = sorted({*RESOURCES, *(noun.kind for _, noun in nouns.list_nouns())})
-    authors = await name_authors(open_desk(request, source), page["data"], "actor")
-    values = {"page": page, "authors": authors, "resource": resource, "resource_id": resource_id, "kinds": kinds, "find": find_address}
-    return render_page(request, "audit.html", values)
 
 
-async def show_health(request: Request, source: Source) -> Response:
+async def show_health(visit: Visit) -> Response:
     """Show health, queues and storage."""
-    found = await find_watch(request.app.state, get_hub(request)).get_health()
+    found = await find_watch(visit.request.app.state, visit.hub).get_health()
     figures: Record | None = None
     if found.database == "reachable":
-        figures = await read_if_allowed(read_figures(get_hub(request), get_caller(request)))
-    values = {"health": found, "figures": figures, "service_version": __version__}
-    return render_page(request, "health.html", values)
+        figures = await read_if_allowed(visit.call(read_figures))
+    return visit.render("health.html", health=found, figures=figures, service_version=__version__)
 
 
-async def show_search(request: Request, source: Source) -> Response:
+async def show_search(visit: Visit) -> Response:
     """Show search results by id or name."""
-    text = request.query_params.get("q", "")[:200].strip()
-    found: Record | None = await search_everywhere(get_hub(request), get_caller(request), text) if text else None
-    names = {project["id"]: project["name"] for project in (await source.list_projects(None))["data"]}
+    text = visit.params.get("q", "")[:200].strip()
+    found: Record | None = await visit.call(search_everywhere, text) if text else None
+    names = {project["id"]: project["name"] for project in (await visit.source.list_projects(None))["data"]}
     rows = [(find_address(row["kind"], row["id"], row["project_id"]), row) for row in (found or {}).get("data", ())]
-    return render_page(request, "search.html", {"text": text, "found": found, "rows": rows, "project_names": names})
+    return visit.render("search.html", text=text, found=found, rows=rows, project_names=names)
 
 
 def find_address(kind: str, id: str, project_id: str | None = None) -> str | None:

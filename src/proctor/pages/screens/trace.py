@@ -13,7 +13,6 @@ from typing import Any
 from urllib.parse import urlencode
 
 import msgspec
-from starlette.requests import Request
 from starlette.responses import Response
 
 from proctor.evidence.otlp.spans import Span
@@ -21,11 +20,9 @@ from proctor.evidence.traces.rows import SpanRow
 from proctor.model.cost import PriceList
 from proctor.model.evidence import Cost, Json
 from proctor.model.json_values import read_digits
-from proctor.pages.desk import Desk, find_in_project, name_authors, open_desk
-from proctor.pages.forms import read_form
-from proctor.pages.ports import Record, Source
-from proctor.pages.rendering import redirect, render_page
-from proctor.pages.words import find_project_address
+from proctor.pages.desk import Visit
+from proctor.pages.places import Record
+from proctor.pages.rendering import redirect
 from proctor.report.blocks.markdown import draw_rich_text
 from proctor.report.html.timeline import build_timeline, usage_words
 from proctor.report.words.html_text import write_pretty
@@ -52,71 +49,62 @@ _DEEPEST = 16
 """Levels that are indented; deeper ones show their depth."""
 
 
-async def show_trace(request: Request, source: Source) -> Response:
+async def show_trace(visit: Visit) -> Response:
     """Show a trace, or with `part` a window of its spans, the selected span, or both."""
-    desk = open_desk(request, source)
-    project, trace = await find_in_project(request, source, "trace", search.find_trace)
-    tree = await span_trees.read_span_tree(desk.hub, desk.caller, trace["id"])
-    params = request.query_params
-    part, requested_span = params.get("part"), params.get("span")
-    span_id = requested_span if requested_span is not None else _choose_span(tree)
+    trace = await visit.find("trace", search.find_trace)
+    tree = await visit.call(span_trees.read_span_tree, trace["id"])
+    params = visit.params
+    part, span_id = params.get("part"), params.get("span")
+    if span_id is None and tree.rows:
+        # Selected at first: the first failing one, else the first.
+        span_id = tree.rows[tree.failing[0] if tree.failing else 0].id
     place = tree.places.get(span_id or "")
-    window = {} if part == "span" else await asyncio.to_thread(_cut_window, tree, request, place)
-    span = (
-        None
-        if part == "rows" or place is None
-        else await span_trees.read_one_span(desk.hub, desk.caller, trace["id"], tree, tree.rows[place].id)
-    )
-    selected = {
+    window = {} if part == "span" else await asyncio.to_thread(_cut_window, tree, visit, place)
+    span = None
+    if part != "rows" and place is not None:
+        span = await visit.call(span_trees.read_one_span, trace["id"], tree, tree.rows[place].id)
+    selected: dict[str, Any] = {
         "trace": trace,
         "window": window,
         "part": part,
         "span": None if span is None or place is None else _write_span(span, place, tree),
-        "no_span": requested_span is not None and span is None,
+        "no_span": "span" in params and span is None,
         "failing": _find_failing(tree, place),
     }
     if part is not None:
-        return render_page(request, "span_parts.html", selected)
+        return visit.render("span_parts.html", **selected)
     words = params.get("q", "").strip()[:200]
-    results = await _list_results(desk, trace["id"])
-    labels = await list_own_labels(desk, parent_id=trace["id"])
-    shown = [await search.get_result(desk.hub, desk.caller, result["id"]) for result in results[:_MOST_RESULTS]]
-    found, total = await span_trees.find_spans(desk.hub, desk.caller, trace["id"], tree, words) if words else ([], 0)
+    results = await _list_results(visit, trace["id"])
+    labels = await list_own_labels(visit, parent_id=trace["id"])
+    shown = [await visit.call(search.get_result, result["id"]) for result in results[:_MOST_RESULTS]]
+    found, total = await visit.call(span_trees.find_spans, trace["id"], tree, words) if words else ([], 0)
     links = match_calls(tree)
     talk = params.get("view") == "conversation" or not tree.rows
     steps = await asyncio.to_thread(build_timeline, tree.evidence, None) if talk and tree.evidence is not None else []
     begin = min(_read_number(params.get("step"), 1), max(1, len(steps))) - 1
     begin = max(0, begin // _MOST_STEPS * _MOST_STEPS)
-    annotations = (await list_annotations(desk.hub, desk.caller, subject_id=trace["id"], limit=20))["data"]
-    values = {
+    annotations = (await visit.call(list_annotations, subject_id=trace["id"], limit=20))["data"]
+    alerts = await visit.source.list_firing_alerts(visit.project_id) if trace["outcome"] in ("fail", "error") else ()
+    return visit.render(
+        "trace.html",
         **selected,
-        **_write_head(trace, tree, find_prices(project)),
-        "agent": await _find_agent(desk, trace["agent_id"]),
-        "tree": tree,
-        "talk": talk,
-        "results": [_write_result(result, links, labels) for result in shown],
-        "more_results": results[_MOST_RESULTS:],
-        "words": words,
-        "found": found,
-        "found_total": total,
-        "steps": list(enumerate(steps, 1))[begin : begin + _MOST_STEPS],
-        "earlier": begin + 1 - _MOST_STEPS,
-        "later": begin + 1 + _MOST_STEPS if begin + _MOST_STEPS < len(steps) else None,
-        "alerts": [
-            rule
-            for rule in (await source.list_firing_alerts(project["id"]) if trace["outcome"] in ("fail", "error") else ())
-            if rule["agent_id"] in (None, trace["agent_id"])
-        ],
-        "annotations": [{**result, "address": find_project_address(project["id"], "labels", result["id"])} for result in annotations],
-        "authors": await name_authors(desk, annotations),
-        "longest_note": LONGEST_NOTE,
-    }
-    return render_page(request, "trace.html", values)
-
-
-def _choose_span(tree: SpanTree) -> str | None:
-    """Return the span that is selected at first: the first failing one, else the first."""
-    return tree.rows[tree.failing[0] if tree.failing else 0].id if tree.rows else None
+        **_write_head(trace, tree, find_prices(visit.project)),
+        agent=await _find_agent(visit, trace["agent_id"]),
+        tree=tree,
+        talk=talk,
+        results=[_write_result(result, links, labels) for result in shown],
+        more_results=results[_MOST_RESULTS:],
+        words=words,
+        found=found,
+        found_total=total,
+        steps=list(enumerate(steps, 1))[begin : begin + _MOST_STEPS],
+        earlier=begin + 1 - _MOST_STEPS,
+        later=begin + 1 + _MOST_STEPS if begin + _MOST_STEPS < len(steps) else None,
+        alerts=[rule for rule in alerts if rule["agent_id"] in (None, trace["agent_id"])],
+        annotations=[{**result, "address": visit.find_address("labels", result["id"])} for result in annotations],
+        authors=await visit.name_authors(annotations),
+        longest_note=LONGEST_NOTE,
+    )
 
 
 def _find_failing(tree: SpanTree, place: int | None) -> Record:
@@ -165,42 +153,41 @@ def _write_head(trace: Record, tree: SpanTree, prices: PriceList | None) -> Reco
     }
 
 
-async def label_trace(request: Request, source: Source) -> Response:
+async def label_trace(visit: Visit) -> Response:
     """Store a label or note of a trace and show it."""
-    form = await read_form(request)
-    desk = open_desk(request, source)
-    project, trace = await find_in_project(request, source, "trace", search.find_trace)
+    form = await visit.read_form()
+    trace = await visit.find("trace", search.find_trace)
     label = form.get("label") or None
     if label not in (None, "pass", "fail"):
         raise Refusal("BAD_REQUEST", "a label must be pass or fail")
     made = NewAnnotation(subject="trace", subject_id=trace["id"], label=label, note=form.get("note", "").strip())
-    await create_annotation(desk.hub, desk.caller, made)
-    return redirect(f"{find_project_address(project['id'], 'traces', trace['id'])}#comments")
+    await visit.call(create_annotation, made)
+    return redirect(f"{visit.find_address('traces', trace['id'])}#comments")
 
 
-async def _list_results(desk: Desk, trace_id: str) -> Sequence[Record]:
+async def _list_results(visit: Visit, trace_id: str) -> Sequence[Record]:
     """Return the results of a trace, without assertions, what failed first."""
-    page = await search.list_results(desk.hub, desk.caller, ResultSearch(trace_id=trace_id), limit=100)
+    page = await visit.call(search.list_results, ResultSearch(trace_id=trace_id), limit=100)
     return sorted(page["data"], key=lambda result: (_RANKS.get(result["outcome"], 2), result["case_key"]))
 
 
-async def _find_agent(desk: Desk, id: str) -> Record | None:
+async def _find_agent(visit: Visit, id: str) -> Record | None:
     """Return an agent; None if it was deleted."""
     try:
-        return await get_agent(desk.hub, desk.caller, id)
+        return await visit.call(get_agent, id)
     except Refusal:
         return None
 
 
-async def list_own_labels(desk: Desk, *, parent_id: str | None = None, subject_id: str | None = None) -> dict[tuple[str, int], str]:
+async def list_own_labels(visit: Visit, *, parent_id: str | None = None, subject_id: str | None = None) -> dict[tuple[str, int], str]:
     """Return the caller's labels of the claims of a trace or an attempt, by result or attempt and number."""
-    found = await list_annotations(desk.hub, desk.caller, parent_id=parent_id, subject_id=subject_id, limit=100)
-    mine = [label for label in found["data"] if label["author"] == desk.caller.actor]
+    found = await visit.call(list_annotations, parent_id=parent_id, subject_id=subject_id, limit=100)
+    mine = [label for label in found["data"] if label["author"] == visit.caller.actor]
     return {(label["subject_id"], label["claim"]): label["label"] or "" for label in mine if label["claim"] is not None}
 
 
-def _cut_window(tree: SpanTree, request: Request, selected: int | None) -> Record:
-    params = request.query_params
+def _cut_window(tree: SpanTree, visit: Visit, selected: int | None) -> Record:
+    params = visit.params
     level = _read_number(params.get("level"), -1)
     level = choose_level(tree.by_depth, WINDOW) if level < 0 else level
     turned = tuple(dict.fromkeys(params.getlist("turned")))[:_MOST_TURNED]

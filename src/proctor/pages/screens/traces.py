@@ -7,46 +7,42 @@ from functools import partial
 from typing import Any
 from urllib.parse import urlencode
 
-from starlette.requests import Request
 from starlette.responses import Response
 
 from proctor.model.cost import PriceList
 from proctor.model.json_values import read_digits
-from proctor.pages.desk import Desk, find_project, open_desk
-from proctor.pages.forms import read_form
-from proctor.pages.places import sort_page
-from proctor.pages.ports import Record, Source
-from proctor.pages.rendering import redirect, render_page
+from proctor.pages.desk import Visit
+from proctor.pages.form_page import Form, returning_form, show_form
+from proctor.pages.inputs import read_inputs
+from proctor.pages.places import Record, sort_page
+from proctor.pages.rendering import redirect
 from proctor.pages.screens.cases import list_project_agents
 from proctor.pages.screens.run import read_order
 from proctor.pages.screens.trace import find_prices, write_cost
-from proctor.pages.words import OUTCOMES, find_project_address
-from proctor.service.refusals import Refusal
+from proctor.pages.words import OUTCOMES
 from proctor.service.traces import feed, search
 from proctor.service.traces.cases import list_cases
 from proctor.service.traces.reevaluation import MOST_TRACES, Reevaluation, request_reevaluation
-from proctor.service.traces.search import TraceSearch, TraceSummary
+from proctor.service.traces.search import FacetValue, TraceSearch, TraceSummary
+from proctor.service.verification.shared import fields
+from proctor.service.verification.shared.fields import Field, Table
 
 _ROWS = 40
 _LONGEST = 200
-Value = tuple[str, str | None, int, int | None]
-"""A value of a facet, its name, its count, and how many of them failed."""
 Choice = tuple[str, str | None, int, int | None, str, bool]
-"""The same with its address and whether it is selected."""
+"""A value of a facet, its name, its count, how many of them failed, its address, and whether it is selected."""
 _TEXTS = ("q", "agent", "case", "since", "until", "tool", "metadata")
 STATUSES = ("open", "complete", "evaluated", "failed")
 
 
-async def show_traces(request: Request, source: Source) -> Response:
+async def show_traces(visit: Visit) -> Response:
     """Show a page of traces with the facets of the search."""
-    desk = open_desk(request, source)
-    project = await find_project(request, source)
-    filters = _read_filters(request.query_params)
-    cursor = request.query_params.get("cursor")
+    project = await visit.find_project()
+    filters = _read_filters(visit.params)
     # First: events from here on are streamed, earlier ones are in what is read below.
-    events = None if cursor else _find_event_address(desk, project["id"], filters.get("agent"))
+    events = None if visit.cursor else _find_event_address(visit, filters.get("agent"))
     wanted = TraceSearch(
-        project_id=project["id"],
+        project_id=visit.project_id,
         agent_id=filters.get("agent"),
         outcome=filters.get("outcome"),
         status=filters.get("status"),
@@ -57,41 +53,38 @@ async def show_traces(request: Request, source: Source) -> Response:
         tool=filters.get("tool"),
         metadata=[filters["metadata"]] if "metadata" in filters else None,
     )
-    order = read_order(request.query_params.get("sort"), tuple(_VALUES))
-    listing = partial(search.list_traces, desk.hub, desk.caller, wanted)
+    order = read_order(visit.params.get("sort"), tuple(_VALUES))
+    listing = partial(visit.call, search.list_traces, wanted)
     if order is None:
-        page = await listing(cursor=cursor, limit=_ROWS)
+        page = await listing(cursor=visit.cursor, limit=_ROWS)
     else:
         find_values = partial(_find_values, project, order.lstrip("-"))
-        page = await sort_page(listing, find_values, down=order.startswith("-"), cursor=cursor, limit=_ROWS)
+        page = await sort_page(listing, find_values, down=order.startswith("-"), cursor=visit.cursor, limit=_ROWS)
     shown = filters | ({"sort": order} if order else {})
-    found = await search.count_facets(desk.hub, desk.caller, wanted)
-    agents = {entry["id"]: entry["name"] for entry in await list_project_agents(desk, project["id"])}
-    groups = [
-        (name, [(entry.value, entry.name, entry.count, entry.failed) for entry in values])
-        for name, values in (("outcome", found.outcomes), ("status", found.statuses), ("agent", found.agents), ("case", found.cases))
-    ]
-    values = {
-        "page": page,
-        "failing": await search.list_failing_cases(desk.hub, desk.caller, [row["id"] for row in page["data"]]),
-        "costs": _list_costs(project, page["data"]),
-        "filters": filters,
-        "facets": found,
-        "groups": [(name, _list_choices(name, rows, shown)) for name, rows in groups if rows or filters.get(name)],
-        "agents": agents,
-        "events": events,
-        "order": order or "",
-        "rest": "".join(f"&{pair}" for pair in [urlencode(filters)] if pair),
-        "newest": page["data"][0]["id"] if page["data"] else "",
-        # Filters that re-evaluation supports.
-        "again": _write_query({name: value for name, value in filters.items() if name in ("agent", "case", "since", "until")}),
-    }
-    return render_page(request, "traces.html", values)
+    found = await visit.call(search.count_facets, wanted)
+    groups = (("outcome", found.outcomes), ("status", found.statuses), ("agent", found.agents), ("case", found.cases))
+    # Filters that re-evaluation supports.
+    again = {name: value for name, value in filters.items() if name in ("agent", "case", "since", "until")}
+    return visit.render(
+        "traces.html",
+        page=page,
+        failing=await visit.call(search.list_failing_cases, [row["id"] for row in page["data"]]),
+        costs=_list_costs(project, page["data"]),
+        filters=filters,
+        facets=found,
+        groups=[(name, _list_choices(name, values, shown)) for name, values in groups if values or filters.get(name)],
+        agents={entry["id"]: entry["name"] for entry in await list_project_agents(visit)},
+        events=events,
+        order=order or "",
+        rest="".join(f"&{pair}" for pair in [urlencode(filters)] if pair),
+        newest=page["data"][0]["id"] if page["data"] else "",
+        again=f"?{urlencode(again)}" if again else "",
+    )
 
 
-def _find_event_address(desk: Desk, project_id: str, agent_id: str | None) -> str:
+def _find_event_address(visit: Visit, agent_id: str | None) -> str:
     """Return the address of the event stream."""
-    wanted = {"project_id": project_id, **({"agent_id": agent_id} if agent_id else {}), "after": feed.find_now(desk.hub)}
+    wanted = {"project_id": visit.project_id, **({"agent_id": agent_id} if agent_id else {}), "after": feed.find_now(visit.hub)}
     return f"/api/traces/events?{urlencode(wanted)}"
 
 
@@ -125,16 +118,13 @@ def _read_filters(params: Mapping[str, str]) -> dict[str, str]:
     return filters
 
 
-def _write_query(values: dict[str, str]) -> str:
-    return f"?{urlencode(values)}" if values else ""
-
-
-def _list_choices(name: str, rows: list[Value], filters: dict[str, str]) -> list[Choice]:
+def _list_choices(name: str, values: Sequence[FacetValue], filters: dict[str, str]) -> list[Choice]:
     """Return the values of a facet with their addresses; a selected value links to its removal."""
-    found: list[Choice] = []
     chosen = filters.get(name)
+    rows = [(entry.value, entry.name, entry.count, entry.failed) for entry in values]
     if chosen is not None and all(value != chosen for value, *_ in rows):
-        rows = [(chosen, None, 0, None), *rows]
+        rows.insert(0, (chosen, None, 0, None))
+    found: list[Choice] = []
     for value, label, count, failed in rows[:12]:
         others = {key: text for key, text in filters.items() if key != name}
         address = "?" + urlencode(others if value == chosen else {**others, name: value})
@@ -143,55 +133,61 @@ def _list_choices(name: str, rows: list[Value], filters: dict[str, str]) -> list
 
 
 _MOST_CASES = 100
-_NAMES = ("agent", "case", "since", "until", "trace_ids")
-_LONGEST_FIELD = 200
-"""Characters of a query parameter."""
+_REEVALUATION: Table = {
+    "agent": Field(fields.text(_LONGEST), "empty: every agent"),
+    "case": Field(fields.text(_LONGEST), "the traces of the agent, or of the project, that match this case's trace filter"),
+    "since": Field(fields.text(_LONGEST), "time received, such as 2026-11-16T09:00Z"),
+    "until": Field(fields.text(_LONGEST), "time received, such as 2026-11-16T09:00Z"),
+    "trace_ids": Field(fields.TEXTS, f"ids, at most {MOST_TRACES:,}"),
+}
 
 
-async def show_reevaluation(request: Request, source: Source) -> Response:
+async def show_reevaluation(visit: Visit) -> Response:
     """Show the form, filled from the query, or the number of queued traces."""
-    desk = open_desk(request, source, to_write=True)
-    project = await find_project(request, source)
-    form = {name: request.query_params.get(name, "")[:_LONGEST_FIELD] for name in _NAMES}
-    return await _show_form(request, desk, project, form, done=read_digits(request.query_params.get("done"), 11))
+    visit.require_writer()
+    await visit.find_project()
+    done = read_digits(visit.params.get("done"), 11)
+    if done is not None:
+        return visit.render("reevaluation.html", done=done)
+    return show_form(visit, await _make_form(visit), {name: visit.params.get(name, "")[:_LONGEST] for name in _REEVALUATION})
 
 
-async def send_reevaluation(request: Request, source: Source) -> Response:
+async def send_reevaluation(visit: Visit) -> Response:
     """Queue traces for re-evaluation and show their number."""
-    form: Record = dict(await read_form(request, proven=False))
-    desk = open_desk(request, source, to_write=True)
-    project = await find_project(request, source)
-    if not request.state.form_proven:
-        return await _show_form(request, desk, project, form, lost="proof", status=403)
-    try:
-        queued = await request_reevaluation(desk.hub, desk.caller, _read_request(project["id"], form))
-    except Refusal as refusal:
-        return await _show_form(request, desk, project, form, refusal=refusal, status=refusal.status)
-    return redirect(f"{find_project_address(project['id'], 'traces', 'reevaluate')}?done={queued['traces']}")
+    body = await visit.read_form()
+    visit.require_writer()
+    await visit.find_project()
+    with returning_form(visit, await _make_form(visit), body, "NOT_FOUND"):
+        inputs = read_inputs(_REEVALUATION, body)
+        ids = list(dict.fromkeys(" ".join(inputs.get("trace_ids", [])).split()))
+        queued = await visit.call(
+            request_reevaluation,
+            Reevaluation(
+                project_id=visit.project_id,
+                agent_id=inputs.get("agent"),
+                case_id=inputs.get("case"),
+                trace_ids=ids or None,
+                since=inputs.get("since"),
+                until=inputs.get("until"),
+            ),
+        )
+    return redirect(f"{visit.find_address('traces', 'reevaluate')}?done={queued['traces']}")
 
 
-def _read_request(project_id: str, form: Record) -> Reevaluation:
-    ids = list(dict.fromkeys(form.get("trace_ids", "").split()))
-    return Reevaluation(
-        project_id=project_id,
-        agent_id=form.get("agent") or None,
-        case_id=form.get("case") or None,
-        trace_ids=ids or None,
-        since=form.get("since", "").strip() or None,
-        until=form.get("until", "").strip() or None,
+async def _make_form(visit: Visit) -> Form:
+    cases = (await visit.call(list_cases, project_id=visit.project_id, limit=_MOST_CASES))["data"]
+    feed_address = visit.find_address("traces")
+    return Form(
+        title="Re-evaluate traces",
+        about="Evaluates traces with the current cases, including traces that could not be read before. Results of the same case version "
+        "are replaced. Filters are combined. With no filter, every trace of the project is re-evaluated; judge calls are billed.",
+        action=f"{feed_address}/reevaluate",
+        button="Re-evaluate",
+        back=feed_address,
+        fields=_REEVALUATION,
+        choices={
+            "agent": [(entry["id"], entry["name"]) for entry in await list_project_agents(visit)],
+            "case": [(entry["id"], entry["name"]) for entry in cases],
+        },
+        crumbs=visit.list_crumbs("traces", "Traces"),
     )
-
-
-async def _show_form(request: Request, desk: Desk, project: Record, form: Record, *, status: int = 200, **more: Any) -> Response:
-    cases = await list_cases(desk.hub, desk.caller, project_id=project["id"], limit=_MOST_CASES)
-    values = {
-        "form": form,
-        "agents": [(entry["id"], entry["name"]) for entry in await list_project_agents(desk, project["id"])],
-        "cases": [(entry["id"], entry["name"]) for entry in cases["data"]],
-        "most": MOST_TRACES,
-        "done": None,
-        "lost": None,
-        "refusal": None,
-        **more,
-    }
-    return render_page(request, "reevaluation.html", values, status=status)

@@ -1,8 +1,7 @@
 """An index of the attempts in the log of a run, so that a long log is read once, not for every page.
 
 The index takes about forty bytes per line. New lines are read on the next request, so that a running run can be followed. A log that was
-truncated, replaced or overwritten is read from its beginning. An unreadable line has a number, but is no attempt. For long lines a digest
-(`entry_digests.py`) is stored in an unnamed file.
+truncated, replaced or overwritten is read from its beginning. An unreadable line has a number, but is no attempt.
 """
 
 from __future__ import annotations
@@ -18,12 +17,11 @@ from typing import IO, Any, TypeVar, cast
 
 import msgspec
 
-from proctor.errors import InputError, StoreError
+from proctor.errors import StoreError
 from proctor.model.run import EntryDigest, RunEntry
 from proctor.model.typed import make_json_decoder
-from proctor.sources.scratch_files import FilePieces
 from proctor.store.files.run_files import open_regular
-from proctor.store.runs.entry_digests import LARGEST_DIGEST, decode_digest, make_digest, shorten_entry
+from proctor.store.runs.entry_digests import LARGEST_DIGEST, decode_digest, shorten_entry
 
 T = TypeVar("T")
 _ENTRY = make_json_decoder(RunEntry)
@@ -58,7 +56,6 @@ class LogIndex:
         self._path = path
         self._lock = threading.Lock()
         self._file: IO[bytes] | None = None
-        self._digest_pieces: FilePieces | None = None
         self._stamp: Stamp | None = None
         self._end, self._edge = 0, b""
         self._starts = array("Q")
@@ -67,10 +64,8 @@ class LogIndex:
         self._attempts = array("q")
         self._took_ms = array("d")
         """Duration of the agent; negative if unknown."""
-        self._digests = array("Q")
-        """The index of the digest among the pieces, plus one; 0: the digest is made from the line."""
-        self._apart = array("Q")
-        """Numbers of the lines that are long or unreadable; the lines between them are read together."""
+        self._broken = array("Q")
+        """Numbers of the unreadable lines; the lines between them are read together."""
         self._outcomes = bytearray()
         """For each line the index of its outcome in `_names`; appended last, so that a line counts only when it is complete."""
         self._names: list[str] = []
@@ -132,47 +127,25 @@ class LogIndex:
             self._edge = line[-_EDGE:]
 
     def _add_line(self, line: bytes) -> None:
-        digest_number = 0
         try:
-            if len(line) > LARGEST_DIGEST:
-                digest = make_digest(line)
-                digested = decode_digest(digest or line)
-                digest_number = self._store_digest(digest)
-            else:
-                digested = decode_digest(line)
-            if digested.outcome not in self._names:
+            digest = decode_digest(line)
+            if digest.outcome not in self._names:
                 # Each line has one byte for its outcome, and the highest value is reserved.
                 if len(self._names) == _BROKEN:
-                    raise StoreError(f"too many different outcomes, {digested.outcome[:40]!r} among them")
-                self._names.append(digested.outcome)
-            outcome = self._names.index(digested.outcome)
-            hashed, attempt = hash(digested.case), digested.attempt
-            took = digested.find_agent_ms()
+                    raise StoreError(f"too many different outcomes, {digest.outcome[:40]!r} among them")
+                self._names.append(digest.outcome)
+            outcome, hashed, took = self._names.index(digest.outcome), hash(digest.case), digest.find_agent_ms()
             # Last: a number beyond 64 bits raises here, before any array has data of the line.
-            self._attempts.append(attempt)
+            self._attempts.append(digest.attempt)
         except (StoreError, OverflowError) as error:
             self._problem = self._problem or f"{self._path}:{len(self) + 1}: a broken entry: {error}"
-            outcome, hashed, took, digest_number = _BROKEN, 0, None, 0
+            outcome, hashed, took = _BROKEN, 0, None
             self._attempts.append(0)
-        if outcome == _BROKEN or len(line) > LARGEST_DIGEST:
-            self._apart.append(len(self))
+            self._broken.append(len(self))
         self._starts.append(self._end)
         self._cases.append(hashed)
         self._took_ms.append(-1.0 if took is None else took)
-        self._digests.append(digest_number)
         self._outcomes.append(outcome)
-
-    def _store_digest(self, digest: bytes | None) -> int:
-        """Append a digest to the unnamed file and return its number, from 1; 0 if there is none."""
-        if digest is None:
-            return 0
-        try:
-            if self._digest_pieces is None:
-                self._digest_pieces = FilePieces()
-            self._digest_pieces.append(digest)
-        except InputError:
-            return 0  # the disk is full: the digest is made from the line on every request
-        return len(self._digest_pieces)
 
     @property
     def stamp(self) -> Stamp | None:
@@ -221,9 +194,6 @@ class LogIndex:
 
     def read_digest(self, number: int) -> RunEntry:
         """Return the digest of an attempt for lists and comparisons. Raises `StoreError`."""
-        if self._digests[number]:
-            assert self._digest_pieces is not None
-            return self._decode(number, self._digest_pieces.read(self._digests[number] - 1))
         line = self._read_line(number)
         if len(line) <= LARGEST_DIGEST:
             try:
@@ -240,11 +210,9 @@ class LogIndex:
         """Yield the digest of every attempt for comparisons, in the order in which they ended. Raises `StoreError`."""
         begin, count = 0, len(self)
         while begin < count:
-            next_apart = bisect_left(self._apart, begin)
-            end = min(count, self._apart[next_apart] if next_apart < len(self._apart) else count)
+            next_broken = bisect_left(self._broken, begin)
+            end = min(count, self._broken[next_broken] if next_broken < len(self._broken) else count)
             if begin == end:
-                if self._outcomes[begin] != _BROKEN:
-                    yield self.read_digest(begin)
                 begin += 1
                 continue
             # All lines that begin within this many bytes, always including the first.

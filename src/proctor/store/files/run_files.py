@@ -22,6 +22,7 @@ import threading
 import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import TypeVar
 
 import msgspec
 
@@ -47,6 +48,9 @@ def read_regular(path: Path) -> bytes:
     """Return the content of a regular file. Raises `OSError`."""
     with open(path, "rb", opener=open_regular) as file:
         return file.read()
+
+
+T = TypeVar("T")
 
 
 class _Code(msgspec.Struct, frozen=True):
@@ -85,18 +89,7 @@ class EntryFile:
 
     def iterate_heads(self) -> Iterator[tuple[int, EntryHead]]:
         """Yield the offset and the head of each entry, except an incomplete last line."""
-        if self._file is None:
-            return
-        with open(self._path, "rb", opener=open_regular) as file:
-            start = 0
-            for number, line in enumerate(file, 1):
-                if not line.endswith(b"\n"):
-                    return
-                try:
-                    yield start, _HEAD.decode(line)
-                except msgspec.MsgspecError as error:
-                    raise StoreError(f"{self._path}:{number}: a broken entry: {error}") from error
-                start += len(line)
+        return _iterate_lines(self._path, _HEAD)
 
     def read(self, start: int) -> RunEntry:
         """Return the entry at an offset."""
@@ -197,13 +190,9 @@ class RunFolder:
 
     def __init__(self, folder: Path, header: RunHeader, *, writing: bool) -> None:
         self.folder = folder
-        self._header = header
-        self._writer = _Writer(folder) if writing else None
-
-    @property
-    def header(self) -> RunHeader:
+        self.header = header
         """The settings with which the run was started."""
-        return self._header
+        self._writer = _Writer(folder) if writing else None
 
     async def append(self, entry: RunEntry) -> None:
         """Store one finished attempt durably."""
@@ -212,21 +201,7 @@ class RunFolder:
 
     def entries(self) -> Iterator[RunEntry]:
         """Yield all entries so far, in order, except an incomplete last line."""
-        path = self.folder / RESULTS
-        if not path.exists():
-            return
-        try:
-            file = os.fdopen(open_regular(str(path), os.O_RDONLY), "rb")
-        except OSError as error:
-            raise StoreError(f"{str(path)!r} cannot be read: {error.strerror}") from error
-        with file:
-            for number, line in enumerate(file, 1):
-                if not line.endswith(b"\n"):
-                    return
-                try:
-                    yield _ENTRY.decode(line)
-                except msgspec.MsgspecError as error:
-                    raise StoreError(f"{path}:{number}: a broken entry: {error}") from error
+        return (entry for _, entry in _iterate_lines(self.folder / RESULTS, _ENTRY))
 
     def open_entries(self) -> EntryFile:
         """Return all entries so far, for repeated reading one by one."""
@@ -237,7 +212,7 @@ class RunFolder:
         try:
             return read_regular(self.folder / SUITE).decode()
         except (OSError, UnicodeDecodeError) as error:
-            raise StoreError(f"the suite of run {self._header.run_id!r} cannot be read: {error}") from error
+            raise StoreError(f"the suite of run {self.header.run_id!r} cannot be read: {error}") from error
 
     def read_end(self) -> str | None:
         """Return how the run ended; None while it is running, or after a crash."""
@@ -258,20 +233,44 @@ class RunFolder:
 
     def close(self, ended: str) -> None:
         """Store how the run ended; nothing more will be written."""
-        if self._writer is not None:
-            self._writer.close()
-            self._writer = None
-            # A crash that loses this file leaves a resumable run with nothing left to do.
-            _write_whole(self.folder / ENDED, msgspec.json.encode({"ended": ended}) + b"\n", durable=False)
+        if self._stop_writing():
+            self._write_end(ended)
 
     def release(self, ended: str | None = None) -> None:
         """Stop writing a resumable run; `ended` is stored as the reason."""
-        if self._writer is not None:
-            self._writer.close()
-            self._writer = None
-            if ended is not None:
-                with contextlib.suppress(OSError):  # a full disk is often the cause; without a reason it looks like a crash
-                    _write_whole(self.folder / ENDED, msgspec.json.encode({"ended": ended}) + b"\n", durable=False)
+        if self._stop_writing() and ended is not None:
+            with contextlib.suppress(OSError):  # a full disk is often the cause; without a reason it looks like a crash
+                self._write_end(ended)
+
+    def _stop_writing(self) -> bool:
+        writer, self._writer = self._writer, None
+        if writer is not None:
+            writer.close()
+        return writer is not None
+
+    def _write_end(self, ended: str) -> None:
+        # A crash that loses this file leaves a resumable run with nothing left to do.
+        _write_whole(self.folder / ENDED, msgspec.json.encode({"ended": ended}) + b"\n", durable=False)
+
+
+def _iterate_lines(path: Path, decoder: msgspec.json.Decoder[T]) -> Iterator[tuple[int, T]]:
+    """Yield the offset and the content of each line, except an incomplete last one. A missing file has none. Raises `StoreError`."""
+    try:
+        file = os.fdopen(open_regular(str(path), os.O_RDONLY), "rb")
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        raise StoreError(f"{str(path)!r} cannot be read: {error.strerror}") from error
+    with file:
+        start = 0
+        for number, line in enumerate(file, 1):
+            if not line.endswith(b"\n"):
+                return
+            try:
+                yield start, decoder.decode(line)
+            except msgspec.MsgspecError as error:
+                raise StoreError(f"{path}:{number}: a broken entry: {error}") from error
+            start += len(line)
 
 
 def _read_header(folder: Path, run: str) -> RunHeader:

@@ -61,32 +61,31 @@ class Deletable(msgspec.Struct, frozen=True, kw_only=True):
 
 async def list_oldest(connection: AsyncConnection, *, limit: int, now: float, idle: str, before: str | None = None) -> list[Deletable]:
     """Return the oldest traces and runs before a time, at most `limit`. A benchmark run unchanged since `idle` counts as abandoned."""
-    free = sa.or_(traces.c.leased_until.is_(None), traces.c.leased_until < now)
     of_results = _sum_bytes(results.c.body).where(results.c.trace_id == traces.c.id).scalar_subquery()
     of_entries = _sum_bytes(run_entries.c.body).where(run_entries.c.run_id == runs.c.id).scalar_subquery()
+    older = {kind: [] if before is None else [table.c.created_at < before] for kind, table in _TABLES.items()}
     items = [
-        *await _list_oldest_of(connection, "trace", traces, traces.c.size + of_results, free, limit, before),
-        *await _list_oldest_of(connection, "run", runs, of_entries, runs.c.status.not_in(UNFINISHED), limit, before),
-        *[
-            Deletable(kind="benchmark_run", id=family.id, created_at=family.created_at, size=family.size)
-            for family in await list_oldest_families(connection, limit=limit, before=before, idle=idle)
-        ],
+        *await _list_by_age(connection, "trace", _is_unleased(now), *older["trace"], limit=limit, size=traces.c.size + of_results),
+        *await _list_by_age(connection, "run", _HAS_ENDED, *older["run"], limit=limit, size=of_entries),
+        *await _list_oldest_families(connection, limit=limit, before=before, idle=idle),
     ]
     return sorted(items, key=lambda item: (item.created_at, item.id))[:limit]
 
 
-async def _list_oldest_of(
-    connection: AsyncConnection,
-    kind: Kind,
-    table: sa.Table,
-    size: sa.ColumnElement[int],
-    free: sa.ColumnElement[bool],
-    limit: int,
-    before: str | None,
+_TABLES: dict[Kind, sa.Table] = {"trace": traces, "run": runs}
+_HAS_ENDED = runs.c.status.not_in(UNFINISHED)
+
+
+def _is_unleased(now: float) -> sa.ColumnElement[bool]:
+    return sa.or_(traces.c.leased_until.is_(None), traces.c.leased_until < now)
+
+
+async def _list_by_age(
+    connection: AsyncConnection, kind: Kind, *where: sa.ColumnElement[bool], limit: int, size: sa.ColumnElement[int] | None = None
 ) -> list[Deletable]:
-    query = sa.select(table.c.id, table.c.created_at, size).where(free)
-    if before is not None:
-        query = query.where(table.c.created_at < before)
+    """Return traces or runs that match, oldest first."""
+    table = _TABLES[kind]
+    query = sa.select(table.c.id, table.c.created_at, sa.literal(0) if size is None else size).where(*where)
     rows = await connection.execute(query.order_by(table.c.created_at, table.c.id).limit(limit))
     return [Deletable(kind=kind, id=id, created_at=at, size=int(bytes_)) for id, at, bytes_ in rows]
 
@@ -97,7 +96,7 @@ async def sum_stored_bytes(connection: AsyncConnection) -> int:
         sa.select(sa.func.coalesce(sa.func.sum(traces.c.size), 0)),
         _sum_bytes(results.c.body),
         _sum_bytes(run_entries.c.body),
-        query_family_sizes(),
+        _query_family_sizes(),
     )
     return sum([int((await connection.execute(query)).scalar_one()) for query in sums])
 
@@ -119,7 +118,7 @@ async def delete_listed(connection: AsyncConnection, listed: list[Deletable]) ->
         await connection.execute(sa.delete(table).where(table.c.run_id.in_(run_ids)))
     await delete_annotations_of(connection, [*trace_ids, *run_ids])
     await delete_claims_of(connection, [*trace_ids, *run_ids])
-    await delete_families(connection, [item.id for item in listed if item.kind == "benchmark_run"])
+    await _delete_families(connection, [item.id for item in listed if item.kind == "benchmark_run"])
 
 
 async def delete_remains(connection: AsyncConnection, before: str) -> int:
@@ -146,17 +145,12 @@ async def list_project_bounds(connection: AsyncConnection) -> list[ProjectBounds
 
 async def list_older_traces(connection: AsyncConnection, project_id: str, before: str, *, now: float, limit: int) -> list[Deletable]:
     """Return unleased traces of a project from before a time, oldest first."""
-    free = sa.or_(traces.c.leased_until.is_(None), traces.c.leased_until < now)
-    query = sa.select(traces.c.id, traces.c.created_at, traces.c.size).where(*_match_older(traces, project_id, before), free)
-    rows = await connection.execute(query.order_by(traces.c.created_at, traces.c.id).limit(limit))
-    return [Deletable(kind="trace", id=id, created_at=at, size=int(size)) for id, at, size in rows]
+    return await _list_by_age(connection, "trace", *_match_older(traces, project_id, before), _is_unleased(now), limit=limit)
 
 
 async def list_older_runs(connection: AsyncConnection, project_id: str, before: str, *, limit: int) -> list[Deletable]:
     """Return ended runs of a project from before a time, oldest first."""
-    query = sa.select(runs.c.id, runs.c.created_at).where(*_match_older(runs, project_id, before), runs.c.status.not_in(UNFINISHED))
-    rows = await connection.execute(query.order_by(runs.c.created_at, runs.c.id).limit(limit))
-    return [Deletable(kind="run", id=id, created_at=at, size=0) for id, at in rows]
+    return await _list_by_age(connection, "run", *_match_older(runs, project_id, before), _HAS_ENDED, limit=limit)
 
 
 async def count_older_traces(connection: AsyncConnection, project_id: str, before: str, *, most: int) -> int:
@@ -166,8 +160,7 @@ async def count_older_traces(connection: AsyncConnection, project_id: str, befor
 
 async def count_older_runs(connection: AsyncConnection, project_id: str, before: str, *, most: int) -> int:
     """Return the number of ended runs of a project from before a time, counted up to `most`."""
-    query = sa.select(runs.c.id).where(*_match_older(runs, project_id, before), runs.c.status.not_in(UNFINISHED))
-    return await _count(connection, query, most)
+    return await _count(connection, sa.select(runs.c.id).where(*_match_older(runs, project_id, before), _HAS_ENDED), most)
 
 
 async def _count(connection: AsyncConnection, query: sa.Select[tuple[str]], most: int) -> int:
@@ -186,17 +179,16 @@ async def delete_traces_of(
     connection: AsyncConnection, organization_id: str, *, project_id: str | None = None, agent_id: str | None = None
 ) -> int:
     """Delete some traces with their results and return their number; 0 if none is left."""
-    query = sa.select(traces.c.id, traces.c.created_at).where(traces.c.organization_id == organization_id)
-    query = query.where(*_match_place(traces, project_id, agent_id)).limit(_STEP)
-    deletable = [Deletable(kind="trace", id=row[0], created_at=row[1], size=0) for row in await connection.execute(query)]
+    where = (traces.c.organization_id == organization_id, _match_place(traces, project_id, agent_id))
+    deletable = await _list_by_age(connection, "trace", *where, limit=_STEP)
     await delete_listed(connection, deletable)
     return len(deletable)
 
 
 async def delete_runs_of(connection: AsyncConnection, organization_id: str, project_id: str) -> int:
     """Delete some runs with their results and return their number; 0 if none is left."""
-    query = sa.select(runs.c.id, runs.c.created_at).where(runs.c.organization_id == organization_id, runs.c.project_id == project_id)
-    deletable = [Deletable(kind="run", id=row[0], created_at=row[1], size=0) for row in await connection.execute(query.limit(_STEP))]
+    where = (runs.c.organization_id == organization_id, runs.c.project_id == project_id)
+    deletable = await _list_by_age(connection, "run", *where, limit=_STEP)
     await delete_listed(connection, deletable)
     return len(deletable)
 
@@ -208,10 +200,9 @@ async def delete_agents_of(
     while await delete_traces_of(connection, organization_id, project_id=project_id, agent_id=agent_id):
         # The service has already deleted most traces, in separate transactions. This deletes the rest.
         pass
-    await delete_cases(connection, organization_id, *_match_place(cases, project_id, agent_id))
-    rules = sa.select(alert_rules.c.id).where(
-        alert_rules.c.organization_id == organization_id, *_match_place(alert_rules, project_id, agent_id)
-    )
+    await delete_cases(connection, organization_id, _match_place(cases, project_id, agent_id))
+    where = (alert_rules.c.organization_id == organization_id, _match_place(alert_rules, project_id, agent_id))
+    rules = sa.select(alert_rules.c.id).where(*where)
     await connection.execute(sa.delete(alert_deliveries).where(alert_deliveries.c.rule_id.in_(rules)))
     await connection.execute(sa.delete(alert_rules).where(alert_rules.c.id.in_(rules)))
     mine = agents.c.project_id == project_id if agent_id is None else agents.c.id == agent_id
@@ -239,11 +230,11 @@ async def delete_project_rows(connection: AsyncConnection, organization_id: str,
     return hashes if done.rowcount else None
 
 
-def _match_place(table: sa.Table, project_id: str | None, agent_id: str | None) -> list[Any]:
-    return [table.c.project_id == project_id] if agent_id is None else [table.c.agent_id == agent_id]
+def _match_place(table: sa.Table, project_id: str | None, agent_id: str | None) -> sa.ColumnElement[bool]:
+    return table.c.project_id == project_id if agent_id is None else table.c.agent_id == agent_id
 
 
-_RUN = "benchmark_run"
+_RUN: Kind = "benchmark_run"
 _COUNTED = (_RUN, "task_run", "criterion_run", "state", "sealed_state")
 """Records of a run other than its sandboxes: playgrounds and similar also exist without a run, and are small."""
 _BELOW = ("run_share", "task_run", "criterion_run", "state", "sealed_state", "sandbox", "event", "entity")
@@ -261,20 +252,9 @@ _MEMBER = (
 )
 
 
-class Family(msgspec.Struct, kw_only=True):
-    """A benchmark run and its descendants."""
-
-    id: str
-    created_at: str
-    touched_at: str
-    """When it was last changed."""
-    size: int
-    ended: bool
-
-
-async def list_oldest_families(connection: AsyncConnection, *, limit: int, before: str | None, idle: str) -> list[Family]:
+async def _list_oldest_families(connection: AsyncConnection, *, limit: int, before: str | None, idle: str) -> list[Deletable]:
     """Return the oldest benchmark runs that have ended or are unchanged since `idle`, locked, except those locked by others."""
-    found: list[Family] = []
+    found: list[Deletable] = []
     last: Row | None = None
     while len(found) < limit:
         query = sa.select(*_MEMBER).where(records.c.kind == _RUN)
@@ -285,28 +265,30 @@ async def list_oldest_families(connection: AsyncConnection, *, limit: int, befor
         query = query.order_by(records.c.created_at, records.c.id).limit(limit)
         # A writer of anything below a run locks the run first.
         some = await fetch_all(connection, query.with_for_update(skip_locked=True))
-        families = {row["id"]: _make_family(row) for row in some}
-        async for root, row in _walk_members(connection, families):
-            families[root].size += row["size"] if row["kind"] in _COUNTED else 0
-            families[root].touched_at = max(families[root].touched_at, row["updated_at"])
-        for id, size in await sum_bytes_of_runs(connection, list(families)):
-            families[id].size += size
+        sizes = {row["id"]: row["size"] for row in some}
+        touched_at = {row["id"]: row["updated_at"] for row in some}
+        async for root, row in _walk_members(connection, sizes):
+            sizes[root] += row["size"] if row["kind"] in _COUNTED else 0
+            touched_at[root] = max(touched_at[root], row["updated_at"])
+        for id, size in await sum_bytes_of_runs(connection, list(sizes)):
+            sizes[id] += size
         # Continue until there are enough: many unfinished old runs must not hide finished ones after them.
-        found += [family for family in families.values() if family.ended or family.touched_at < idle]
+        over = [row for row in some if row["body"].get("status") != "active" or touched_at[row["id"]] < idle]
+        found += [Deletable(kind=_RUN, id=row["id"], created_at=row["created_at"], size=sizes[row["id"]]) for row in over]
         if len(some) < limit:
             break
         last = some[-1]
     return found[:limit]
 
 
-def query_family_sizes() -> sa.Select[Any]:
+def _query_family_sizes() -> sa.Select[Any]:
     """Return a query for the size of all benchmark runs."""
     of_records = sa.select(sa.func.coalesce(sa.func.sum(_SIZE), 0)).where(records.c.kind.in_(_COUNTED))
     of_sandboxes = sa.select(sa.func.coalesce(sa.func.sum(sandboxes.c.bytes), 0)).where(sandboxes.c.benchmark_run_id.is_not(None))
     return sa.select(of_records.scalar_subquery() + of_sandboxes.scalar_subquery())
 
 
-async def delete_families(connection: AsyncConnection, ids: Sequence[str]) -> None:
+async def _delete_families(connection: AsyncConnection, ids: Sequence[str]) -> None:
     """Delete benchmark runs and everything below them."""
     deleted = [*ids, *[row["id"] async for _, row in _walk_members(connection, ids)]]
     for some in _split_batches(deleted):
@@ -315,11 +297,6 @@ async def delete_families(connection: AsyncConnection, ids: Sequence[str]) -> No
         await delete_sandboxes(connection, list(some))
     for some in _split_batches(ids):
         await connection.execute(sa.delete(keys).where(keys.c.kind == "run", keys.c.benchmark_run_id.in_(some)))
-
-
-def _make_family(row: Row) -> Family:
-    ended = row["body"].get("status") != "active"
-    return Family(id=row["id"], created_at=row["created_at"], touched_at=row["updated_at"], size=row["size"], ended=ended)
 
 
 async def _walk_members(connection: AsyncConnection, ids: Iterable[str]) -> AsyncIterator[tuple[str, Row]]:

@@ -74,7 +74,7 @@ class Database:
         self._writes = False
         """Whether one of our transactions holds the file lock."""
         self._away: tuple[float, StoreError] | None = None
-        self._endings: dict[AsyncConnection, list[Callable[[], None]]] = {}
+        self._endings: dict[AsyncConnection, contextlib.ExitStack] = {}
 
     @property
     def file(self) -> Path | None:
@@ -105,14 +105,7 @@ class Database:
 
         What others may read again until then is forgotten only then: in the transaction itself it would be remembered as it was.
         """
-        self._endings[connection].append(call)
-
-    def _call_endings(self, endings: list[Callable[[], None]]) -> None:
-        for call in endings:
-            call()
-
-    def _end_writing(self) -> None:
-        self._writes = False
+        self._endings[connection].callback(call)
 
     def _refuse_while_away(self) -> None:
         if self._away is not None and time.monotonic() - self._away[0] < AWAY_S:
@@ -138,10 +131,9 @@ class Database:
         """
         self._refuse_while_away()
         try:
+            # The calls at the end are the lowest on the stack, so that they run after the commit.
             async with translate_errors(), contextlib.AsyncExitStack() as stack:
-                endings: list[Callable[[], None]] = []
-                # Lowest on the stack, so that it runs after the commit.
-                stack.callback(self._call_endings, endings)
+                endings = stack.enter_context(contextlib.ExitStack())
                 if self.dialect == "sqlite":
                     await stack.enter_async_context(self._one_writer)
                     # The previous writer may have found the database unavailable: then the next one does not wait.
@@ -150,9 +142,13 @@ class Database:
                     # The lock is taken at once: a transaction that read first could not write after another writer.
                     await connection.exec_driver_sql("BEGIN IMMEDIATE")
                     self._writes = True
-                    stack.callback(self._end_writing)
+                    stack.callback(setattr, self, "_writes", False)
                 else:
-                    connection = await self._begin_in_time(stack)
+                    try:
+                        async with asyncio.timeout(WRITE_WAIT_S):
+                            connection = await stack.enter_async_context(self.engine.begin())
+                    except TimeoutError as error:
+                        raise _Unusable(f"the database cannot be used: it did not answer within {WRITE_WAIT_S:g} s") from error
                 self._endings[connection] = endings
                 stack.callback(self._endings.pop, connection)
                 yield connection
@@ -162,14 +158,6 @@ class Database:
                 self._away = (time.monotonic(), error)
             raise
         self._away = None
-
-    async def _begin_in_time(self, stack: contextlib.AsyncExitStack) -> AsyncConnection:
-        """Return a transaction of PostgreSQL, or fail if the server does not respond in time."""
-        try:
-            async with asyncio.timeout(WRITE_WAIT_S):
-                return await stack.enter_async_context(self.engine.begin())
-        except TimeoutError as error:
-            raise _Unusable(f"the database cannot be used: it did not answer within {WRITE_WAIT_S:g} s") from error
 
     async def close(self) -> None:
         """Close every connection, after a short wait for those that are being returned."""
@@ -229,13 +217,9 @@ def _came_from_a_driver(error: Exception) -> bool:
 def _make_store_error(error: Exception) -> StoreError:
     lines = str(getattr(error, "orig", None) or error).splitlines()
     # The driver wraps its own errors again: `<class 'asyncpg.exceptions.X'>: message`.
-    line = (
-        lines[0].partition(">: ")[2] or lines[0]
-        if lines and lines[0].startswith("<class ")
-        else lines[0]
-        if lines
-        else type(error).__name__
-    )
+    line = lines[0] if lines else type(error).__name__
+    if line.startswith("<class "):
+        line = line.partition(">: ")[2] or line
     return _Unusable(f"the database cannot be used: {line}")
 
 
@@ -248,7 +232,11 @@ async def open_database(url: str | Path, *, pool_size: int = 10, migrating: bool
     address = _parse_address(url)
     dialect = cast(Dialect, address.get_backend_name())
     threads: WeakSet[OneWayConnection] = WeakSet()
-    options: dict[str, Any] = {"json_serializer": _to_json_text, "json_deserializer": from_json, "pool_size": pool_size}
+    options: dict[str, Any] = {
+        "json_serializer": lambda value: to_json(value).decode(),
+        "json_deserializer": from_json,
+        "pool_size": pool_size,
+    }
     if dialect == "sqlite":
         options["connect_args"] = {"timeout": WRITE_WAIT_S, "async_creator_fn": partial(_connect_sqlite, threads)}
     else:
@@ -373,7 +361,3 @@ def _prepare_sqlite(connection: Any, record: object) -> None:
         cursor.execute(f"PRAGMA {pragma}")
     cursor.close()
     add_text_functions(connection)
-
-
-def _to_json_text(value: object) -> str:
-    return to_json(value).decode()

@@ -6,7 +6,7 @@ start at once take turns. A database with more steps than this program knows was
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Literal
 
@@ -46,39 +46,15 @@ NOTES = sa.Table(
 )
 
 
-def _create_first_tables(connection: sa.Connection) -> None:
-    METADATA.create_all(connection)
-
-
-def _count_trace_attempts(connection: sa.Connection) -> None:
-    """Add the count of interrupted evaluations to traces, and the index by agent."""
-    # The first step, in its current form, has already created them.
-    _add_column(connection, "traces", "attempts", "BIGINT NOT NULL DEFAULT 0")
-    connection.execute(sa.text("DROP INDEX IF EXISTS traces_due"))
-    for index in traces.indexes:
-        index.create(connection, checkfirst=True)
-
-
-def _index_records_by_age(connection: sa.Connection) -> None:
-    """Add the index of benchmark runs by age."""
-    for index in records.indexes:
-        index.create(connection, checkfirst=True)
-
-
-def _add_no_run_of_traces(connection: sa.Connection) -> None:
-    """Add the reason why a trace is not an agent run."""
-    _add_column(connection, "traces", "no_run", "TEXT")
-
-
-def _add_list_indices(connection: sa.Connection) -> None:
-    """Add indices for filtered lists."""
-    for table in (agents, alert_rules, audit, cases, keys, results, run_entries, runs, traces):
-        _create_indices(connection, table)
+Step = Callable[[sa.Connection], None]
+_LARGE_BINARY = "LARGE_BINARY"
+"""The type of binary columns, which has another name in each database."""
 
 
 def _add_column(connection: sa.Connection, table: str, name: str, kind: str) -> None:
     """Add a column, unless the first step has created it."""
     if name not in {column["name"] for column in sa.inspect(connection).get_columns(table)}:
+        kind = sa.LargeBinary().compile(dialect=connection.dialect) if kind == _LARGE_BINARY else kind
         connection.execute(sa.text(f"ALTER TABLE {table} ADD COLUMN {name} {kind}"))
 
 
@@ -90,115 +66,74 @@ def _create_indices(connection: sa.Connection, table: sa.Table) -> None:
             index.create(connection, checkfirst=True)
 
 
-def _name_runs(connection: sa.Connection) -> None:
-    """Add names and tags to runs."""
-    for name in ("name", "tags"):
-        _add_column(connection, "runs", name, "TEXT")
-    _create_indices(connection, runs)
+def _change(
+    *tables: sa.Table, columns: Mapping[str, Mapping[str, str]] | None = None, indices: Sequence[sa.Table] = (), drops: Sequence[str] = ()
+) -> Step:
+    """Return a step that creates tables, adds columns (by table, with their types), drops indices, and adds the indices of tables."""
+
+    def step(connection: sa.Connection) -> None:
+        for table in tables:
+            table.create(connection, checkfirst=True)
+        for name, added in (columns or {}).items():
+            for column, kind in added.items():
+                _add_column(connection, name, column, kind)
+        for name in drops:
+            connection.execute(sa.text(f"DROP INDEX IF EXISTS {name}"))
+        for table in indices:
+            _create_indices(connection, table)
+
+    return step
 
 
-def _add_sessions(connection: sa.Connection) -> None:
-    """Add browser sessions."""
-    sessions.create(connection, checkfirst=True)
-
-
-def _add_annotations(connection: sa.Connection) -> None:
-    """Add annotations of traces and results."""
-    annotation_rows.create(connection, checkfirst=True)
-
-
-def _add_entry_digests(connection: sa.Connection) -> None:
-    """Add digests of attempts, so that lists and comparisons need no bodies."""
-    _add_column(connection, "run_entries", "digest", sa.LargeBinary().compile(dialect=connection.dialect))
-
-
-def _add_project_retention(connection: sa.Connection) -> None:
-    """Add retention settings to projects."""
-    for name in ("trace_days", "run_days"):
-        _add_column(connection, "projects", name, "BIGINT")
-
-
-def _add_entry_texts(connection: sa.Connection) -> None:
-    """Add search texts to attempts."""
-    _add_column(connection, "run_entries", "search_text", "TEXT")
-
-
-def _add_sandboxes(connection: sa.Connection) -> None:
-    """Add simulated systems and their keys."""
-    for table in (sandboxes, sandbox_events):
-        table.create(connection, checkfirst=True)
-    _add_column(connection, "keys", "sandbox_id", "TEXT")
-    _create_indices(connection, keys)
-
-
-def _add_shown_entries(connection: sa.Connection) -> None:
-    """Add previews of attempts with very long texts."""
-    _add_column(connection, "run_entries", "shown", sa.LargeBinary().compile(dialect=connection.dialect))
-
-
-def _count_by_index(connection: sa.Connection) -> None:
-    """Add the index that counts attempts of cases."""
-    connection.execute(sa.text("DROP INDEX IF EXISTS run_entries_listed_by_run_id_case_id"))
-    _create_indices(connection, run_entries)
-
-
-def _add_run_figures(connection: sa.Connection) -> None:
-    """Add figures of ended runs."""
-    run_figures.create(connection, checkfirst=True)
+_ADD_CLAIM_TABLES = _change(
+    judged_claims,
+    claims_due,
+    columns={"traces": {"digest": "TEXT"}, "annotations": {"question": "TEXT"}},
+    indices=[annotation_rows],
+)
 
 
 def _add_judged_claims(connection: sa.Connection) -> None:
     """Add the index of judged claims, to be filled from what was decided before, and digests of traces."""
-    _add_column(connection, "traces", "digest", "TEXT")
-    _add_column(connection, "annotations", "question", "TEXT")
-    _create_indices(connection, annotation_rows)
-    for table in (judged_claims, claims_due):
-        table.create(connection, checkfirst=True)
+    _ADD_CLAIM_TABLES(connection)
     for kind, source in (("trace", sa.select(traces.c.id).where(traces.c.outcome.is_not(None))), ("attempt", sa.select(run_entries.c.id))):
         columns = source.add_columns(sa.literal(kind), sa.literal(""))
         connection.execute(sa.insert(claims_due).from_select(["subject_id", "subject", "at"], columns))
 
 
-def _add_schedules(connection: sa.Connection) -> None:
-    """Add schedules, their runs, and other destinations of alerts."""
-    schedules.create(connection, checkfirst=True)
-    for name in ("schedule_id", "due_at"):
-        _add_column(connection, "runs", name, "TEXT")
-    _create_indices(connection, runs)
-    _add_column(connection, "alert_rules", "channel", "TEXT NOT NULL DEFAULT 'webhook'")
-    _add_column(connection, "alert_rules", "email", "TEXT")
-
-
-def _add_proposals(connection: sa.Connection) -> None:
-    """Add proposed cases."""
-    proposals.create(connection, checkfirst=True)
-
-
-def _add_run_snapshots(connection: sa.Connection) -> None:
-    """Add what the MCP servers of runs offered."""
-    run_snapshots.create(connection, checkfirst=True)
-
-
-STEPS: tuple[tuple[str, Callable[[sa.Connection], None]], ...] = (
-    ("0001_first_tables", _create_first_tables),
-    ("0002_attempts_of_traces", _count_trace_attempts),
-    ("0003_records_by_age", _index_records_by_age),
-    ("0004_no_run_of_traces", _add_no_run_of_traces),
-    ("0005_indices_of_lists", _add_list_indices),
-    ("0006_names_of_runs", _name_runs),
-    ("0007_sessions", _add_sessions),
-    ("0008_annotations", _add_annotations),
-    ("0009_digests_of_attempts", _add_entry_digests),
-    ("0010_retention_of_projects", _add_project_retention),
-    ("0011_texts_of_attempts", _add_entry_texts),
-    ("0012_sandboxes", _add_sandboxes),
-    ("0013_shown_of_attempts", _add_shown_entries),
-    ("0014_attempts_by_case", _count_by_index),
-    ("0015_figures_of_runs", _add_run_figures),
+STEPS: tuple[tuple[str, Step], ...] = (
+    ("0001_first_tables", METADATA.create_all),
+    (
+        "0002_attempts_of_traces",
+        _change(columns={"traces": {"attempts": "BIGINT NOT NULL DEFAULT 0"}}, drops=["traces_due"], indices=[traces]),
+    ),
+    ("0003_records_by_age", _change(indices=[records])),
+    ("0004_no_run_of_traces", _change(columns={"traces": {"no_run": "TEXT"}})),
+    ("0005_indices_of_lists", _change(indices=[agents, alert_rules, audit, cases, keys, results, run_entries, runs, traces])),
+    ("0006_names_of_runs", _change(columns={"runs": {"name": "TEXT", "tags": "TEXT"}}, indices=[runs])),
+    ("0007_sessions", _change(sessions)),
+    ("0008_annotations", _change(annotation_rows)),
+    ("0009_digests_of_attempts", _change(columns={"run_entries": {"digest": _LARGE_BINARY}})),
+    ("0010_retention_of_projects", _change(columns={"projects": {"trace_days": "BIGINT", "run_days": "BIGINT"}})),
+    ("0011_texts_of_attempts", _change(columns={"run_entries": {"search_text": "TEXT"}})),
+    ("0012_sandboxes", _change(sandboxes, sandbox_events, columns={"keys": {"sandbox_id": "TEXT"}}, indices=[keys])),
+    ("0013_shown_of_attempts", _change(columns={"run_entries": {"shown": _LARGE_BINARY}})),
+    ("0014_attempts_by_case", _change(drops=["run_entries_listed_by_run_id_case_id"], indices=[run_entries])),
+    ("0015_figures_of_runs", _change(run_figures)),
     ("0016_judged_claims", _add_judged_claims),
-    ("0017_schedules", _add_schedules),
-    ("0018_proposals", _add_proposals),
-    ("0019_snapshots_of_runs", _add_run_snapshots),
+    (
+        "0017_schedules",
+        _change(
+            schedules,
+            columns={
+                "runs": {"schedule_id": "TEXT", "due_at": "TEXT"},
+                "alert_rules": {"channel": "TEXT NOT NULL DEFAULT 'webhook'", "email": "TEXT"},
+            },
+            indices=[runs],
+        ),
+    ),
+    ("0018_proposals", _change(proposals)),
+    ("0019_snapshots_of_runs", _change(run_snapshots)),
 )
 """Append only. After the first release a step must contain what it creates; `tables.py` is the current schema."""
 MADE_AT_ONCE = frozenset(name for name, _ in STEPS)
