@@ -153,14 +153,10 @@ class _JudgeAccess:
         if self._judge is not None:
             return self._read_opinion(question, await self._judge.judge([question], case=case, attempt=attempt, tape=LIVE))
         model, ours = self._open_model()
-<<<<<<< HEAD
-        judge = LlmJudge([model], self._settings, costs=self._find_prices(model.name), plain_words=True)
-=======
         prices: dict[str, tuple[float, float]] = {}
         if isinstance(settings := self._model, ModelSettings) and settings.input_price is not None and settings.output_price is not None:
             prices[model.name] = (settings.input_price, settings.output_price)
-        judge = LlmJudge([model], self._settings, costs=prices)
->>>>>>> commands
+        judge = LlmJudge([model], self._settings, costs=prices, plain_words=True)
         try:
             return self._read_opinion(question, await judge.judge([question], case=case, attempt=attempt, tape=LIVE))
         finally:
