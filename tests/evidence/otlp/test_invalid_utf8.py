@@ -1,4 +1,4 @@
-"""OTLP in JSON with texts that are not UTF-8."""
+"""OTLP in JSON with texts that are not UTF-8, and with parts that cannot be read."""
 
 from __future__ import annotations
 
@@ -34,3 +34,10 @@ def test_a_broken_scope_costs_what_is_in_it() -> None:
 def test_what_is_broken_outside_of_all_spans_is_refused(data: bytes) -> None:
     with pytest.raises(EvidenceError):
         receive_text(data, receive_json)
+
+
+def test_an_unreadable_scope_costs_itself_only() -> None:
+    document = request(root(new_trace()))
+    document["resourceSpans"][0]["scopeSpans"].insert(0, 7)
+    received = receive_json(document)
+    assert [len(group.spans) for group in received.groups] == [1] and received.refused == 1

@@ -122,20 +122,20 @@ def _pair(requested: Sequence[ToolCall], executed: Sequence[ToolCall]) -> dict[i
     def is_same_id(one: ToolCall, other: ToolCall) -> bool:
         return (uses[one.id] == 1 and known[one.id] == 1) or can_be_one_tool(other.name, one.name)
 
+    # A call whose id occurs on some span but was not paired by it may only take a span without an id.
+    def is_named(one: ToolCall, other: ToolCall) -> bool:
+        return other.name == one.name and not (one.id in known and other.id)
+
+    def can_be_named(one: ToolCall, other: ToolCall) -> bool:
+        return can_be_one_tool(other.name, one.name) and not (one.id in known and other.id)
+
     if known:
         match_calls(requested, executed, pairs, lambda call: [call.id] if call.id else [], is_same_id)
     # The best match first: equal arguments before others, the same name before one with a framework's prefix.
-    for with_arguments, exactly in ((True, True), (True, False), (False, True), (False, False)):
-
-        def list_keys(call: ToolCall, with_arguments: bool = with_arguments) -> list[tuple[str, bytes]]:
-            return [(strip_framework_prefix(call.name), _make_call_key(call)[1] if with_arguments else b"")]
-
-        def can_pair(one: ToolCall, other: ToolCall, exactly: bool = exactly) -> bool:
-            is_named = other.name == one.name if exactly else can_be_one_tool(other.name, one.name)
-            # A call whose id occurs on some span but was not paired by it may only take a span without an id.
-            return is_named and not (one.id in known and other.id)
-
-        match_calls(requested, executed, pairs, list_keys, can_pair)
+    for fits in (is_named, can_be_named):
+        match_calls(requested, executed, pairs, lambda call: [(strip_framework_prefix(call.name), _make_call_key(call)[1])], fits)
+    for fits in (is_named, can_be_named):
+        match_calls(requested, executed, pairs, lambda call: [strip_framework_prefix(call.name)], fits)
     return pairs
 
 

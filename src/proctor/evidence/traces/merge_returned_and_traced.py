@@ -120,8 +120,8 @@ class _Merger:
         self._fields["usage"] = returned or traced
         self._take("usage", _TRACED if returned is None else _RETURNED, recorded=returned is not None or traced is not None)
         # Only a complete sum is compared.
-        is_complete = returned is not None and traced is not None and "usage" not in self._accounts[_TRACED].unknown
-        if is_complete and returned.total() != traced.total():
+        is_complete = "usage" not in self._accounts[_TRACED].unknown
+        if is_complete and returned is not None and traced is not None and returned.total() != traced.total():
             self._unknowns.mark("usage", f"{_RETURNED} reports {returned.total()} tokens, {_TRACED} report {traced.total()}")
 
     def _without_disputed(self, call: ToolCall) -> ToolCall:

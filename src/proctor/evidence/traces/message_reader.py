@@ -259,7 +259,11 @@ class ParsedMessages:
         parts = message.get("parts")
         if isinstance(parts, str) or (isinstance(parts, list) and any(isinstance(part, str) for part in parts)):
             draft.mark_unrecognised("a part that is a bare text")
-        if draft.role == "user" and self._read_conversation_in(draft):
+        # An instrumentation may write a whole conversation as the text of one message.
+        text = draft.texts[0] if draft.role == "user" and len(draft.texts) == 1 and not draft.calls and not draft.results else ""
+        entries = decode_container(text) if text.startswith("[{") else None
+        if isinstance(entries, list) and all(isinstance(entry, dict) and _is_message(entry) for entry in entries):
+            self._read_list(entries, "user")
             return
         built, previous = draft.build(), self.messages[-1] if self.messages else None
         waits = previous is not None and previous.calls and not previous.results
@@ -267,15 +271,6 @@ class ParsedMessages:
             # A user cannot write between a call and its result: this is the result, in a user message.
             built = Message(role="tool", results=(ToolResult(value=decode_container(built.text)),))
         self.messages.append(built)
-
-    def _read_conversation_in(self, draft: Draft) -> bool:
-        """Read a whole conversation that an instrumentation wrote as the text of one message."""
-        text = draft.texts[0] if len(draft.texts) == 1 and not draft.calls and not draft.results else ""
-        entries = decode_container(text) if text.startswith("[{") else None
-        if not isinstance(entries, list) or not all(isinstance(entry, dict) and _is_message(entry) for entry in entries):
-            return False
-        self._read_list(entries, "user")
-        return True
 
     def _find_role(self, message: dict[str, Any], default: Role) -> Role:
         word = read_role(message)

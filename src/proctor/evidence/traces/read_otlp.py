@@ -25,17 +25,18 @@ from proctor.model.evidence import Evidence, Json
 def sniff(document: Json) -> bool:
     """Return whether this is an OTLP request (or a trace as Tempo stores it, with `batches`)."""
     document = _unwrap(document)
-    if not isinstance(document, dict):
-        return False
-    if any(isinstance(document.get(key), list) for key in TRACE_KEYS[0][:2]) or is_log_request(document):
-        return True
-    return any("scopeSpans" in dict_or_empty(batch) for batch in list_of(document.get("batches")))
+    batches = list_of(dict_or_empty(document).get("batches"))
+    return _has_spans(document) or is_log_request(document) or any("scopeSpans" in dict_or_empty(batch) for batch in batches)
 
 
 def _unwrap(document: Json) -> Json:
     """Return the trace in `{"trace": {"resourceSpans": [...]}}`, as the second API of Tempo returns it."""
     inner = dict_or_empty(document).get("trace")
-    return inner if any(isinstance(dict_or_empty(inner).get(key), list) for key in TRACE_KEYS[0][:2]) else document
+    return inner if _has_spans(inner) else document
+
+
+def _has_spans(document: Json) -> bool:
+    return any(isinstance(dict_or_empty(document).get(key), list) for key in TRACE_KEYS[0][:2])
 
 
 def read(document: Json) -> list[Evidence]:

@@ -100,9 +100,11 @@ class Exchange:
         """Return the answer as recorded in places other than the one that is read."""
         found: list[list[Message]] = []
         for step in self.steps:
-            if step.span.scope not in vocabulary.UNRELIABLE and (step.shape.answers > 1 or step.span.events):
+            if step.span.scope in vocabulary.UNRELIABLE:
+                continue
+            if step.shape.answers > 1 or step.span.events:
                 found += step.list_answers()
-            elif step.span.scope not in vocabulary.UNRELIABLE and step.outputs is not None and len(self.steps) > 1:
+            elif step.outputs is not None and len(self.steps) > 1:
                 found.append(step.outputs)
         return [messages for messages in found if messages != self.outputs]
 

@@ -409,30 +409,24 @@ class Step:
         self.outputs = outputs if self.outputs is None else self.outputs
 
     def _read_messages(self, table: str, indexed: tuple[str, ...], role: Role) -> list[Message] | None:
-        for key in self.names[table]:
-            # The raw text if it encodes a structure: other spans may have the same text, which is then parsed once.
-            value = unquote(self.attributes[key])
-            if value is None or value in ({}, ""):
+        # The raw text if it encodes a structure: other spans may have the same text, which is then parsed once.
+        written = [(unquote(self.attributes[key]), key in vocabulary.ONLY_MESSAGES) for key in self.names[table]]
+        for prefix in indexed:
+            entries = unflatten(self.attributes, prefix)
+            written.append(([_with_role(entry) for entry in entries] if prefix == "gen_ai.prompt" else entries, False))
+        for value, only in written:
+            if value in (None, "", {}, []):
                 continue
-            only = key in vocabulary.ONLY_MESSAGES
             parsed = self.cache.read(value, role)
             if parsed.messages or only:
                 self.unrecognised = [*self.unrecognised, *(parsed.list_unrecognised() if only else parsed.unrecognised)]
             if parsed.messages:
-                self._note_ends(parsed.ends, role)
-                return parsed.messages
-        for prefix in indexed:
-            entries = unflatten(self.attributes, prefix)
-            if entries:
-                parsed = self.cache.read([_with_role(entry) for entry in entries] if prefix == "gen_ai.prompt" else entries, role)
-                self.unrecognised = [*self.unrecognised, *parsed.unrecognised]
-                self._note_ends(parsed.ends, role)
+                if role == "assistant" and parsed.ends:
+                    self._note_ends(parsed.ends)
                 return parsed.messages
         return None
 
-    def _note_ends(self, ends: Sequence[str], role: Role) -> None:
-        if role != "assistant" or not ends:
-            return
+    def _note_ends(self, ends: Sequence[str]) -> None:
         if ends[-1] or (not self.finish and self.span.scope in vocabulary.NAMES_ENDS):
             self.finish |= {ends[-1]}
         if len(ends) > self.choices and self._runs_no_tools():

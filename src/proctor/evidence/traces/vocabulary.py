@@ -263,7 +263,6 @@ ONLY_MESSAGES: Final = split_words("ai.prompt.messages gen_ai.input.messages gen
 INDEXED_INPUT: Final = list_names("llm.input_messages gen_ai.prompt llm.prompts")
 """Prefixes of messages flattened into `prefix.0.role`, `prefix.0.content` (OpenInference: `prefix.0.message.role`)."""
 INDEXED_OUTPUT: Final = list_names("llm.output_messages gen_ai.completion llm.choices")
-OUTPUT_CALLS: Final = "ai.response.toolCalls"
 INPUT_EVENTS: Final = {
     "gen_ai.system.message": "system",
     "gen_ai.user.message": "user",
