@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeGuard
 
 import msgspec
 
@@ -99,7 +99,7 @@ def _is_autogen_message(message: dict[str, Any]) -> bool:
     return _is_type(message.get("type")) and "role" not in message
 
 
-def _is_type(kind: Json) -> bool:
+def _is_type(kind: Json) -> TypeGuard[str]:
     return isinstance(kind, str) and (kind in _TYPES or kind.startswith("StructuredMessage"))
 
 
