@@ -249,10 +249,12 @@ def finish_langchain(messages: list[Message], rest: dict[str, Json], unknowns: U
         if result.error is None and result.id is not None and str(result.value).startswith("Returning structured response: ")
     }
     calls = [call for message in messages for call in message.calls if call.id in returned]
-    # The answer may contain more than the arguments, the defaults of its schema; a value that is not written has its class as the last id.
-    is_part = lambda given: isinstance(given, dict) and bool(given) and isinstance(answer, dict) and given.items() <= answer.items()  # noqa: E731
-    written_as = list_of(dict_or_empty(answer).get("id"))[-1:]
-    outputs = [call for call in calls if (is_part(call.arguments) if is_written else written_as == [call.name])]
+    if is_written:
+        # The answer may contain more than the arguments: the defaults of its schema.
+        members = dict_or_empty(answer).items()
+        outputs = [call for call in calls if isinstance(call.arguments, dict) and call.arguments and call.arguments.items() <= members]
+    else:
+        outputs = [call for call in calls if list_of(dict_or_empty(answer).get("id"))[-1:] == [call.name]]
     messages = fold_outputs(messages, {call.name for call in outputs}, {call.id for call in outputs})
     last = next((index for index in reversed(range(len(messages))) if messages[index].role == "assistant"), None)
     if last is None:
