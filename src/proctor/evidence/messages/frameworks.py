@@ -67,18 +67,14 @@ def _open_session(document: dict[str, Any]) -> Opened | None:
 
 def _read_framework(entries: Entries, unknowns: Unknowns) -> list[Message]:
     """Read messages of Agent Framework; summarised messages stay in the list and are marked as such."""
-    summarised = {_read_annotation(entry, "_summarized_by_summary_id") for _, entry in entries} - {None}
-    for at, entry in entries:
-        is_summary = _read_annotation(entry, "_summary_of_message_ids", "_summary_of_group_ids")
+    added = [dict_or_empty(entry.get("additional_properties")) for _, entry in entries]
+    notes = [{**noted, **dict_or_empty(noted.get("_group"))} for noted in added]
+    summarised = {note["_summarized_by_summary_id"] for note in notes if isinstance(note.get("_summarized_by_summary_id"), str)}
+    for (at, entry), note in zip(entries, notes, strict=True):
+        is_summary = find_first(note, "_summary_of_message_ids", "_summary_of_group_ids")
         if is_summary and text_or_none(entry.get("message_id")) not in summarised:
             mark_earlier(unknowns, f"{at}: a summary of messages that are not in the list")
     return read_all(entries, unknowns, RAISES_IN_BLOCKS)
-
-
-def _read_annotation(entry: dict[str, Any], *keys: str) -> str | bool | None:
-    noted = dict_or_empty(entry.get("additional_properties"))
-    found = find_first({**noted, **dict_or_empty(noted.get("_group"))}, *keys)
-    return found if isinstance(found, str) else bool(found) or None
 
 
 # AutoGen: messages and events of agents, and messages of its models.
