@@ -108,6 +108,8 @@ def _read_spans(body: dict[str, Any], spans: list[Span]) -> Evidence:
     unknowns = Unknowns()
     evidence = build_evidence(spans, canonical=True, unknowns=unknowns)
     calls = evidence.tool_calls or ()
+    if body.get("data"):
+        unknowns.mark_parts(PARTS, "$.data next to $.spans is not read")
     check_object(body, _ENVELOPE, "$", unknowns, listed={call.name for call in calls}, has_answer=evidence.text is not None)
     check_markers(body, list_unrecognised(body, _ENVELOPE), calls, "$", unknowns)
     return msgspec.structs.replace(evidence, account=unknowns.close_account("Mibo spans"))

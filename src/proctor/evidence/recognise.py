@@ -103,7 +103,7 @@ def read_value(value: Json, format: str | None) -> list[Evidence]:
 
 def _read_one(value: Json, named: Format | None = None) -> list[Evidence]:
     # A service may send messages or a response of a provider under `data`.
-    is_wrapped = isinstance(value, dict) and "data" in value and mibo.may_be_body(value) and not mibo.has_ids(value)
+    is_wrapped = isinstance(value, dict) and isinstance(value.get("data"), dict) and mibo.may_be_body(value) and not mibo.has_ids(value)
     if is_wrapped and messages.recognise_formats(value["data"]):
         value = {**without(value, "data"), **value["data"]}
     value = _join_request(value)

@@ -552,9 +552,8 @@ class Mapping:
             ending = document[-1] if document and calls_end != ((), len(document) - 1) else None
         entry = ending if isinstance(ending, dict) else {}
         shape = self._find_shape(tuple(entry))
-        rest = (
-            {} if entry is not document else {key: value for key in shape.usual if (value := entry[key]) is not None and key not in matched}
-        )
+        usual = shape.usual if entry is document else ()
+        rest = {key: entry[key] for key in usual if entry[key] is not None and key not in matched}
         # The mapped fields decide.
         reporting = () if "error" in matched else [key for key in shape.reporting if "http_status" not in matched or key not in _HTTP]
         failed_call = any(is_error(call.get("error")) for call in plain.get("tool_calls", ()))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeGuard
 
 import msgspec
 
@@ -67,18 +67,14 @@ def _open_session(document: dict[str, Any]) -> Opened | None:
 
 def _read_framework(entries: Entries, unknowns: Unknowns) -> list[Message]:
     """Read messages of Agent Framework; summarised messages stay in the list and are marked as such."""
-    summarised = {_read_annotation(entry, "_summarized_by_summary_id") for _, entry in entries} - {None}
-    for at, entry in entries:
-        is_summary = _read_annotation(entry, "_summary_of_message_ids", "_summary_of_group_ids")
+    added = [dict_or_empty(entry.get("additional_properties")) for _, entry in entries]
+    notes = [{**noted, **dict_or_empty(noted.get("_group"))} for noted in added]
+    summarised = {note["_summarized_by_summary_id"] for note in notes if isinstance(note.get("_summarized_by_summary_id"), str)}
+    for (at, entry), note in zip(entries, notes, strict=True):
+        is_summary = find_first(note, "_summary_of_message_ids", "_summary_of_group_ids")
         if is_summary and text_or_none(entry.get("message_id")) not in summarised:
             mark_earlier(unknowns, f"{at}: a summary of messages that are not in the list")
     return read_all(entries, unknowns, RAISES_IN_BLOCKS)
-
-
-def _read_annotation(entry: dict[str, Any], *keys: str) -> str | bool | None:
-    noted = dict_or_empty(entry.get("additional_properties"))
-    found = find_first({**noted, **dict_or_empty(noted.get("_group"))}, *keys)
-    return found if isinstance(found, str) else bool(found) or None
 
 
 # AutoGen: messages and events of agents, and messages of its models.
@@ -99,7 +95,7 @@ def _is_autogen_message(message: dict[str, Any]) -> bool:
     return _is_type(message.get("type")) and "role" not in message
 
 
-def _is_type(kind: Json) -> bool:
+def _is_type(kind: Json) -> TypeGuard[str]:
     return isinstance(kind, str) and (kind in _TYPES or kind.startswith("StructuredMessage"))
 
 
@@ -249,10 +245,12 @@ def finish_langchain(messages: list[Message], rest: dict[str, Json], unknowns: U
         if result.error is None and result.id is not None and str(result.value).startswith("Returning structured response: ")
     }
     calls = [call for message in messages for call in message.calls if call.id in returned]
-    # The answer may contain more than the arguments, the defaults of its schema; a value that is not written has its class as the last id.
-    is_part = lambda given: isinstance(given, dict) and bool(given) and isinstance(answer, dict) and given.items() <= answer.items()  # noqa: E731
-    written_as = list_of(dict_or_empty(answer).get("id"))[-1:]
-    outputs = [call for call in calls if (is_part(call.arguments) if is_written else written_as == [call.name])]
+    if is_written:
+        # The answer may contain more than the arguments: the defaults of its schema.
+        members = dict_or_empty(answer).items()
+        outputs = [call for call in calls if isinstance(call.arguments, dict) and call.arguments and call.arguments.items() <= members]
+    else:
+        outputs = [call for call in calls if list_of(dict_or_empty(answer).get("id"))[-1:] == [call.name]]
     messages = fold_outputs(messages, {call.name for call in outputs}, {call.id for call in outputs})
     last = next((index for index in reversed(range(len(messages))) if messages[index].role == "assistant"), None)
     if last is None:

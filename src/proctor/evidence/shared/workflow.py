@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 
 import msgspec
@@ -77,11 +77,11 @@ def resolve_for_items(
     most = max((len(items) for items in (*current, *named.values())), default=1)
     differing: dict[str, Json] = {}
     notes = dict.fromkeys(first.notes)
-    # A source with fewer items is assumed to be shared by all items, such as the trigger.
-    pick: Callable[[Sequence[Json], int], Json] = lambda items, index: items[index] if index < len(items) else items[0]  # noqa: E731
     for index in range(1, min(_MAX_ITEMS, most)):
-        of_item = {name: pick(items, index) for name, items in named.items()}
-        resolved = resolve(parameters, Outputs([pick(items, index) for items in current], of_item, outputs), only_parts=only_parts)
+        # A source with fewer items is assumed to be shared by all items, such as the trigger.
+        of_item = {name: items[index if index < len(items) else 0] for name, items in named.items()}
+        nearest = [items[index if index < len(items) else 0] for items in current]
+        resolved = resolve(parameters, Outputs(nearest, of_item, outputs), only_parts=only_parts)
         notes.update(dict.fromkeys(resolved.notes))
         if resolved.value != first.value:
             # Distinct values only: a thousand items mostly share a few. `repr` distinguishes 1 from true, which compare as equal.
