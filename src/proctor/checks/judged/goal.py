@@ -50,7 +50,6 @@ class GoalReached(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
 
 
 def _locate(spec: GoalReached, evidence: Evidence, verdict: Verdict) -> Iterator[TextRange]:
-    """Find the judge's quotes in the messages of user and agent."""
     if evidence.turns:
         return locate_quotes([{"input": turn.input, "text": turn.text, "body": turn.body} for turn in evidence.turns], "$.turns", verdict)
     return locate_quotes({"input": evidence.input, "text": evidence.text, "body": evidence.body}, "$", verdict)
@@ -108,7 +107,6 @@ def _settle(spec: GoalReached, opinions: Sequence[Opinion]) -> Verdict:
 
 
 def _list_exchanges(evidence: Evidence) -> list[Json] | None:
-    """Return the messages of user and agent, or None if they were not recorded."""
     if evidence.turns:
         return list_exchanges(evidence)
     answer = evidence.text if evidence.text is not None else evidence.body

@@ -83,7 +83,6 @@ def _declare_reads(spec: Judged) -> Reads:
 
 
 def _locate(spec: Judged, evidence: Evidence, verdict: Verdict) -> Iterator[TextRange]:
-    """Find the judge's quotes in the judged value."""
     in_body = spec.output_key is not None and spec.target_node is None and spec.subject == "answer"
     whole = Place(evidence.body, "$.body") if in_body else find_subject(msgspec.structs.replace(spec, output_key=None), evidence)
     if isinstance(whole, Verdict):

@@ -151,7 +151,6 @@ class Values:
         return self._take_step(Found(self._evidence, ("$",)), first)[0], steps[1:]
 
     def _take_step(self, place: Found, step: Step) -> list[Place]:
-        """Return the place that a step leads to, or one place per item."""
         value, pointer = place.value, place.pointers[0]
         if isinstance(step, Key):
             return [self._take_member(value, step.name, pointer)]
@@ -513,7 +512,6 @@ def _reads_body(term: Value) -> bool:
 
 
 def _locate_in_texts(met: _DecidedComparison, document: JsonDocument | None) -> Iterator[TextRange]:
-    """Yield the characters of evidence texts that a comparison found."""
     if len(met.sides) < 2:
         return
     (left_term, left), (right_term, right) = met.sides

@@ -105,12 +105,11 @@ class ContextFields(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
             case "tool_results":
                 if (calls := list_recorded_calls(evidence)) is None:
                     return missing("tool calls")
-                results: list[Json] = []
-                for call in calls:
-                    if call.failed():
-                        results.append({"tool": call.name, "error": call.failure()})
-                    elif call.result is not None:
-                        results.append({"tool": call.name, "result": call.result})
+                results = [
+                    {"tool": call.name, "error": call.failure()} if call.failed() else {"tool": call.name, "result": call.result}
+                    for call in calls
+                    if call.failed() or call.result is not None
+                ]
                 # If no tool returned anything, there is no context that an answer could be faithful to.
                 return Place(results, "$.tool_calls") if results else missing("results of tool calls")
             case "steps":

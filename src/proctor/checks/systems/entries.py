@@ -55,7 +55,7 @@ from proctor.work import spend
 
 _PER_LOOK = 20
 """The number of steps for comparing one member of one entry."""
-_LONGEST = 2_000
+LONGEST_PHRASE = 2_000
 """The maximum length of a phrase in characters."""
 UNREAD = "unread"
 """The member in which an entry lists the unreadable parts of its text."""
@@ -350,15 +350,15 @@ def describe_choice(what: str, chosen_by: PreparedRows) -> str:
     return f"{what} with {reason}" if reason else what
 
 
-def prepare_phrases(contains: Sequence[str], not_contains: Sequence[str]) -> tuple[Phrase, ...]:
+def prepare_phrases(contains: Sequence[str], not_contains: Sequence[str], *, exact: bool = False) -> tuple[Phrase, ...]:
     """Return the phrases in the form in which they are compared. Raises `SpecError` for one without words."""
     found: list[Phrase] = []
     for name, phrases, forbidden in (("contains", contains, False), ("not_contains", not_contains, True)):
         for index, text in enumerate(phrases):
-            if len(text) > _LONGEST:
-                raise SpecError(f"a phrase of more than {_LONGEST} characters", field=f"{name}.{index}")
+            if len(text) > LONGEST_PHRASE:
+                raise SpecError(f"a phrase of more than {LONGEST_PHRASE} characters", field=f"{name}.{index}")
             speech = normalize(text)
-            if not speech.begins:
+            if not text.strip() or not (exact or speech.begins):
                 raise SpecError(f"a phrase without words: {show(text)}", field=f"{name}.{index}")
             found.append(Phrase(text, speech, forbidden))
     return tuple(found)
