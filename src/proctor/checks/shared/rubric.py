@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from hashlib import sha256
 from pkgutil import get_data
 from typing import Final, Literal
@@ -158,17 +158,16 @@ def decide_by_rubric(
         material = Material(subject=judged.value, name=subject, context=context)
         question = build_question(rubric, material, threshold=threshold, fill=fill, reference=reference)
 
-        def settle(opinions: Sequence[Opinion]) -> Verdict:
-            (opinion,) = opinions
-            details: dict[str, Json] = {**opinion.details, "rubric": rubric.identify()}
-            if threshold is not None:
-                details["threshold"] = threshold
-            settled = msgspec.structs.replace(opinion, details=details)
-            return make_verdict(settled, pointers=(judged.pointer,) if judged.pointer else ())
-
-        return make_pending([question], settle)
+        pointers = (judged.pointer,) if judged.pointer else ()
+        return make_pending([question], lambda opinions: settle_one(opinions[0], threshold, pointers, rubric=rubric.identify()))
 
     return decide
+
+
+def settle_one(opinion: Opinion, threshold: float | None, pointers: tuple[str, ...], **details: Json) -> Verdict:
+    """Return the verdict of a single opinion, with the threshold and further details."""
+    bound = {} if threshold is None else {"threshold": threshold}
+    return make_verdict(msgspec.structs.replace(opinion, details={**opinion.details, **details, **bound}), pointers=pointers)
 
 
 def build_question(

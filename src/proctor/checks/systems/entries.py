@@ -37,8 +37,7 @@ from proctor.checks.shared.fields import (
     find_scope,
     iterate_field_ranges,
     prepare_rows,
-    refuse_fields_when_absent,
-    refuse_wrong_count,
+    refuse_contradictions,
 )
 from proctor.checks.shared.places import locate_text, write_pointer
 from proctor.codecs.addresses import fold_address, list_addresses
@@ -366,8 +365,7 @@ def prepare_phrases(contains: Sequence[str], not_contains: Sequence[str], *, exa
 
 def prepare_claimed(fields: tuple[RowField, ...], phrases: tuple[Phrase, ...], absent: bool, count: int | None) -> PreparedRows:
     """Return the fields of a claim; an absence accepts neither fields nor phrases."""
-    refuse_wrong_count(count, absent, (*fields, *phrases))
-    refuse_fields_when_absent(absent, (*fields, *phrases))
+    refuse_contradictions(absent, (*fields, *phrases), count)
     return prepare_rows(fields)
 
 
