@@ -415,15 +415,20 @@ def cds_card(spec: CdsCard) -> Decide:
     return _prepare(spec).decide_on
 
 
-class FaxDocument(EntrySpec, frozen=True, kw_only=True, omit_defaults=True):
-    """A fax was sent with the given values and words; the score is the share of claims that hold."""
+class SentSpec(EntrySpec, frozen=True, kw_only=True, omit_defaults=True):
+    """Fields of claims about what was sent or received."""
 
     to: Json = None
-    """The number it went to, or a matcher."""
+    """Whom it went to (a number, an address), or a matcher; of several recipients one is enough."""
     sender: Json = msgspec.field(default=None, name="from")
-    """The number it came from, or a matcher."""
+    """Whom it came from, or a matcher."""
     direction: Literal["outbound", "inbound", "any"] = "outbound"
     """`outbound`: sent by the agent; `inbound`: received."""
+
+
+class FaxDocument(SentSpec, frozen=True, kw_only=True, omit_defaults=True):
+    """A fax was sent with the given values and words; the score is the share of claims that hold."""
+
     pages: Json = None
     """How many pages it has, or a matcher."""
 
@@ -457,17 +462,11 @@ _CHANNELS = ("sms", "email", "chat")
 """Common names of channels; systems may use others, but hardly a word that is nearly one of these."""
 
 
-class MessageSent(EntrySpec, frozen=True, kw_only=True, omit_defaults=True):
+class MessageSent(SentSpec, frozen=True, kw_only=True, omit_defaults=True):
     """A message was sent with the given values and words; the score is the share of claims that hold."""
 
     channel: str | None = None
     """`sms`, `email`, `chat`."""
-    to: Json = None
-    """Whom it went to, or a matcher; of several recipients one is enough."""
-    sender: Json = msgspec.field(default=None, name="from")
-    """Whom it came from, or a matcher."""
-    direction: Literal["outbound", "inbound", "any"] = "outbound"
-    """`outbound`: sent by the agent; `inbound`: received."""
     subject: Json = None
     """The subject of an e-mail, or a matcher."""
 
