@@ -14,10 +14,12 @@
 from __future__ import annotations
 
 import functools
+import operator
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import date
 from itertools import islice
+from typing import Any
 
 import msgspec
 
@@ -55,12 +57,7 @@ from proctor.model.show import count_rest, describe_value, kind_of, shorten, sho
 from proctor.model.verdict import TextRange, Verdict, failed, passed
 from proctor.work import spend
 
-_ORDERS: dict[str, Callable[[int], bool]] = {
-    "<": lambda sign: sign < 0,
-    "<=": lambda sign: sign <= 0,
-    ">": lambda sign: sign > 0,
-    ">=": lambda sign: sign >= 0,
-}
+_ORDERS: dict[str, Callable[[Any, Any], bool]] = {"<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge}
 
 
 class Found(msgspec.Struct, frozen=True):
@@ -217,18 +214,18 @@ def _make_absent(reason: str) -> Undecided:
     return Undecided(reason, "no_match")
 
 
-def compare_values(operator: str, left: Json, right: Json, scope: Scope) -> bool | Undecided:
-    """Return whether two values satisfy `operator`, or why they cannot be compared."""
-    if operator in ("in", "not in", "==", "!="):
-        holds = _is_in(left, right, scope) if operator.endswith("in") else _is_equal(left, right, scope)
-        return holds if isinstance(holds, Undecided) else holds == (operator in ("in", "=="))
+def compare_values(word: str, left: Json, right: Json, scope: Scope) -> bool | Undecided:
+    """Return whether two values satisfy a comparison, or why they cannot be compared."""
+    if word in ("in", "not in", "==", "!="):
+        holds = _is_in(left, right, scope) if word.endswith("in") else _is_equal(left, right, scope)
+        return holds if isinstance(holds, Undecided) else holds == (word in ("in", "=="))
     if isinstance(left, date) or isinstance(right, date):
         sign = _order_moments(left, right, scope)
-        return sign if isinstance(sign, Undecided) else _ORDERS[operator](sign)
+        return sign if isinstance(sign, Undecided) else _ORDERS[word](sign, 0)
     comparable = (_is_number(left) and _is_number(right)) or (isinstance(left, str) and isinstance(right, str))
     if not comparable:
         return Undecided(f"{_describe(left)} and {_describe(right)} have no order", "wrong_type")
-    return _ORDERS[operator]((left > right) - (left < right))
+    return _ORDERS[word](left, right)
 
 
 def _is_equal(left: Json, right: Json, scope: Scope) -> bool | Undecided:
