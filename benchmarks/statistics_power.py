@@ -11,8 +11,8 @@ import sys
 from collections import Counter
 
 import msgspec
-
 from tests.scoring.references import compute_power
+
 from proctor.scoring.intervals import Counts
 from proctor.scoring.paired import compare_runs
 

@@ -7,6 +7,7 @@ of recorded evidence and a test use the same code.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Generator, Sequence
+from itertools import islice
 
 import msgspec
 
@@ -57,14 +58,12 @@ def settle_all(
     if len(opinions) != len(questions):
         raise ValueError(f"the judge answered {len(opinions)} of {len(questions)} questions")
     verdicts: dict[int, Verdict] = {}
-    start = 0
+    left = iter(opinions)
     for index, verdict in asking:
-        end = start + len(verdict.questions)
-        received = opinions[start:end]
+        received = list(islice(left, len(verdict.questions)))
         # With several judges, the one for this case may be missing.
         missing_judge = all(opinion.code == NO_JUDGE_CODE for opinion in received)
         verdicts[index] = verdict.with_words() if missing_judge else verdict.settle_with(received)
-        start = end
     return verdicts
 
 

@@ -154,7 +154,6 @@ class CaseIndex:
         return hits or None
 
     def _are_one(self, positions: Sequence[int]) -> bool:
-        """Return whether these are the same test case, written at one place."""
         # Cases that were built in code have no place: all of them would look like one.
         origins = {self.cases[position].origin for position in positions}
         return len(origins) == 1 and NOWHERE not in origins

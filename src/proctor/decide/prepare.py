@@ -114,7 +114,6 @@ class PreparedCase:
         return evidence, now, None
 
     def _claims_refusal(self, evidence: Evidence) -> bool:
-        """Return whether this case claims the refusal that ended the run."""
         return is_refusal(evidence) and any(decide_guarded(decide, evidence).outcome == "pass" for decide in self._refusals)
 
     def _make_result(

@@ -25,8 +25,8 @@ _LONGEST_NUMBER = 100
 
 _NUMBER = re.compile(r"-?\d+(?:\.\d+)?", re.ASCII)
 _NAME = re.compile(r"[^\W\d]\w*")
-_UNIT = re.compile(r"\\u([0-9a-fA-F]{4})")
-_PAIR = re.compile(r"\\u([dD][89abAB][0-9a-fA-F]{2})\\u([dD][c-fC-F][0-9a-fA-F]{2})")
+_QUOTED = re.compile(r"'(?:[^'\\]|\\.)*+'|\"(?:[^\"\\]|\\.)*+\"", re.DOTALL)
+_ESCAPE = re.compile(r"\\(?:u([dD][89abAB][0-9a-fA-F]{2})\\u([dD][c-fC-F][0-9a-fA-F]{2})|u([0-9a-fA-F]{4})|(.))", re.DOTALL)
 _ESCAPES = {"n": "\n", "r": "\r", "t": "\t", "'": "'", '"': '"', "\\": "\\"}
 
 SYMBOLS = ("(", ")", ",")
@@ -127,32 +127,21 @@ def _read_token(text: str, at: int, char: str, symbols: tuple[str, ...]) -> Toke
 
 
 def _read_quoted(text: str, start: int) -> Token:
-    quote = text[start]
-    parts: list[str] = []
-    at = start + 1
-    while at < len(text):
-        char = text[at]
-        if char == quote:
-            return Token("text", "".join(parts), start, text[start : at + 1])
-        if char == "\\":
-            piece, width = _escape(text, at)
-            parts.append(piece)
-            at += width
-        else:
-            parts.append(char)
-            at += 1
-    raise SpecError("text without a closing quote", offset=start)
+    if (quoted := _QUOTED.match(text, start)) is None:
+        raise SpecError("text without a closing quote", offset=start)
+    value = _ESCAPE.sub(lambda found: _unescape(found, start + 1), quoted[0][1:-1])
+    return Token("text", value, start, quoted[0])
 
 
-def _escape(text: str, at: int) -> tuple[str, int]:
-    letter = text[at + 1 : at + 2]
-    if letter in _ESCAPES and letter:
-        return _ESCAPES[letter], 2
-    if (pair := _PAIR.match(text, at)) is not None:
-        return chr(0x10000 + ((int(pair[1], 16) - 0xD800) << 10) + int(pair[2], 16) - 0xDC00), 12
-    if (unit := _UNIT.match(text, at)) is not None:
-        code = int(unit[1], 16)
-        if 0xD800 <= code <= 0xDFFF:
-            raise SpecError(f"{unit[0]} is half of a character", offset=at, hint="both halves are written, as in \\ud83d\\ude00")
-        return chr(code), 6
-    raise SpecError(f"unknown escape {text[at : at + 2]!r}", offset=at, hint="a backslash itself is written \\\\")
+def _unescape(found: re.Match[str], start: int) -> str:
+    high, low, unit, letter = found.groups()
+    if high is not None:
+        return chr(0x10000 + ((int(high, 16) - 0xD800) << 10) + int(low, 16) - 0xDC00)
+    if letter in _ESCAPES:
+        return _ESCAPES[letter]
+    at = start + found.start()
+    if unit is None:
+        raise SpecError(f"unknown escape {found[0]!r}", offset=at, hint="a backslash itself is written \\\\")
+    if 0xD800 <= int(unit, 16) <= 0xDFFF:
+        raise SpecError(f"{found[0]} is half of a character", offset=at, hint="both halves are written, as in \\ud83d\\ude00")
+    return chr(int(unit, 16))

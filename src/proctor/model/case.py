@@ -58,11 +58,8 @@ class System(msgspec.Struct, frozen=True, kw_only=True):
 
 def list_variables(systems: Iterable[System]) -> tuple[str, ...]:
     """Return the variables of an attempt for its systems: address, token, and the ports for MLLP and SFTP if requested."""
-    found: list[str] = []
-    for system in systems:
-        ports = (*(("mllp",) if system.wants_mllp else ()), *(("sftp",) if system.wants_sftp else ()))
-        found += [f"{system.name}_{what}" for what in ("url", "token", *ports)]
-    return tuple(found)
+    wanted = ((system.name, {"url": True, "token": True, "mllp": system.wants_mllp, "sftp": system.wants_sftp}) for system in systems)
+    return tuple(f"{name}_{what}" for name, kinds in wanted for what, is_wanted in kinds.items() if is_wanted)
 
 
 WhenMissing = Literal["fail", "error", "skip"]

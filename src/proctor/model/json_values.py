@@ -252,9 +252,7 @@ def encode_strangers(value: object) -> bytes:
     try:
         return _encode_plain(value)
     except (UnicodeEncodeError, OverflowError):
-        from json import dumps  # only such values need it
-
-        return dumps(msgspec.to_builtins(value), separators=(",", ":")).encode()
+        return json.dumps(msgspec.to_builtins(value), separators=(",", ":")).encode()
 
 
 def decode_strangers(data: bytes | str) -> Json:
@@ -262,9 +260,7 @@ def decode_strangers(data: bytes | str) -> Json:
     try:
         return _decode_any(data)
     except (msgspec.DecodeError, RecursionError):
-        from json import loads  # msgspec rejects the escape of a lone surrogate
-
-        return loads(data)
+        return json.loads(data)  # msgspec rejects the escape of a lone surrogate
 
 
 def write_document(value: object) -> bytes:
@@ -277,6 +273,4 @@ def indent_json(data: bytes) -> bytes:
     try:
         return msgspec.json.format(data, indent=2)
     except msgspec.DecodeError:
-        from json import dumps, loads  # msgspec rejects the escape of a lone surrogate
-
-        return dumps(loads(data), indent=2).encode()
+        return json.dumps(json.loads(data), indent=2).encode()  # as above

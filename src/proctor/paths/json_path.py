@@ -108,7 +108,6 @@ def compile_path(text: str, syntax: str = "rfc9535") -> CompiledPath:
 
 
 def _list_straight_steps(query: Query) -> tuple[str | int, ...] | None:
-    """Return the names and positions of a path that does not branch."""
     if not query.is_singular():
         return None
     selectors = [cast(Segment, part).selectors[0] for part in query.segments]

@@ -36,7 +36,7 @@ class PatternError(SpecError):
 class Mistake(NamedTuple):
     """The likely position of a mistake and a hint."""
 
-    offset: int
+    offset: int | None
     message: str
     hint: str | None = None
 

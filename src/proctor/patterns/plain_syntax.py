@@ -10,6 +10,7 @@ much, never too little, so disjoint masks mean disjoint sets.
 
 from __future__ import annotations
 
+import re
 from typing import Final, NamedTuple
 
 _DEEPEST: Final = 40
@@ -47,6 +48,7 @@ _CLASSES: Final = {
 }
 _CONTROLS: Final = {"n": "\n", "r": "\r", "t": "\t", "f": "\f", "v": "\v"}
 _SYNTAX: Final = "^$\\.*+?()[]{}|/"
+_BOUNDS: Final = re.compile(r"\{([0-9]{1,4})(,([0-9]{1,4})?)?\}")
 _HEX: Final = "0123456789abcdefABCDEF"
 
 
@@ -308,20 +310,14 @@ class _Reader:
         return Repeat(atom, least, most)
 
     def read_bounds(self) -> tuple[int, int | None]:
-        end = self.source.find("}", self.at)
-        parts = self.source[self.at + 1 : end].split(",") if end != -1 else []
-        if len(parts) not in (1, 2) or not _parse_count(parts[0]) or (len(parts) == 2 and parts[1] and not _parse_count(parts[1])):
+        if (bounds := _BOUNDS.match(self.source, self.at)) is None:
             raise _NotPlain
-        self.at = end + 1
-        least = int(parts[0])
-        most = least if len(parts) == 1 else int(parts[1]) if parts[1] else None
+        self.at = bounds.end()
+        least = int(bounds[1])
+        most = least if bounds[2] is None else int(bounds[3]) if bounds[3] else None
         if least > _MOST_REPEATS or (most is not None and (most > _MOST_REPEATS or most < least)):
             raise _NotPlain
         return least, most
-
-
-def _parse_count(text: str) -> bool:
-    return 0 < len(text) <= 4 and text.isascii() and text.isdigit()
 
 
 def is_never_empty(node: Node) -> bool:

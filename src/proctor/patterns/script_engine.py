@@ -14,7 +14,7 @@ from typing import Any, Final, NamedTuple, Protocol
 
 from proctor.errors import CheckFault
 from proctor.model.show import show
-from proctor.patterns.faults import PatternError, has_surrogates, locate_mistake
+from proctor.patterns.faults import Mistake, PatternError, has_surrogates, locate_mistake
 from proctor.work import spend
 
 SECONDS: Final = 0.25
@@ -113,7 +113,9 @@ def validate(source: str, flags: str) -> None:
         engine.get_matcher(source, flags)
     except engine.error as error:
         _local.engine = None
-        raise _invalid_pattern_error(source, _shorten_message(error)) from None
+        mistake = locate_mistake(source) or Mistake(None, _shorten_message(error))
+        message = f"invalid regular expression {show(source)}: {mistake.message}"
+        raise PatternError(message, offset=mistake.offset, hint=mistake.hint) from None
 
 
 def search(source: str, flags: str, text: str) -> Found | None:
@@ -185,9 +187,3 @@ def _shorten_message(error: Exception) -> str:
     """Return the first line of the engine's message, without its own error class."""
     lines = str(error).splitlines()
     return (lines[0] if lines else "unknown").removeprefix("SyntaxError: ").removeprefix("InternalError: ")
-
-
-def _invalid_pattern_error(source: str, message: str) -> PatternError:
-    if (finding := locate_mistake(source)) is None:
-        return PatternError(f"invalid regular expression {show(source)}: {message}")
-    return PatternError(f"invalid regular expression {show(source)}: {finding.message}", offset=finding.offset, hint=finding.hint)

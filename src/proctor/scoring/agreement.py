@@ -130,37 +130,37 @@ def measure_gain(
 
     Decisions of one group are made together, so they are swapped together.
     """
-    pairs = list(zip(labels, before, after, strict=True))
-    right, wrong = sum(labels), len(pairs) - sum(labels)
-    both = [sum(first and second and label is kind for label, first, second in pairs) for kind in (True, False)]
-    differing = [pair for pair in pairs if pair[1] != pair[2]]
-    every = (1 << len(differing)) - 1
-    # Items as bits: those that the first judge passes, by label; the second judge passes the others.
-    kinds = [sum(1 << place for place, pair in enumerate(differing) if pair[0] is kind) for kind in (True, False)]
-    passes = sum(1 << place for place, pair in enumerate(differing) if pair[1])
-    masks: dict[Hashable, int] = {}
-    differing_groups = [group for group, pair in zip(groups or range(len(pairs)), pairs, strict=True) if pair[1] != pair[2]]
-    for place, group in enumerate(differing_groups):
-        masks[group] = masks.get(group, 0) | 1 << place
-    members = list(masks.values())
+    right, wrong = sum(labels), len(labels) - sum(labels)
+    # Passes of the first and of the second judge, by label. Items on which both decide alike are the same after any swap.
+    alike = [0, 0]
+    swappable: dict[Hashable, list[list[int]]] = {}
+    for group, label, first, second in zip(groups or range(len(labels)), labels, before, after, strict=True):
+        if first == second:
+            alike[label] += first
+        else:
+            counts = swappable.setdefault(group, [[0, 0], [0, 0]])
+            counts[0][label] += first
+            counts[1][label] += second
 
-    def compute_kappa(passed: int) -> float | None:
-        true_pass, false_pass = (base + (passed & kind).bit_count() for base, kind in zip(both, kinds, strict=True))
-        return _compute_figures(true_pass, right - true_pass, false_pass, wrong - false_pass)["kappa"]
+    def compute_kappas(swaps: int) -> list[float | None]:
+        passes = [alike[:], alike[:]]
+        for place, counts in enumerate(swappable.values()):
+            swapped = swaps >> place & 1
+            for judge in (0, 1):
+                for label in (0, 1):
+                    passes[judge][label] += counts[judge ^ swapped][label]
+        return [_compute_figures(passed[1], right - passed[1], passed[0], wrong - passed[0])["kappa"] for passed in passes]
 
     def compute_gain(swaps: int) -> float:
-        one = passes ^ swaps
-        return (compute_kappa(one ^ every) or 0.0) - (compute_kappa(one) or 0.0)
+        first, second = compute_kappas(swaps)
+        return (second or 0.0) - (first or 0.0)
 
-    observed, stream, reached = compute_gain(0), Draws(seed), 0
+    observed, stream = compute_gain(0), Draws(seed)
     draws = draws if observed > 0 else 0
-    for _ in range(draws):
-        # A slightly smaller value counts too: it is the same gain with another rounding error.
-        drawn = _draw_bits(stream, len(members))
-        swaps = drawn if len(members) == len(differing) else sum(mask for place, mask in enumerate(members) if drawn >> place & 1)
-        reached += compute_gain(swaps) >= observed - 1e-12
-    p_value = (1 + reached) / (1 + draws) if draws else 1.0
-    return Gain(before=compute_kappa(passes), after=compute_kappa(passes ^ every), p_value=p_value)
+    # A slightly smaller value counts too: it is the same gain with another rounding error.
+    reached = sum(compute_gain(_draw_bits(stream, len(swappable))) >= observed - 1e-12 for _ in range(draws))
+    kappa_before, kappa_after = compute_kappas(0)
+    return Gain(before=kappa_before, after=kappa_after, p_value=(1 + reached) / (1 + draws) if draws else 1.0)
 
 
 def _draw_bits(stream: Draws, count: int) -> int:

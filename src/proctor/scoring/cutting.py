@@ -116,12 +116,7 @@ def choose_cut(
         for index, (_, label) in enumerate(items):
             right[index] += passed[index] == label
     gains = [count / repeats - ((score >= present) == label) for count, (score, label) in zip(right, items, strict=True)]
-    return _make_chosen_cut(items, present, sorted(cuts), tables, gains, folds)
-
-
-def _make_chosen_cut(
-    items: Sequence[Scored], present: float, cuts: list[float], tables: list[Table], gains: Sequence[float], folds: int
-) -> ChosenCut:
+    cuts.sort()
     threshold = _round_cut(items, find_quantile(cuts, 0.5), present)
     present_table, fitted = count_at_threshold(items, present), _choose_best(_list_gaps(items), present).table
     accuracy, kappa = _find_mean(tables, lambda table: table.accuracy) or 0.0, _find_mean(tables, lambda table: table.kappa)
@@ -136,7 +131,7 @@ def _make_chosen_cut(
         present=present,
         advice=advice,
         folds=folds,
-        repeats=len(tables),
+        repeats=repeats,
         held_out_accuracy=accuracy,
         held_out_kappa=kappa,
         present_accuracy=present_table.accuracy or 0.0,

@@ -152,23 +152,17 @@ def _find_correlation(
     scale = math.sqrt(base_variance * candidate_variance)
     if not scale:
         return 0.0
-    slope, level = math.fsum(_find_slope(*pair) for pair in pairs), math.fsum(_find_level(*pair) for pair in pairs)
-    covariance = (base_variance + candidate_variance - (difference * slope + level) / total**2) / 2
+    # Sato's P and Q of each case.
+    slopes: list[float] = []
+    levels: list[float] = []
+    for before, after in pairs:
+        n, m = before.runs, after.runs
+        slopes.append((m * m * before.passes - n * n * after.passes + n * m * (n - m) / 2) / (n + m) ** 2)
+        levels.append((after.passes * (n - before.passes) + before.passes * (m - after.passes)) / (2 * (n + m)))
+    covariance = (base_variance + candidate_variance - (difference * math.fsum(slopes) + math.fsum(levels)) / total**2) / 2
     if covariance > 0:
         covariance = max(0.0, covariance - 1 / (2 * base[1] * candidate[1]))
     return min(1.0, max(-1.0, covariance / scale))
-
-
-def _find_slope(base: Counts, candidate: Counts) -> float:
-    """Return Sato's P of one case."""
-    n, m = base.runs, candidate.runs
-    return (m * m * base.passes - n * n * candidate.passes + n * m * (n - m) / 2) / (n + m) ** 2
-
-
-def _find_level(base: Counts, candidate: Counts) -> float:
-    """Return Sato's Q of one case."""
-    n, m = base.runs, candidate.runs
-    return (candidate.passes * (n - base.passes) + base.passes * (m - candidate.passes)) / (2 * (n + m))
 
 
 def _wilson(rate: float, size: float, z: float) -> Interval:

@@ -208,25 +208,27 @@ def compare_cases(base: Mapping[str, Counts], candidate: Mapping[str, Counts], *
     # by it keeps the error rate (Gilbert 2005), and the excluded cases could never be significant.
     family = [case for case in shared if find_least_p_value_of(base[case], candidate[case]) <= alpha]
     adjusted = dict(zip(family, benjamini_hochberg([p_values[case] for case in family]), strict=True))
-    return tuple(_make_case_change(case, base[case], candidate[case], p_values[case], adjusted.get(case, 1.0), alpha) for case in shared)
-
-
-def _make_case_change(case: str, base: Counts, candidate: Counts, p_value: float, adjusted: float, alpha: float) -> CaseChange:
-    difference = candidate.rate - base.rate
-    if adjusted <= alpha:
-        verdict: Change = "regressed" if difference < 0 else "improved"
-    else:
-        verdict = "too_little_data" if find_least_p_value(base.runs, candidate.runs) > alpha else "unchanged"
-    return CaseChange(
-        case=case,
-        base=base,
-        candidate=candidate,
-        verdict=verdict,
-        difference=difference,
-        interval=newcombe(base, candidate, confidence=1 - alpha),
-        p_value=p_value,
-        adjusted_p=adjusted,
-    )
+    changes: list[CaseChange] = []
+    for case in shared:
+        before, after, adjusted_p = base[case], candidate[case], adjusted.get(case, 1.0)
+        difference = after.rate - before.rate
+        if adjusted_p <= alpha:
+            verdict: Change = "regressed" if difference < 0 else "improved"
+        else:
+            verdict = "too_little_data" if find_least_p_value(before.runs, after.runs) > alpha else "unchanged"
+        changes.append(
+            CaseChange(
+                case=case,
+                base=before,
+                candidate=after,
+                verdict=verdict,
+                difference=difference,
+                interval=newcombe(before, after, confidence=1 - alpha),
+                p_value=p_values[case],
+                adjusted_p=adjusted_p,
+            )
+        )
+    return tuple(changes)
 
 
 def _has_passed(counts: Counts, threshold: float | None) -> bool:

@@ -108,7 +108,6 @@ def json_path(spec: JsonPath) -> Decide:
 
 
 def _read_names(spec: JsonPath) -> JsonPath:
-    """Return the spec with its `value` under the other name, `equals`."""
     if spec.value is msgspec.UNSET:
         return spec
     if spec.equals is not msgspec.UNSET:

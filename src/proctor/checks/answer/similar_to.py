@@ -291,7 +291,6 @@ def similar_to(spec: SimilarTo) -> Decide:
 
 
 def _decide_edits(spec: SimilarTo, most: int) -> Decide:
-    """Return a decision function for a limit on the distance itself."""
     if spec.measure != "edit_distance":
         raise SpecError(f"`most_edits` counts characters; the measure {spec.measure} has none", field="most_edits")
     if most < 0:

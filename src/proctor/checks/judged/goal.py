@@ -9,7 +9,7 @@ is undecided.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Literal
 
 import msgspec
@@ -17,11 +17,11 @@ import msgspec
 from proctor.checks.registry import Decide, Reads, check
 from proctor.checks.shared.calls import list_recorded_calls
 from proctor.checks.shared.quotes import locate_quotes
-from proctor.checks.shared.rubric import list_exchanges
+from proctor.checks.shared.rubric import list_exchanges, settle_one
 from proctor.errors import SpecError
 from proctor.model.evidence import Evidence, Json, UserEnding
 from proctor.model.json_values import is_finite
-from proctor.model.judgement import Material, Opinion, Question, make_pending, make_verdict
+from proctor.model.judgement import Material, Question, make_pending
 from proctor.model.show import shorten, show
 from proctor.model.verdict import TextRange, Verdict, errored, failed, missing, passed
 
@@ -50,7 +50,6 @@ class GoalReached(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
 
 
 def _locate(spec: GoalReached, evidence: Evidence, verdict: Verdict) -> Iterator[TextRange]:
-    """Find the judge's quotes in the messages of user and agent."""
     if evidence.turns:
         return locate_quotes([{"input": turn.input, "text": turn.text, "body": turn.body} for turn in evidence.turns], "$.turns", verdict)
     return locate_quotes({"input": evidence.input, "text": evidence.text, "body": evidence.body}, "$", verdict)
@@ -95,20 +94,12 @@ def goal_reached(spec: GoalReached) -> Decide:
             material=Material(subject=conversation, name="conversation", context=_build_context(spec, evidence)),
             threshold=spec.threshold,
         )
-        return make_pending([question], lambda opinions: _settle(spec, opinions))
+        return make_pending([question], lambda opinions: settle_one(opinions[0], spec.threshold, _POINTERS))
 
     return decide
 
 
-def _settle(spec: GoalReached, opinions: Sequence[Opinion]) -> Verdict:
-    opinion = opinions[0]
-    if spec.threshold is not None:
-        opinion = msgspec.structs.replace(opinion, details={**opinion.details, "threshold": spec.threshold})
-    return make_verdict(opinion, pointers=_POINTERS)
-
-
 def _list_exchanges(evidence: Evidence) -> list[Json] | None:
-    """Return the messages of user and agent, or None if they were not recorded."""
     if evidence.turns:
         return list_exchanges(evidence)
     answer = evidence.text if evidence.text is not None else evidence.body

@@ -318,7 +318,6 @@ def _split_blocks(text: str) -> Iterator[tuple[str, bool]]:
 
 
 def _starts_block(first: str, last: str, line: str) -> bool:
-    """Return whether a line starts a new block, given the first and last line of the previous one."""
     hard_break = last.rstrip("\r\n").endswith(("  ", "\\"))
     if hard_break or not any(map(str.isalnum, last)) or line.lstrip().startswith(">") != last.lstrip().startswith(">"):
         return True

@@ -20,10 +20,10 @@ import msgspec
 
 from proctor.checks.registry import Decide, Reads, check
 from proctor.checks.shared.quotes import locate_quoted_answer
-from proctor.checks.shared.rubric import attach_images, find_answer, require_filled, show_request
+from proctor.checks.shared.rubric import attach_images, find_answer, require_filled, settle_one, show_request
 from proctor.errors import SpecError
-from proctor.model.evidence import Evidence, Json
-from proctor.model.judgement import Material, Opinion, Question, make_pending, make_verdict
+from proctor.model.evidence import Evidence
+from proctor.model.judgement import Material, Opinion, Question, make_pending
 from proctor.model.show import nearest, show
 from proctor.model.verdict import Verdict
 
@@ -86,11 +86,9 @@ def ask_choice(
     def settle(opinions: Sequence[Opinion]) -> Verdict:
         (opinion,) = opinions
         choice = question.read_choice(opinion)
-        details: dict[str, Json] = {**opinion.details, "choice": choice, "choices": list(choices)}
-        if threshold is not None:
-            details["threshold"] = threshold
-        reason = opinion.reason if choice is None else f"{choice}: {opinion.reason}"
-        return make_verdict(msgspec.structs.replace(opinion, reason=reason, details=details), pointers=(answer.pointer,))
+        if choice is not None:
+            opinion = msgspec.structs.replace(opinion, reason=f"{choice}: {opinion.reason}")
+        return settle_one(opinion, threshold, (answer.pointer,), choice=choice, choices=list(choices))
 
     return make_pending([question], settle)
 

@@ -21,12 +21,12 @@ from proctor.checks.shared.answer import Place
 from proctor.checks.shared.calls import describe_call, list_recorded_calls
 from proctor.checks.shared.places import write_pointer
 from proctor.checks.shared.quotes import locate_quotes
-from proctor.checks.shared.rubric import attach_images, find_answer, list_exchanges
+from proctor.checks.shared.rubric import attach_images, find_answer, list_exchanges, settle_one
 from proctor.errors import SpecError
 from proctor.model.account import Part
 from proctor.model.evidence import Evidence, Json, State
 from proctor.model.json_values import MISSING, is_finite
-from proctor.model.judgement import Material, Opinion, Question, make_pending, make_verdict
+from proctor.model.judgement import Material, Opinion, Question, make_pending
 from proctor.model.show import show
 from proctor.model.verdict import TextRange, Verdict, errored, failed, missing
 from proctor.paths.dotted import find_dotted, trace_dotted
@@ -83,7 +83,6 @@ def _declare_reads(spec: Judged) -> Reads:
 
 
 def _locate(spec: Judged, evidence: Evidence, verdict: Verdict) -> Iterator[TextRange]:
-    """Find the judge's quotes in the judged value."""
     in_body = spec.output_key is not None and spec.target_node is None and spec.subject == "answer"
     whole = Place(evidence.body, "$.body") if in_body else find_subject(msgspec.structs.replace(spec, output_key=None), evidence)
     if isinstance(whole, Verdict):
@@ -186,16 +185,15 @@ def pose_claim(spec: Judged, material: Material) -> list[Question]:
 def settle_claim(spec: Judged, opinions: Sequence[Opinion], pointers: tuple[str, ...] = ()) -> Verdict:
     """Return the verdict of the criterion, unless a constraint is violated or could not be judged."""
     main, *constraints = opinions
-    if spec.threshold is not None:
-        main = msgspec.structs.replace(main, details={**main.details, "threshold": spec.threshold})
+    verdict = settle_one(main, spec.threshold, pointers)
     if not constraints:
-        return make_verdict(main, pointers=pointers)
+        return verdict
     listed = list(zip(spec.negative_constraints, constraints, strict=True))
     violations: list[Json] = [
         {"constraint": text, "outcome": opinion.outcome, "reason": opinion.reason, "code": opinion.code, **_record_judge(opinion)}
         for text, opinion in listed
     ]
-    details: dict[str, Json] = {**main.details, "criterion": {"outcome": main.outcome, "score": main.score, "reason": main.reason}}
+    details: dict[str, Json] = {**verdict.details, "criterion": {"outcome": main.outcome, "score": main.score, "reason": main.reason}}
     details["negative_constraints"] = violations
     # Violations before errors: one violation decides, even if other constraints could not be judged.
     for text, opinion in listed:
@@ -205,7 +203,7 @@ def settle_claim(spec: Judged, opinions: Sequence[Opinion], pointers: tuple[str,
     # A failed criterion stays failed, whatever the constraints are; only a pass depends on all of them.
     if main.outcome == "pass" and broken is not None:
         return errored(broken[1].code or "judge_failed", f"must not: {broken[0]}; {broken[1].reason}", details=details)
-    return msgspec.structs.replace(make_verdict(main, pointers=pointers), details=details)
+    return msgspec.structs.replace(verdict, details=details)
 
 
 def _record_judge(opinion: Opinion) -> dict[str, Json]:

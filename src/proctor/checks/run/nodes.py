@@ -23,44 +23,34 @@ from proctor.model.show import count_rest, nearest, shorten, show
 from proctor.model.verdict import TextRange, Verdict, failed, missing, passed
 
 
-class NestedCall(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A claim about the tool calls inside one node."""
+class CallClaim(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What is claimed of a step of a workflow, or of a tool."""
 
     name: str
-    """The tool's name."""
+    """The name, verbatim: the display name of a node, or that of a tool."""
     condition: CallCondition = "called"
     """`called`, `not_called`, or `count` together with `count`."""
     arguments: dict[str, Json] = {}
-    """Arguments the call must have, literals or matchers."""
+    """What the input of the tool (a node: its output) must have, literals or matchers."""
     index: int | None = None
-    """The position among all calls of the node; negative counts from the end."""
+    """The position among all calls; negative counts from the end."""
     count: int | None = None
     """With condition `count`: the exact number of calls."""
     strict: bool = False
-    """No argument beyond the listed ones may be given."""
-    forbidden_arguments: tuple[str, ...] = ()
-    """Argument names that no call of this name may carry."""
-
-
-class NodeCalled(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A step of a workflow (or a tool, where no step has the name) ran, did not run, or ran so many times."""
-
-    name: str
-    """The node's display name, or a tool's name, verbatim."""
-    condition: CallCondition = "called"
-    """`called`, `not_called`, or `count` together with `count`."""
-    arguments: dict[str, Json] = {}
-    """What the node's output (a tool: its input) must have, literals or matchers."""
-    index: int | None = None
-    """The position among all runs of the level; negative counts from the end."""
-    count: int | None = None
-    """With condition `count`: the exact number of runs."""
-    count_items: bool = False
-    """Count items produced instead of runs."""
-    strict: bool = False
     """Nothing beyond the listed arguments may be there."""
     forbidden_arguments: tuple[str, ...] = ()
-    """Names that no run may carry."""
+    """Names of arguments that no call may carry."""
+
+
+class NestedCall(CallClaim, frozen=True, kw_only=True, omit_defaults=True):
+    """A claim about the tool calls inside one node."""
+
+
+class NodeCalled(CallClaim, frozen=True, kw_only=True, omit_defaults=True):
+    """A step of a workflow (or a tool, where no step has the name) ran, did not run, or ran so many times."""
+
+    count_items: bool = False
+    """Count items produced instead of runs."""
     tool_calls: tuple[NestedCall, ...] = ()
     """Claims about the tools this node called."""
 
@@ -158,7 +148,7 @@ _MOST_LISTED = 8
 """The maximum number of reader notes in the reason of a verdict."""
 
 
-def _claim(spec: NodeCalled | NestedCall, prefix: str, nested: tuple[Claim, ...]) -> Claim:
+def _claim(spec: CallClaim, prefix: str, nested: tuple[Claim, ...]) -> Claim:
     if not spec.name:
         raise SpecError("the name of a node or tool cannot be empty", field=f"{prefix}name")
     condition = spec.condition

@@ -14,10 +14,12 @@
 from __future__ import annotations
 
 import functools
+import operator
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import date
 from itertools import islice
+from typing import Any
 
 import msgspec
 
@@ -55,12 +57,7 @@ from proctor.model.show import count_rest, describe_value, kind_of, shorten, sho
 from proctor.model.verdict import TextRange, Verdict, failed, passed
 from proctor.work import spend
 
-_ORDERS: dict[str, Callable[[int], bool]] = {
-    "<": lambda sign: sign < 0,
-    "<=": lambda sign: sign <= 0,
-    ">": lambda sign: sign > 0,
-    ">=": lambda sign: sign >= 0,
-}
+_ORDERS: dict[str, Callable[[Any, Any], bool]] = {"<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge}
 
 
 class Found(msgspec.Struct, frozen=True):
@@ -151,7 +148,6 @@ class Values:
         return self._take_step(Found(self._evidence, ("$",)), first)[0], steps[1:]
 
     def _take_step(self, place: Found, step: Step) -> list[Place]:
-        """Return the place that a step leads to, or one place per item."""
         value, pointer = place.value, place.pointers[0]
         if isinstance(step, Key):
             return [self._take_member(value, step.name, pointer)]
@@ -218,18 +214,18 @@ def _make_absent(reason: str) -> Undecided:
     return Undecided(reason, "no_match")
 
 
-def compare_values(operator: str, left: Json, right: Json, scope: Scope) -> bool | Undecided:
-    """Return whether two values satisfy `operator`, or why they cannot be compared."""
-    if operator in ("in", "not in", "==", "!="):
-        holds = _is_in(left, right, scope) if operator.endswith("in") else _is_equal(left, right, scope)
-        return holds if isinstance(holds, Undecided) else holds == (operator in ("in", "=="))
+def compare_values(word: str, left: Json, right: Json, scope: Scope) -> bool | Undecided:
+    """Return whether two values satisfy a comparison, or why they cannot be compared."""
+    if word in ("in", "not in", "==", "!="):
+        holds = _is_in(left, right, scope) if word.endswith("in") else _is_equal(left, right, scope)
+        return holds if isinstance(holds, Undecided) else holds == (word in ("in", "=="))
     if isinstance(left, date) or isinstance(right, date):
         sign = _order_moments(left, right, scope)
-        return sign if isinstance(sign, Undecided) else _ORDERS[operator](sign)
+        return sign if isinstance(sign, Undecided) else _ORDERS[word](sign, 0)
     comparable = (_is_number(left) and _is_number(right)) or (isinstance(left, str) and isinstance(right, str))
     if not comparable:
         return Undecided(f"{_describe(left)} and {_describe(right)} have no order", "wrong_type")
-    return _ORDERS[operator]((left > right) - (left < right))
+    return _ORDERS[word](left, right)
 
 
 def _is_equal(left: Json, right: Json, scope: Scope) -> bool | Undecided:
@@ -513,7 +509,6 @@ def _reads_body(term: Value) -> bool:
 
 
 def _locate_in_texts(met: _DecidedComparison, document: JsonDocument | None) -> Iterator[TextRange]:
-    """Yield the characters of evidence texts that a comparison found."""
     if len(met.sides) < 2:
         return
     (left_term, left), (right_term, right) = met.sides

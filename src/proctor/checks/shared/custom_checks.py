@@ -193,13 +193,10 @@ def _build_spec(function: Callable[..., Any], name: str, place: str) -> tuple[ty
             raise InputError(f"{place}: the check {name!r}: the fields of a check have names, so {parameter} cannot be one")
         kind = hints.get(parameter.name, Any)
         default = parameter.default
-        if default is inspect.Parameter.empty:
-            fields.append((parameter.name, kind))
-        elif isinstance(default, (list, dict, set)):
-            # A copy for every spec, bound as a default, since a closure would see the value of the last parameter.
-            fields.append((parameter.name, kind, msgspec.field(default_factory=lambda value=default: type(value)(value))))
-        else:
-            fields.append((parameter.name, kind, default))
+        if isinstance(default, (list, dict, set)):
+            # A copy for every spec.
+            default = msgspec.field(default_factory=default.copy)
+        fields.append((parameter.name, kind) if default is inspect.Parameter.empty else (parameter.name, kind, default))
     title = "".join(part.capitalize() for part in name.split("_"))
     try:
         spec = msgspec.defstruct(title, fields, frozen=True, kw_only=True, omit_defaults=True, module=function.__module__)

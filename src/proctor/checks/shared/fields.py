@@ -153,22 +153,17 @@ def prepare_rows(fields: tuple[RowField, ...]) -> PreparedRows:
     return tuple((field.path, Comparison(field.expected, field=f"fields.{index}.expected")) for index, field in enumerate(fields))
 
 
-def refuse_fields_when_absent(absent: bool, fields: Sequence[object]) -> None:
-    """Reject values in an absence claim: it is about the whole record and would ignore them."""
-    if absent and fields:
-        raise SpecError(
-            "absent: true takes no fields", field="absent", hint="narrow down which record is meant by the search or correlation instead"
-        )
-
-
-def refuse_wrong_count(count: int | None, absent: bool, fields: Sequence[object]) -> None:
-    """Reject an impossible number of records, or one that contradicts the rest of the claim."""
+def refuse_contradictions(absent: bool, fields: Sequence[object], count: int | None = None) -> None:
+    """Reject values in an absence claim, which is about the whole record, and a number of records that contradicts the rest."""
     if count is not None and count < 0:
         raise SpecError(f"count: expected 0 or more, found {count}", field="count")
     if count == 0 and fields:
         raise SpecError("count: 0 takes no fields: there is nothing to look into", field="count")
     if absent and count is not None:
         raise SpecError("absent: true takes no count", field="absent")
+    if absent and fields:
+        hint = "narrow down which record is meant by the search or correlation instead"
+        raise SpecError("absent: true takes no fields", field="absent", hint=hint)
 
 
 def compare_count(expected: int, actual: int) -> FieldResult:

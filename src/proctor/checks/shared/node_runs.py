@@ -321,7 +321,6 @@ class Claim(msgspec.Struct, frozen=True, kw_only=True):
     # Deciding is separate from explaining: most claims hold, and then no sentence is needed.
 
     def _has_satisfying_run(self, runs: Sequence[Execution], scope: Scope) -> bool:
-        """Return whether a run satisfies the claim, or the right number of runs does."""
         # Nested claims walk the calls of every run, so the cost is a product and is counted.
         spend(1 + len(runs))
         if self.condition == "called":
@@ -342,7 +341,6 @@ class Claim(msgspec.Struct, frozen=True, kw_only=True):
         return self.index is not None and run.position != (self.index if self.index >= 0 else total + self.index)
 
     def _list_violations(self, runs: Sequence[Execution], scope: Scope) -> list[Difference]:
-        """Return the forbidden actions of all runs of the name."""
         spend(1 + len(runs))
         named = [run for run in runs if run.is_named(self.name)]
         found = [
@@ -357,7 +355,6 @@ class Claim(msgspec.Struct, frozen=True, kw_only=True):
         return found + [each for run in named for claim in self.nested for each in claim._list_violations(run.calls or (), scope)]
 
     def _describe_shortfall(self, runs: Sequence[Execution], scope: Scope) -> list[Difference]:
-        """Return what the closest run lacks."""
         named = [run for run in runs if run.is_named(self.name)]
         if self.condition == "count":
             at = named[0].path if named else ""
@@ -372,7 +369,6 @@ class Claim(msgspec.Struct, frozen=True, kw_only=True):
         return " in this way" if self.is_narrowed() else ""
 
     def _list_problems_of(self, run: Execution, total: int, scope: Scope) -> list[Difference]:
-        """Return the problems of this one run."""
         found: list[Difference] = []
         if self._is_elsewhere(run, total):
             found.append(Difference(run.path, f"{run.path} is call {run.position} of {total}, expected position {self.index}"))

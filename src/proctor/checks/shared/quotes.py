@@ -80,5 +80,4 @@ def _find(text: str, quote: str) -> Span | None:
 
 
 def _continues_word(text: str, at: int) -> bool:
-    """Return whether a word spans this position."""
     return 0 < at < len(text) and text[at - 1].isalnum() and text[at].isalnum()

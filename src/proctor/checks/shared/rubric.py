@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from hashlib import sha256
 from pkgutil import get_data
 from typing import Final, Literal
@@ -105,12 +105,11 @@ class ContextFields(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
             case "tool_results":
                 if (calls := list_recorded_calls(evidence)) is None:
                     return missing("tool calls")
-                results: list[Json] = []
-                for call in calls:
-                    if call.failed():
-                        results.append({"tool": call.name, "error": call.failure()})
-                    elif call.result is not None:
-                        results.append({"tool": call.name, "result": call.result})
+                results = [
+                    {"tool": call.name, "error": call.failure()} if call.failed() else {"tool": call.name, "result": call.result}
+                    for call in calls
+                    if call.failed() or call.result is not None
+                ]
                 # If no tool returned anything, there is no context that an answer could be faithful to.
                 return Place(results, "$.tool_calls") if results else missing("results of tool calls")
             case "steps":
@@ -159,17 +158,16 @@ def decide_by_rubric(
         material = Material(subject=judged.value, name=subject, context=context)
         question = build_question(rubric, material, threshold=threshold, fill=fill, reference=reference)
 
-        def settle(opinions: Sequence[Opinion]) -> Verdict:
-            (opinion,) = opinions
-            details: dict[str, Json] = {**opinion.details, "rubric": rubric.identify()}
-            if threshold is not None:
-                details["threshold"] = threshold
-            settled = msgspec.structs.replace(opinion, details=details)
-            return make_verdict(settled, pointers=(judged.pointer,) if judged.pointer else ())
-
-        return make_pending([question], settle)
+        pointers = (judged.pointer,) if judged.pointer else ()
+        return make_pending([question], lambda opinions: settle_one(opinions[0], threshold, pointers, rubric=rubric.identify()))
 
     return decide
+
+
+def settle_one(opinion: Opinion, threshold: float | None, pointers: tuple[str, ...], **details: Json) -> Verdict:
+    """Return the verdict of a single opinion, with the threshold and further details."""
+    bound = {} if threshold is None else {"threshold": threshold}
+    return make_verdict(msgspec.structs.replace(opinion, details={**opinion.details, **details, **bound}), pointers=pointers)
 
 
 def build_question(

@@ -37,8 +37,7 @@ from proctor.checks.shared.fields import (
     find_scope,
     iterate_field_ranges,
     prepare_rows,
-    refuse_fields_when_absent,
-    refuse_wrong_count,
+    refuse_contradictions,
 )
 from proctor.checks.shared.places import locate_text, write_pointer
 from proctor.codecs.addresses import fold_address, list_addresses
@@ -55,7 +54,7 @@ from proctor.work import spend
 
 _PER_LOOK = 20
 """The number of steps for comparing one member of one entry."""
-_LONGEST = 2_000
+LONGEST_PHRASE = 2_000
 """The maximum length of a phrase in characters."""
 UNREAD = "unread"
 """The member in which an entry lists the unreadable parts of its text."""
@@ -350,15 +349,15 @@ def describe_choice(what: str, chosen_by: PreparedRows) -> str:
     return f"{what} with {reason}" if reason else what
 
 
-def prepare_phrases(contains: Sequence[str], not_contains: Sequence[str]) -> tuple[Phrase, ...]:
+def prepare_phrases(contains: Sequence[str], not_contains: Sequence[str], *, exact: bool = False) -> tuple[Phrase, ...]:
     """Return the phrases in the form in which they are compared. Raises `SpecError` for one without words."""
     found: list[Phrase] = []
     for name, phrases, forbidden in (("contains", contains, False), ("not_contains", not_contains, True)):
         for index, text in enumerate(phrases):
-            if len(text) > _LONGEST:
-                raise SpecError(f"a phrase of more than {_LONGEST} characters", field=f"{name}.{index}")
+            if len(text) > LONGEST_PHRASE:
+                raise SpecError(f"a phrase of more than {LONGEST_PHRASE} characters", field=f"{name}.{index}")
             speech = normalize(text)
-            if not speech.begins:
+            if not text.strip() or not (exact or speech.begins):
                 raise SpecError(f"a phrase without words: {show(text)}", field=f"{name}.{index}")
             found.append(Phrase(text, speech, forbidden))
     return tuple(found)
@@ -366,8 +365,7 @@ def prepare_phrases(contains: Sequence[str], not_contains: Sequence[str]) -> tup
 
 def prepare_claimed(fields: tuple[RowField, ...], phrases: tuple[Phrase, ...], absent: bool, count: int | None) -> PreparedRows:
     """Return the fields of a claim; an absence accepts neither fields nor phrases."""
-    refuse_wrong_count(count, absent, (*fields, *phrases))
-    refuse_fields_when_absent(absent, (*fields, *phrases))
+    refuse_contradictions(absent, (*fields, *phrases), count)
     return prepare_rows(fields)
 
 
@@ -417,15 +415,20 @@ def cds_card(spec: CdsCard) -> Decide:
     return _prepare(spec).decide_on
 
 
-class FaxDocument(EntrySpec, frozen=True, kw_only=True, omit_defaults=True):
-    """A fax was sent with the given values and words; the score is the share of claims that hold."""
+class SentSpec(EntrySpec, frozen=True, kw_only=True, omit_defaults=True):
+    """Fields of claims about what was sent or received."""
 
     to: Json = None
-    """The number it went to, or a matcher."""
+    """Whom it went to (a number, an address), or a matcher; of several recipients one is enough."""
     sender: Json = msgspec.field(default=None, name="from")
-    """The number it came from, or a matcher."""
+    """Whom it came from, or a matcher."""
     direction: Literal["outbound", "inbound", "any"] = "outbound"
     """`outbound`: sent by the agent; `inbound`: received."""
+
+
+class FaxDocument(SentSpec, frozen=True, kw_only=True, omit_defaults=True):
+    """A fax was sent with the given values and words; the score is the share of claims that hold."""
+
     pages: Json = None
     """How many pages it has, or a matcher."""
 
@@ -459,17 +462,11 @@ _CHANNELS = ("sms", "email", "chat")
 """Common names of channels; systems may use others, but hardly a word that is nearly one of these."""
 
 
-class MessageSent(EntrySpec, frozen=True, kw_only=True, omit_defaults=True):
+class MessageSent(SentSpec, frozen=True, kw_only=True, omit_defaults=True):
     """A message was sent with the given values and words; the score is the share of claims that hold."""
 
     channel: str | None = None
     """`sms`, `email`, `chat`."""
-    to: Json = None
-    """Whom it went to, or a matcher; of several recipients one is enough."""
-    sender: Json = msgspec.field(default=None, name="from")
-    """Whom it came from, or a matcher."""
-    direction: Literal["outbound", "inbound", "any"] = "outbound"
-    """`outbound`: sent by the agent; `inbound`: received."""
     subject: Json = None
     """The subject of an e-mail, or a matcher."""
 

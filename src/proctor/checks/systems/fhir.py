@@ -34,8 +34,7 @@ from proctor.checks.shared.fields import (
     fail_no_match,
     find_scope,
     iterate_field_ranges,
-    refuse_fields_when_absent,
-    refuse_wrong_count,
+    refuse_contradictions,
 )
 from proctor.checks.systems._fhirpath import FhirPath, compile_fhirpath
 from proctor.codecs.fhir import PlacedResource, ServedResources, compile_search
@@ -130,8 +129,7 @@ def fhir_resource(spec: FhirResource) -> Decide:
     """A FHIR resource found by search has the given values; the score is the share of fields that hold."""
     if not spec.resource_type:
         raise SpecError("the resource type is empty", field="resource_type")
-    refuse_wrong_count(spec.count, spec.absent, spec.fields)
-    refuse_fields_when_absent(spec.absent, spec.fields)
+    refuse_contradictions(spec.absent, spec.fields, spec.count)
     fields = tuple(_prepare_field(field, f"fields.{index}") for index, field in enumerate(spec.fields))
     _reject_capped_counts(spec)
     find = _make_search(spec)

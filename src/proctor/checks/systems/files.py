@@ -23,7 +23,7 @@ from proctor.checks.shared.fields import (
     find_scope,
     iterate_field_ranges,
     prepare_rows,
-    refuse_fields_when_absent,
+    refuse_contradictions,
 )
 from proctor.checks.shared.places import JsonDocument
 from proctor.errors import CheckFault
@@ -95,7 +95,7 @@ def _locate_fields(file: StateFile, pointer: str, fields: PreparedRows, results:
 )
 def file_present(spec: FilePresent) -> Decide:
     """A file matching a pattern is there, optionally JSON with the given values."""
-    refuse_fields_when_absent(spec.absent, spec.fields)
+    refuse_contradictions(spec.absent, spec.fields)
     glob = compile_glob(spec.path)
     fields = prepare_rows(spec.fields)
     what = f"file {show(spec.path)}"

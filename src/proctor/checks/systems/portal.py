@@ -27,7 +27,7 @@ from proctor.checks.shared.fields import (
     find_scope,
     iterate_field_ranges,
     prepare_rows,
-    refuse_fields_when_absent,
+    refuse_contradictions,
 )
 from proctor.checks.shared.places import write_pointer
 from proctor.errors import SpecError
@@ -115,7 +115,7 @@ def portal_record(spec: PortalRecord) -> Decide:
         raise SpecError("the resource is empty", field="resource")
     if spec.key is None and spec.value is not msgspec.UNSET:
         raise SpecError("value needs key: which column has that value", field="value")
-    refuse_fields_when_absent(spec.absent, spec.fields)
+    refuse_contradictions(spec.absent, spec.fields)
     claim = _Claim(spec)
     fields, wanted = claim.fields, claim.wanted
     what = f"row of {spec.resource} with {spec.key} {show(spec.value)}" if wanted else f"row of {spec.resource}"

@@ -34,7 +34,7 @@ from proctor.checks.shared.fields import (
     fail_no_match,
     fail_unreadable,
     find_scope,
-    refuse_fields_when_absent,
+    refuse_contradictions,
 )
 from proctor.codecs.segments import Hl7Message as ReadMessage
 from proctor.codecs.segments import (
@@ -122,7 +122,7 @@ class SegmentClaim:
         fits: Callable[[Sought, Segmented, Scope], bool] = lambda sought, message, scope: sought.look(message, scope).passed,
     ) -> None:
         """Raises `SpecError`. `find_texts` returns the texts of an end state with their path; `fits` decides one correlation."""
-        refuse_fields_when_absent(spec.absent, spec.fields)
+        refuse_contradictions(spec.absent, spec.fields)
         self._absent = spec.absent
         self._fields = tuple(
             Sought.prepare(each.path, each.path, each.expected, place=f"fields.{index}.path", field=f"fields.{index}.expected")

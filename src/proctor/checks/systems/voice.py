@@ -20,7 +20,7 @@ import msgspec
 
 from proctor.checks.registry import Decide, Reads, check
 from proctor.checks.shared.places import locate_text
-from proctor.checks.systems.entries import Entry, EntryClaim, describe_choice, prepare_choice
+from proctor.checks.systems.entries import LONGEST_PHRASE, Entry, EntryClaim, Phrase, describe_choice, prepare_choice, prepare_phrases
 from proctor.codecs.speech import normalize
 from proctor.errors import SpecError
 from proctor.expressions.text_form import Scope
@@ -55,8 +55,6 @@ class VoiceSaid(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         return self.match == "semantic"
 
 
-_LONGEST = 2_000
-"""The maximum length of a phrase in characters."""
 _CHARS_PER_STEP = 64
 """The number of characters searched in one step."""
 _NAMES = ("to", "from", "call")
@@ -93,11 +91,12 @@ def _declare_reads(spec: VoiceSaid) -> Reads:
 )
 def voice_said(spec: VoiceSaid) -> Decide:
     """Phrases were spoken, or were not, by one side of a call; the score is the share of phrases that hold."""
-    _verify(spec)
+    if not spec.contains and not spec.not_contains:
+        raise SpecError("voice_said needs a phrase in contains or not_contains", field="contains")
     exact = spec.match == "exact"
     calls = _prepare_calls(spec)
     on = f" on the {calls.what}" if calls.chosen_by else ""
-    phrases = [PhraseResult(phrase, False) for phrase in spec.contains] + [PhraseResult(phrase, True) for phrase in spec.not_contains]
+    phrases = [PhraseResult(phrase) for phrase in prepare_phrases(spec.contains, spec.not_contains, exact=exact)]
 
     def decide(evidence: Evidence) -> Verdict:
         voice = evidence.state.voice if evidence.state is not None else None
@@ -118,16 +117,16 @@ def voice_said(spec: VoiceSaid) -> Decide:
         speech = _Speech(runs, exact)
         places = [speech.find(each.phrase) for each in phrases]
         found = [msgspec.structs.replace(each, found=place is not None, place=place) for each, place in zip(phrases, places, strict=True)]
-        if calls.chosen_by and not all(result.found or result.forbidden for result in found):
+        if calls.chosen_by and not all(result.found or result.phrase.is_forbidden for result in found):
             other = _Speech(_list_runs(voice.turns, spec.speaker), exact)
             found = [_name_other_call(result, other, voice.turns) for result in found]
         # A forbidden phrase of the speaker decides, even if others used it too.
-        if not any(result.forbidden and result.found for result in found):
+        if not any(result.phrase.is_forbidden and result.found for result in found):
             unattributed = [None if turn is None or turn.speaker.strip() else turn for turn in turns] if spec.speaker is not None else []
             others = zip(voice.turns, turns, _list_calls(voice.turns), strict=True) if calls.chosen_by else ()
             unclear = [turn if chosen is None and calls.find_unclear([entry], scope) else None for turn, chosen, entry in others]
             for left, speaker, what in ((unattributed, None, "who spoke"), (unclear, spec.speaker, "the call")):
-                if place := _find_forbidden(spec, exact, left, speaker):
+                if place := _find_forbidden(phrases, exact, left, speaker):
                     return missing(f"{what} in turn {place[0]}, {show(place[1], 80)},")
         known = _decide_verdict(found, runs, spec.speaker, voice.turns, on)
         # A literal match is certain; the judge decides only the rest.
@@ -138,16 +137,16 @@ def voice_said(spec: VoiceSaid) -> Decide:
     return decide
 
 
-def _find_forbidden(spec: VoiceSaid, exact: bool, turns: Sequence[VoiceTurn | None], speaker: str | None) -> tuple[int, str] | None:
+def _find_forbidden(
+    phrases: Sequence[PhraseResult], exact: bool, turns: Sequence[VoiceTurn | None], speaker: str | None
+) -> tuple[int, str] | None:
     """Return where a forbidden phrase occurs in turns that may match."""
-    if not spec.not_contains or not any(turns):
-        return None
-    speech = _Speech(_list_runs(turns, speaker), exact)
-    return next(filter(None, map(speech.find, spec.not_contains)), None)
+    forbidden = [each.phrase for each in phrases if each.phrase.is_forbidden]
+    speech = _Speech(_list_runs(turns, speaker) if forbidden else [], exact)
+    return next(filter(None, map(speech.find, forbidden)), None)
 
 
 def _prepare_calls(spec: VoiceSaid) -> EntryClaim:
-    """Return which calls are meant."""
     chosen_by = prepare_choice({"to": spec.to, "from": spec.sender, "call": spec.call})
     what = describe_choice("call", chosen_by)
     return EntryClaim(what=what, base="$.state.voice.turns", chosen_by=chosen_by, fields=(), needed=_NAMES, folded=_NAMES)
@@ -170,8 +169,7 @@ def _choose_turns(calls: EntryClaim, turns: Sequence[VoiceTurn], scope: Scope) -
 class PhraseResult(msgspec.Struct, frozen=True):
     """The result of one phrase: whether and where it was spoken, or the judge's opinion."""
 
-    phrase: str
-    forbidden: bool
+    phrase: Phrase
     found: bool = False
     place: tuple[int, str] | None = None
     opinion: Opinion | None = None
@@ -180,7 +178,7 @@ class PhraseResult(msgspec.Struct, frozen=True):
 
 
 def _name_other_call(result: PhraseResult, other: _Speech, turns: Sequence[VoiceTurn]) -> PhraseResult:
-    place = other.find(result.phrase) if not result.found and not result.forbidden else None
+    place = other.find(result.phrase) if not result.found and not result.phrase.is_forbidden else None
     if place is None:
         return result
     turn = turns[place[0]]
@@ -190,18 +188,18 @@ def _name_other_call(result: PhraseResult, other: _Speech, turns: Sequence[Voice
 def _ask(
     phrases: list[PhraseResult], runs: list[Spoken], speaker: str | None, turns: Sequence[VoiceTurn], otherwise: Verdict | None, on: str
 ) -> Verdict:
-    """Ask a judge about every phrase that was not found."""
     if not runs:
         # Nothing was spoken, so there is nothing to judge.
         return otherwise or _decide_verdict(phrases, runs, speaker, turns, on)
     transcript = [{"speaker": turns[number].speaker, "text": text} for run in runs for number, text in run]
     material = Material(subject=transcript, name="transcript")
     by = f"by {show(speaker)} " if speaker is not None else ""
+    said = f"This was said {by}on the call, in these words or in others that mean the same"
     questions = [
         Question(
-            criterion=f"This was said {by}on the call, in these words or in others that mean the same: {show(result.phrase, _LONGEST)}",
+            criterion=f"{said}: {show(result.phrase.text, LONGEST_PHRASE)}",
             material=material,
-            label=result.phrase,
+            label=result.phrase.text,
         )
         for result in phrases
         if not result.found
@@ -213,7 +211,7 @@ def _ask(
         # One phrase without a judgement leaves the share unknown, and so the verdict.
         for result in known:
             if (opinion := result.opinion) is not None and opinion.outcome == "error":
-                return errored(opinion.code or "judge_failed", f"{show(result.phrase)}: {opinion.reason}", details=opinion.details)
+                return errored(opinion.code or "judge_failed", f"{show(result.phrase.text)}: {opinion.reason}", details=opinion.details)
         return _decide_verdict(known, runs, speaker, turns, on)
 
     return make_pending(questions, settle, otherwise=otherwise)
@@ -221,17 +219,6 @@ def _ask(
 
 def _record_opinion(result: PhraseResult, opinion: Opinion) -> PhraseResult:
     return msgspec.structs.replace(result, found=opinion.outcome == "pass", opinion=opinion)
-
-
-def _verify(spec: VoiceSaid) -> None:
-    if not spec.contains and not spec.not_contains:
-        raise SpecError("voice_said needs a phrase in contains or not_contains", field="contains")
-    for name, phrases in (("contains", spec.contains), ("not_contains", spec.not_contains)):
-        for index, phrase in enumerate(phrases):
-            if len(phrase) > _LONGEST:
-                raise SpecError(f"a phrase of more than {_LONGEST} characters", field=f"{name}.{index}")
-            if not phrase.strip() or (spec.match != "exact" and not normalize(phrase).begins):
-                raise SpecError(f"a phrase without words: {show(phrase)}", field=f"{name}.{index}")
 
 
 class _Speech:
@@ -246,12 +233,11 @@ class _Speech:
             spend(len(text) // _CHARS_PER_STEP + 1 if exact else len(text) + 1)
         self._speeches = [] if exact else [normalize(text) for _, text in self._turns]
 
-    def find(self, phrase: str) -> tuple[int, str] | None:
+    def find(self, phrase: Phrase) -> tuple[int, str] | None:
         """Return number and text of the first turn with the phrase; for a phrase over several turns, the first number and all text."""
-        wanted = None if self._exact else normalize(phrase)
         for place, (number, text) in enumerate(self._turns):
             spend(len(text) // _CHARS_PER_STEP + 1)
-            if phrase in text if wanted is None else self._speeches[place].contains(wanted, spend):
+            if phrase.text in text if self._exact else self._speeches[place].contains(phrase.speech, spend):
                 return number, text
         return None
 
@@ -278,10 +264,10 @@ def _decide_verdict(found: list[PhraseResult], runs: list[Spoken], speaker: str 
     pointers = tuple(dict.fromkeys(f"$.state.voice.turns[{result.place[0]}]" for result in found if result.place is not None))
     by = f"{f' by {speaker}' if speaker is not None else ''}{on}"
     for result in found:
-        if result.forbidden and result.found:
-            wrong.append(f"{show(result.phrase)} was said{by}{_describe_place(result)}")
-        elif not result.forbidden and not result.found:
-            wrong.append(f"{show(result.phrase)} was not said{by}{result.elsewhere}{_describe_place(result)}")
+        if result.phrase.is_forbidden and result.found:
+            wrong.append(f"{show(result.phrase.text)} was said{by}{_describe_place(result)}")
+        elif not result.phrase.is_forbidden and not result.found:
+            wrong.append(f"{show(result.phrase.text)} was not said{by}{result.elsewhere}{_describe_place(result)}")
     held = len(found) - len(wrong)
     details: dict[str, Json] = {"phrase_results": [_write_record(result) for result in found], "held": held, "total": len(found)}
     reason = f"{held} of {len(found)} phrases hold"
@@ -300,11 +286,11 @@ def _decide_verdict(found: list[PhraseResult], runs: list[Spoken], speaker: str 
 
 def _write_record(result: PhraseResult) -> dict[str, Json]:
     record: dict[str, Json] = {
-        "phrase": result.phrase,
+        "phrase": result.phrase.text,
         "found": result.found,
         "turn": shorten(result.place[1], 500) if result.place else None,
     }
-    if result.forbidden:
+    if result.phrase.is_forbidden:
         record["forbidden"] = True
     if result.opinion is not None:
         record["judged"] = {"reason": result.opinion.reason, **result.opinion.details}

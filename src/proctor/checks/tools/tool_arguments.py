@@ -105,7 +105,6 @@ def _locate_argument(spec: ToolArgument, evidence: Evidence) -> Iterator[TextRan
 
 
 def _locate_path(spec: ToolInputPath, evidence: Evidence) -> Iterator[TextRange]:
-    """Find the values at the path in the first call that has them."""
     calls = list_recorded_calls(evidence) or ()
     tool = resolve_name(spec.tool, evidence, calls, server_prefix=spec.server_prefix)
     path = compile_path(spec.path, spec.syntax)

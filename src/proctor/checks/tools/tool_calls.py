@@ -167,8 +167,7 @@ def tool_called(spec: ToolCalled) -> Decide:
         raise SpecError("index is about one call, every is about all: use one of them", field="every")
     rule = build_argument_rule(spec.arguments, match=spec.match, values=spec.values, strict=spec.strict)
     ok = passed(f"{show(spec.name)} was called{_with_arguments(spec, rule)}")
-    description = _describe_wanted(spec, rule)
-    careful = _decide_carefully(spec, description, rule, ok)
+    careful = _decide_carefully(spec, rule, ok)
     once = spec.index is None and spec.at_least == 1 and spec.at_most is None and not spec.forbidden_arguments and not spec.every
     wanted = {} if rule is None else rule.plain
     # The meaning of `server:tool` depends on the tools in this evidence.
@@ -201,12 +200,14 @@ def tool_called(spec: ToolCalled) -> Decide:
         for call in calls:
             if call.aliases:
                 return careful(evidence)
-        return defer_verdict(lambda: _fail_wrong_count(spec, description, name, rule, evidence, calls, find_indexes_of(calls, name), ()))
+        return defer_verdict(lambda: careful(evidence).with_words())
 
     return decide
 
 
-def _decide_carefully(spec: ToolCalled, description: str, rule: ArgumentRule | None, ok: Verdict) -> Decide:
+def _decide_carefully(spec: ToolCalled, rule: ArgumentRule | None, ok: Verdict) -> Decide:
+    wanted = _describe_wanted(spec, rule)
+
     def decide(evidence: Evidence, calls: Sequence[ToolCall]) -> Verdict:
         name = resolve_name(spec.name, evidence, calls, server_prefix=spec.server_prefix)
         named = find_indexes_of(calls, name)
@@ -215,46 +216,36 @@ def _decide_carefully(spec: ToolCalled, description: str, rule: ArgumentRule | N
         if spec.index is not None:
             at = spec.index if spec.index >= 0 else len(calls) + spec.index
             if not 0 <= at < len(calls):
-                return fail_calls(f"expected {description}; there is no position {spec.index},", evidence, calls)
+                return fail_calls(f"expected {wanted}; there is no position {spec.index},", evidence, calls)
             call = calls[at]
             if not call.goes_by(name):
-                reason = f"expected {description}; {call_path(evidence, at)} is a call of {show(call.name)},"
+                reason = f"expected {wanted}; {call_path(evidence, at)} is a call of {show(call.name)},"
                 return fail_calls(reason, evidence, calls, (at,))
             if rule is None or rule.fits(call.arguments, build_scope(rule, evidence)):
                 return ok
-            return fail_no_call_fits(name, description, rule, evidence, calls, [at])
+            return fail_no_call_fits(name, wanted, rule, evidence, calls, [at])
         scope = build_scope(rule, evidence)
         fitting = named if rule is None else [index for index in named if rule.fits(calls[index].arguments, scope)]
         if spec.every and rule is not None and len(fitting) < len(named):
-            return fail_no_call_fits(name, description, rule, evidence, calls, sorted(set(named).difference(fitting)))
+            return fail_no_call_fits(name, wanted, rule, evidence, calls, sorted(set(named).difference(fitting)))
         if len(fitting) >= spec.at_least and (spec.at_most is None or len(fitting) <= spec.at_most):
             return ok
-        return defer_verdict(lambda: _fail_wrong_count(spec, description, name, rule, evidence, calls, named, fitting))
+
+        def explain() -> Verdict:
+            if not named and spec.at_least:
+                return fail_never_called(name, wanted, calls)
+            if rule is not None and not fitting and spec.at_least:
+                return fail_no_call_fits(name, wanted, rule, evidence, calls, named)
+            with_arguments = " with these arguments" if rule is not None else ""
+            return failed(
+                f"expected {wanted}; {show(name)} was called {describe_count(len(fitting))}{with_arguments}",
+                details={"tool": name, "calls": len(named), "fitting": len(fitting)},
+                pointers=call_paths(evidence, fitting),
+            )
+
+        return defer_verdict(explain)
 
     return over_calls(decide)
-
-
-def _fail_wrong_count(
-    spec: ToolCalled,
-    wanted: str,
-    name: str,
-    rule: ArgumentRule | None,
-    evidence: Evidence,
-    calls: Sequence[ToolCall],
-    named: Sequence[int],
-    fitting: Sequence[int],
-) -> Verdict:
-    if len(fitting) < spec.at_least:
-        if not named:
-            return fail_never_called(name, wanted, calls)
-        if rule is not None and not fitting:
-            return fail_no_call_fits(name, wanted, rule, evidence, calls, named)
-    with_arguments = " with these arguments" if rule is not None else ""
-    return failed(
-        f"expected {wanted}; {show(name)} was called {describe_count(len(fitting))}{with_arguments}",
-        details={"tool": name, "calls": len(named), "fitting": len(fitting)},
-        pointers=call_paths(evidence, fitting),
-    )
 
 
 def _find_forbidden(spec: ToolCalled, name: str, evidence: Evidence, calls: Sequence[ToolCall], named: Sequence[int]) -> Verdict | None:

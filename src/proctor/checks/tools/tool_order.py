@@ -154,7 +154,7 @@ def tools_in_order(spec: ToolsInOrder) -> Decide:
         for call in calls:
             if call.aliases:
                 return careful(evidence)
-        return defer_verdict(lambda: _fail_not_in_order(names, _find_in_order(names, calls), evidence, calls))
+        return defer_verdict(lambda: careful(evidence).with_words())
 
     return decide
 
