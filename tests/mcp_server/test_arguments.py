@@ -15,8 +15,8 @@ from tests.tables import rows
 
 PROPERTIES = {
     "taskId": text(""),
-    "inputEntityId": text("", null=True),
-    "weight": amount("", null=True),
+    "inputEntityId": {**text(""), "type": ["string", "null"]},
+    "weight": {**amount(""), "type": ["number", "null"]},
     "item": {"type": "object"},
     "limit": amount("", least=1, whole=True),
     "kind": text("", "full", "failures"),

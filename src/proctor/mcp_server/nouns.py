@@ -84,7 +84,9 @@ def _describe_parameters(noun: Resource, operations: list[Operation]) -> dict[st
     changed = {name for operation in operations if operation.method == "PATCH" for name, _ in _list_written(operation)}
     for operation in operations:
         for name, field in _list_written(operation):
-            description = f"another name of `{to_camel(_choose_first_name(operation, name))}`" if name == field.also else ""
+            # The declared name of a field with two.
+            first = next((one for one, other in _list_written(operation) if other is field), name)
+            description = f"another name of `{to_camel(first)}`" if name == field.also else ""
             _add_parameter(schemas, to_camel(name), _describe_field(field, null=field.null and name in changed, about=description))
     for name in dict.fromkeys(name for operation in operations for name in operation.ids[1:]):
         if to_camel(name) not in schemas:
@@ -99,11 +101,6 @@ def _add_parameter(schemas: dict[str, Schema], name: str, schema: Schema) -> Non
     before = schemas.setdefault(name, schema)
     if before["description"] != schema["description"] and schema["description"] not in before["description"]:
         schemas[name] = {**before, "description": f"{before['description']}; or {schema['description']}"}
-
-
-def _choose_first_name(operation: Operation, also: str) -> str:
-    assert operation.takes is not None
-    return next(name for name, field in operation.takes.fields.items() if field.also == also)
 
 
 def _describe_field(field: Field, *, null: bool, about: str = "") -> Schema:

@@ -54,7 +54,8 @@ TEMPLATES = (
 
 def fixed_pages() -> list[Page]:
     """Return every page with a fixed address."""
-    docs = [Page(uri=f"{SCHEME}docs/{path}", title=_find_title(path, text)) for path, text in _load_docs().items()]
+    titles = {path: _TITLE.search(text) for path, text in _load_docs().items()}
+    docs = [Page(uri=f"{SCHEME}docs/{path}", title=path if title is None else title[1].strip()) for path, title in titles.items()]
     kinds = [
         Page(uri=f"{SCHEME}describe/{kind}", title=f"All {kind}", about=f"With fields and examples: {KINDS[kind][0]}.") for kind in KINDS
     ]
@@ -97,11 +98,6 @@ def _load_docs() -> dict[str, str]:
         return decode_json(bz2.decompress(packed.read_bytes()), dict[str, str])
     folder = package.parent.parent / "docs"
     return {file.relative_to(folder).as_posix(): file.read_text(encoding="utf-8") for file in sorted(folder.rglob("*.md"))}
-
-
-def _find_title(path: str, text: str) -> str:
-    match = _TITLE.search(text)
-    return match[1].strip() if match is not None else path
 
 
 def _describe_entry(entry: Description) -> str:

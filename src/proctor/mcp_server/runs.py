@@ -26,7 +26,7 @@ from proctor.model.evidence import Json
 from proctor.service.access.permissions import require_reader
 from proctor.service.runs.examinations import NewExamination
 from proctor.service.runs.run import RunSearch
-from proctor.service.traces.search import Trace, TraceSearch, get_trace, list_traces
+from proctor.service.traces.search import TraceSearch, get_trace, list_traces
 
 LONGEST_WAIT_S = 50.0
 """Callers give up after a minute."""
@@ -185,15 +185,13 @@ async def _search(desk: Desk, arguments: dict[str, Json]) -> dict[str, Json]:
     require_reader(desk.caller)
     id = arguments.pop("id", None)
     if id is not None:
-        return cast(dict[str, Json], camel(_describe_trace(await get_trace(desk.hub, desk.caller, id))))
+        trace = await get_trace(desk.hub, desk.caller, id)
+        # `evidence` is passed on unchanged.
+        shown = {name: value for name, value in trace.items() if name != "received"} | {"evidence": trace["received"]}
+        return cast(dict[str, Json], camel(shown))
     page = {name: arguments.pop(name, None) for name in ("limit", "cursor")}
     search = TraceSearch(metadata=texts(arguments.pop("metadata", None)), **arguments)
     return cast(dict[str, Json], camel(await list_traces(desk.hub, desk.caller, search, **page)))
-
-
-def _describe_trace(trace: Trace) -> dict[str, Json]:
-    # `evidence` is passed on unchanged.
-    return {name: value for name, value in trace.items() if name != "received"} | {"evidence": trace["received"]}
 
 
 SEARCH_TRACES = Tool(

@@ -6,10 +6,10 @@ Objects are typed as JSON, lists of texts one per line. A rejected form keeps wh
 
 from __future__ import annotations
 
-import builtins
 import re
+import types
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any, Literal, cast, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Literal, Union, cast, get_args, get_origin, get_type_hints
 
 import msgspec
 
@@ -17,15 +17,14 @@ from proctor.model.evidence import Json
 from proctor.pages.forms import hides_value
 from proctor.pages.words import name_field, read_typed_number
 from proctor.service.refusals import Refusal
-from proctor.service.verification.shared import fields
-from proctor.service.verification.shared.fields import FLAG, OBJECT, TEXTS, Field, Kind, Table
+from proctor.service.verification.shared.fields import Field, Kind, Schema, Table
 from proctor.store.sql.compressed_json import to_json
 
 Control = Literal["line", "area", "json", "number", "choice", "tick", "ticks", "secret", "time"]
 _LONG_TEXT = 500
 """Longer texts get a text area."""
 _MOST_ROWS = 24
-_DESCRIBED = ("description", "examples", "gt", "ge", "le", "min_length", "max_length")
+_TYPES = {str: "string", int: "integer", float: "number", bool: "boolean", list: "array"}
 _FIRST_NAME = re.compile(r"[\w-]+")
 
 
@@ -34,50 +33,34 @@ def derive_fields(kind: type[msgspec.Struct], *names: str) -> dict[str, Field]:
     hints = get_type_hints(kind, include_extras=True)
     found: dict[str, Field] = {}
     for field in msgspec.structs.fields(kind):
-        if names and field.name not in names:
-            continue
-        # Of a declared type that may be null, too.
-        annotated = next((hint for hint in (hints[field.name], *get_args(hints[field.name])) if get_origin(hint) is Annotated), None)
-        metas = [each for each in getattr(annotated, "__metadata__", ()) if isinstance(each, msgspec.Meta)]
-        meta = {name: value for each in metas for name in _DESCRIBED if (value := getattr(each, name)) is not None}
-        required = field.default is msgspec.NODEFAULT and field.default_factory is msgspec.NODEFAULT
-        values = _derive_kind(hints[field.name], meta)
-        found[field.name] = Field(
-            values,
-            meta.get("description", ""),
-            required=required,
-            null=not required,
-            default=None if field.default is msgspec.NODEFAULT else field.default,
-            example=meta.get("examples", [None])[0],
-        )
+        if not names or field.name in names:
+            schema, metas = _describe_type(hints[field.name])
+            found[field.name] = Field(
+                # The service checks the values.
+                Kind(schema, lambda value: value),
+                next((meta.description for meta in metas if meta.description), ""),
+                required=field.required,
+                null=not field.required,
+                default=None if field.default is msgspec.NODEFAULT else field.default,
+                example=next((meta.examples[0] for meta in metas if meta.examples), None),
+            )
     return found
 
 
-def _derive_kind(hint: Any, meta: Mapping[str, Any]) -> Kind:
-    """Return the values of a declared type, without null."""
-    if get_origin(hint) is Annotated:
-        base, *more = get_args(hint)
-        return _derive_kind(next((each for each in more if get_origin(each) is Literal), base), meta)
-    parts = [part for part in get_args(hint) if part is not type(None)]
+def _describe_type(hint: Any) -> tuple[Schema, list[msgspec.Meta]]:
+    """Return the schema of a declared type without null, and its descriptions."""
+    metas: list[msgspec.Meta] = []
+    while get_origin(hint) in (Annotated, Union, types.UnionType):
+        parts = [part for part in get_args(hint) if part is not type(None)]
+        metas += [part for part in parts if isinstance(part, msgspec.Meta)]
+        hint = next((part for part in parts if get_origin(part) is Literal), parts[0])
     if get_origin(hint) is Literal:
-        return fields.one_of(*parts, exact=True)
-    if type(None) in get_args(hint):
-        return _derive_kind(parts[0], meta)
-    match get_origin(hint) or hint:
-        case builtins.str:
-            found = fields.text(meta.get("max_length", fields.LONGEST_TEXT), meta.get("min_length", 0))
-            # An undeclared limit is the service's: the input has none.
-            return found if "max_length" in meta else Kind({"type": "string"}, found.read)
-        case builtins.int:
-            return fields.whole(least=meta.get("ge", 0), most=meta.get("le", 10**9))
-        case builtins.float:
-            return fields.number(above=meta.get("gt", 0.0), most=meta.get("le", 1e9))
-        case builtins.bool:
-            return FLAG
-        case builtins.list:
-            return TEXTS
-        case _:
-            return OBJECT
+        return {"type": "string", "enum": list(get_args(hint))}, metas
+    schema: Schema = {"type": _TYPES.get(get_origin(hint) or hint, "object")}
+    if schema["type"] == "array":
+        schema["items"] = {"type": "string"}
+    longest = next((meta.max_length for meta in metas if meta.max_length is not None), None)
+    return schema if longest is None else {**schema, "maxLength": longest}, metas
 
 
 class Input(msgspec.Struct, frozen=True, kw_only=True):

@@ -109,15 +109,12 @@ def draw_history(rows: Sequence[Mapping[str, Any]], title: str) -> Markup:
         if before is not None:
             parts += f'<line class="way" x1="{before[0]}" y1="{before[1]}" x2="{point[0]}" y2="{point[1]}"/>'
         parts += f'<line class="range" x1="{x}" y1="{field.find_y(row["high"])}" x2="{x}" y2="{field.find_y(row["low"])}"/>'
-        parts += _draw_rhombus(point) if row.get("flaky") else draw_dot(point, 3.5)
+        y = point[1]
+        rhombus = f'<path class="flaky" d="M{x} {y - 6}L{x + 6} {y}L{x} {y + 6}L{x - 6} {y}z"/>'
+        parts += rhombus if row.get("flaky") else draw_dot(point, 3.5)
         before = point
     size = (field.width, field.height)
     return frame_picture("history", size, title, parts, shape=f' width="{size[0]}" height="{size[1]}"')
-
-
-def _draw_rhombus(point: Point) -> str:
-    x, y = point
-    return f'<path class="flaky" d="M{x} {y - 6}L{x + 6} {y}L{x} {y + 6}L{x - 6} {y}z"/>'
 
 
 _PREVIEW_WIDTH, _PREVIEW_HEIGHT = 600, 120

@@ -160,7 +160,9 @@ def read_typed_number(text: str, *, whole: bool = False) -> float | int:
     # `float` also accepts nan, inf, 1_000 and other scripts' digits.
     if not _NUMBER.fullmatch(text) or not math.isfinite(number := float(text.replace(",", "."))):
         raise ValueError("expected a number")
-    return number
+    if whole and not number.is_integer():
+        raise ValueError("expected a whole number")
+    return int(number) if whole else number
 
 
 _WHOLE = re.compile(r"[+-]?[0-9]{1,18}")

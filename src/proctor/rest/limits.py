@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import re
 import zlib
+from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -134,15 +135,13 @@ class BodyBudget:
 
     def _find_greediest(self, receiving: BodyReservation, count: int) -> BodyReservation | None:
         """Return the body to drop for another one, or None."""
-        organizations: dict[str, int] = {}
-        clients: dict[tuple[str, str], int] = {}
+        held: Counter[str | tuple[str, str]] = Counter()
         for body in self.bodies:
-            organizations[body.organization] = organizations.get(body.organization, 0) + body.size
-            client = (body.organization, body.client)
-            clients[client] = clients.get(client, 0) + body.size
+            held[body.organization] += body.size
+            held[body.organization, body.client] += body.size
 
         def holds(body: BodyReservation) -> tuple[int, int]:
-            return organizations[body.organization], clients[body.organization, body.client]
+            return held[body.organization], held[body.organization, body.client]
 
         # A complete body is being processed and stays; an empty one frees nothing.
         others = [body for body in self.bodies if body is not receiving and body.is_arriving() and body.size]

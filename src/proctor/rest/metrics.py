@@ -57,15 +57,16 @@ async def write_page(hub: Hub, metrics: Metrics) -> str:
     async with hub.database.reading() as connection:
         queue = await count_queue(connection)
     now = hub.clock()
-    lines += _write_head("proctor_queue_depth", "gauge", f"Traces waiting for evaluation, at most {MOST_COUNTED}.")
-    lines.append(f"proctor_queue_depth {queue.traces}")
-    lines += _write_head("proctor_queue_wait_seconds", "gauge", "Age of the oldest trace that is due for evaluation.")
-    lines.append(f"proctor_queue_wait_seconds {queue.measure_trace_wait(now):.3f}")
-    lines += _write_head("proctor_runs", "gauge", "Unfinished runs by status.")
-    counted = (("queued", queue.runs_queued), ("running", queue.runs_running))
-    lines += [f"proctor_runs{_write_labels(status=status)} {count}" for status, count in counted]
-    lines += _write_head("proctor_run_wait_seconds", "gauge", "Age of the oldest queued run.")
-    lines.append(f"proctor_run_wait_seconds {queue.measure_run_wait(now):.3f}")
+    trace_wait, run_wait = f"{queue.measure_trace_wait(now):.3f}", f"{queue.measure_run_wait(now):.3f}"
+    runs = {'{status="queued"}': queue.runs_queued, '{status="running"}': queue.runs_running}
+    for name, text, values in (
+        ("queue_depth", f"Traces waiting for evaluation, at most {MOST_COUNTED}.", {"": queue.traces}),
+        ("queue_wait_seconds", "Age of the oldest trace that is due for evaluation.", {"": trace_wait}),
+        ("runs", "Unfinished runs by status.", runs),
+        ("run_wait_seconds", "Age of the oldest queued run.", {"": run_wait}),
+    ):
+        lines += _write_head(f"proctor_{name}", "gauge", text)
+        lines += [f"proctor_{name}{labels} {value}" for labels, value in values.items()]
     return "\n".join(lines) + "\n"
 
 

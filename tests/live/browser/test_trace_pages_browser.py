@@ -266,7 +266,7 @@ def test_everything_can_be_read_and_labelled_without_script(browser: Any, shop: 
         assert page.input_value("[name=trace_ids]") == "trc_shop"
         page.fill("[name=since]", "soon")
         page.click("button.main")
-        assert "expected a time" in page.inner_text("#since-wrong") and page.input_value("[name=trace_ids]") == "trc_shop"
+        assert "expected a time" in page.inner_text("#wrong-since") and page.input_value("[name=trace_ids]") == "trc_shop"
         page.fill("[name=since]", "")
         page.click("button.main")
         assert "1 trace will be re-evaluated." in page.inner_text("main")

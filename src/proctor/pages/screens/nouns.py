@@ -272,30 +272,22 @@ def _make_section(
 def _make_nested(name: str, field: Any, record: Record, parts: list[str], names: dict[str, str], titles: dict[str, str]) -> Record:
     rows: Any = record.get(name) or []
     address = [*parts, name]
-    kind = _find_singular_kind(name)
+    kind = next((noun.kind for first, noun in nouns.list_nouns() if first.replace("-", "_") == name), "")
     found = [(nouns.find_record_address(kind, str(row.get("id"))), _find_remove(address, row), row) for row in rows]
     return {"title": name, "table": {"columns": nouns.choose_columns(field.kind.shape), "rows": found, "names": names, "titles": titles}}
-
-
-def _find_singular_kind(name: str) -> str:
-    found = next((noun for first, noun in nouns.list_nouns() if first.replace("-", "_") == name), None)
-    return found.kind if found is not None else ""
 
 
 def _make_table(operation: Operation, parts: list[str], rows: Any, *, shape: Any = None, drop: str | None = None) -> Record:
     shape = shape or operation.gives
     assert shape is not None
     has_page = nouns.find_operation("GET", [*parts, ""]) is not None
+    kind = next((noun.kind for _, noun in nouns.list_nouns() if noun.name == shape.group and shape.group), None)
     found: list[tuple[str | None, str | None, Json]] = []
     for row in rows:
         id = str(row.get("id", ""))
-        address = nouns.make_address([*parts, id]) if has_page else nouns.find_record_address(_find_kind(shape), id)
+        address = nouns.make_address([*parts, id]) if has_page else nouns.find_record_address(kind, id)
         found.append((address, None if has_page else _find_remove(parts, row), row))
     return {"columns": [one for one in nouns.choose_columns(shape) if one[0] != drop], "rows": found, "names": {}, "titles": {}}
-
-
-def _find_kind(shape: Any) -> str | None:
-    return next((noun.kind for _, noun in nouns.list_nouns() if noun.name == shape.group and shape.group), None)
 
 
 def _find_remove(parts: list[str], row: Record) -> str | None:

@@ -18,7 +18,7 @@ from proctor.service.access.permissions import require_writer
 from proctor.service.access.projects import NewProject
 from proctor.service.refusals import Refusal
 from proctor.service.upkeep.retention import NewRetention, get_retention, preview_retention, set_retention
-from proctor.service.verification.shared.fields import Field, Table, matching, read_fields
+from proctor.service.verification.shared.fields import Field, Table, matching
 
 RETENTION_FIELDS: Table = derive_fields(NewRetention)
 FIELDS: Table = derive_fields(NewProject)
@@ -41,7 +41,8 @@ async def send_retention(visit: Visit) -> Response:
     require_writer(visit.caller, "the retention can be changed")
     await visit.find_project()
     try:
-        retention = NewRetention(**read_fields(RETENTION_FIELDS, read_inputs(RETENTION_FIELDS, body), "retention"))
+        inputs: dict[str, Any] = read_inputs(RETENTION_FIELDS, body)
+        retention = NewRetention(**inputs)
         name = f"{retention.trace_days or ''},{retention.run_days or ''}"
         # Changed values need a new preview.
         if body.get("previewed") == name:

@@ -12,7 +12,6 @@ are checked before MCP. As at `/mcp`, only POST is answered, and MCP is not part
 from __future__ import annotations
 
 import base64
-from collections.abc import Awaitable, Callable
 from urllib.parse import parse_qs
 
 import msgspec
@@ -44,27 +43,29 @@ _POLICY = "default-src 'none'; sandbox; form-action 'none'; base-uri 'none'; fra
 router = APIRouter()
 
 
-async def _reach_sandbox(request: Request) -> ReachableSandboxes:
-    id = request.path_params["sandbox_id"]
-    head = await sandbox_requests.find_whole_sandbox(get_hub(request), await find_caller(request), id)
-    return ReachableSandboxes((head,), f"{request.state.root}/sandboxes/{id}")
+def _find_root(request: Request) -> str:
+    """Return the path of the sandbox or run of a request."""
+    parameters = request.path_params
+    return (
+        f"/sandboxes/{parameters['sandbox_id']}" if "sandbox_id" in parameters else f"/v1/benchmark-runs/{parameters['benchmark_run_id']}"
+    )
 
 
-async def _reach_run(request: Request) -> ReachableSandboxes:
-    id = request.path_params["benchmark_run_id"]
-    heads = await sandbox_requests.list_sandboxes_of_run(get_hub(request), await find_caller(request), id)
-    return ReachableSandboxes(tuple(heads), f"{request.state.root}/v1/benchmark-runs/{id}")
+async def _reach(request: Request) -> ReachableSandboxes:
+    hub, caller, parameters = get_hub(request), await find_caller(request), request.path_params
+    if "sandbox_id" in parameters:
+        heads = [await sandbox_requests.find_whole_sandbox(hub, caller, parameters["sandbox_id"])]
+    else:
+        heads = await sandbox_requests.list_sandboxes_of_run(hub, caller, parameters["benchmark_run_id"])
+    return ReachableSandboxes(tuple(heads), f"{request.state.root}{_find_root(request)}")
 
 
 class _SystemsMcp:
-    """The ASGI application of the MCP server of the systems that `reach` finds."""
-
-    def __init__(self, reach: Callable[[Request], Awaitable[ReachableSandboxes]]) -> None:
-        self._reach = reach
+    """The ASGI application of the MCP server of the systems of a sandbox or run."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         request = Request(scope, receive)
-        reached = await self._reach(request)
+        reached = await _reach(request)
         if request.method != "POST":
             error = {"error": {"code": "BAD_REQUEST", "message": "this MCP server only answers POST; it has no streams and no sessions"}}
             await JSONResponse(error, 405, headers={"allow": "POST"})(scope, receive, send)
@@ -77,33 +78,26 @@ class _SystemsMcp:
         await (await lazy.find_server()).asgi_app(scope, receive, send)
 
 
+async def answer_below(request: Request) -> Response:
+    """Answer a request to a system of a sandbox, or of the task that a run has started."""
+    parameters, name = request.path_params, request.path_params["system"]
+    path, base = _split_path(request, f"{_find_root(request)}/{name}")
+    find, id = (
+        (sandbox_requests.find_sandbox, parameters["sandbox_id"])
+        if "sandbox_id" in parameters
+        else (sandbox_requests.find_sandbox_of_run, parameters["benchmark_run_id"])
+    )
+    head = await find(get_hub(request), await find_caller(request), id, find_kind_of_path(name), path)
+    return await _answer(request, head, path, base)
+
+
+_ROOTS = ("/sandboxes/{sandbox_id}", "/v1/benchmark-runs/{benchmark_run_id}")
 # Before the routes of every other system, which would match as well.
-for _path, _find in (("/sandboxes/{sandbox_id}", _reach_sandbox), ("/v1/benchmark-runs/{benchmark_run_id}", _reach_run)):
-    router.add_route(f"{_path}/{MCP}", _SystemsMcp(_find), methods=list(METHODS), include_in_schema=False)  # type: ignore[arg-type]  # an application is an endpoint too
-
-
-async def answer_below_sandbox(request: Request) -> Response:
-    """Answer a request to a sandbox."""
-    id, name = request.path_params["sandbox_id"], request.path_params["system"]
-    path, base = _split_path(request, f"/sandboxes/{id}/{name}")
-    head = await sandbox_requests.find_sandbox(get_hub(request), await find_caller(request), id, find_kind_of_path(name), path)
-    return await _answer(request, head, path, base)
-
-
-async def answer_below_run(request: Request) -> Response:
-    """Answer a request to a system of the task that a run has started."""
-    id, name = request.path_params["benchmark_run_id"], request.path_params["system"]
-    path, base = _split_path(request, f"/v1/benchmark-runs/{id}/{name}")
-    head = await sandbox_requests.find_sandbox_of_run(get_hub(request), await find_caller(request), id, find_kind_of_path(name), path)
-    return await _answer(request, head, path, base)
-
-
-for _root, _endpoint in (
-    ("/sandboxes/{sandbox_id}/{system}", answer_below_sandbox),
-    ("/v1/benchmark-runs/{benchmark_run_id}/{system}", answer_below_run),
-):
-    for _path in (_root, _root + "/{path:path}"):
-        router.add_route(_path, _endpoint, methods=list(METHODS), include_in_schema=False)
+for _root in _ROOTS:
+    router.add_route(f"{_root}/{MCP}", _SystemsMcp(), methods=list(METHODS), include_in_schema=False)  # type: ignore[arg-type]  # an application is an endpoint too
+for _root in _ROOTS:
+    for _path in (f"{_root}/{{system}}", f"{_root}/{{system}}/{{path:path}}"):
+        router.add_route(_path, answer_below, methods=list(METHODS), include_in_schema=False)
 
 
 async def _answer(request: Request, head: Row, path: str, base: str) -> Response:

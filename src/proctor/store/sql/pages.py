@@ -85,27 +85,25 @@ async def fetch_page(
     path = path.order_by(at.asc(), key.asc()) if newer else path.order_by(at.desc(), key.desc())
     stop: Row | None = None
     if filters:
-        stop = await _find_end_of_stretch(connection, path.with_only_columns(at, key))
+        # The last row that is examined. Queried first, over the index alone: with further filters the database might scan the whole table.
+        stop = await fetch_first(connection, path.with_only_columns(at, key).offset(STRETCH - 1).limit(1))
         if stop is not None:
             end = sa.tuple_(sa.literal(stop[time]), sa.literal(stop[id]))
             path = path.where(position <= end if newer else position >= end)
     # One extra row shows whether there is another page; a count would have to read everything.
-    found = await connection.execute(path.where(*filters).limit(size + 1))
-    rows: list[Row] = [dict(row) for row in found.mappings()]
-    has_more = len(rows) > size
-    rows = rows[:size]
-    if not has_more and stop is not None:
-        return _short_page(rows, stop, edge, size, time, id)
-    if newer:
-        rows.reverse()
+    found = await fetch_all(connection, path.where(*filters).limit(size + 1))
+    has_more = len(found) > size
+    rows = list(reversed(found[:size])) if newer else found[:size]
+    front, rear = (0, -1) if newer else (-1, 0)
+    ahead_of = rows[front] if has_more else None
     # There was a row on the other side when the cursor was issued.
-    to_older, to_newer = (True, has_more) if newer else (has_more, edge is not None)
-    return Page(
-        rows=rows,
-        next=_write_cursor("older", rows[-1], time, id) if rows and to_older else None,
-        prev=_write_cursor("newer", rows[0], time, id) if rows and to_newer else None,
-        limit=size,
-    )
+    behind = rows[rear] if rows and edge is not None else None
+    if stop is not None and not has_more:
+        # A page that ends where the search stopped, not at the end of the list.
+        ahead_of, behind = stop, None if edge is None else {time: edge[1], id: edge[2]}
+    ahead = None if ahead_of is None else _write_cursor("newer" if newer else "older", ahead_of, time, id)
+    back = None if behind is None else _write_cursor("older" if newer else "newer", behind, time, id)
+    return Page(rows=rows, next=back if newer else ahead, prev=ahead if newer else back, limit=size)
 
 
 async def find_cursor(connection: AsyncConnection, query: ListQuery, table: sa.Table, position: int, total: int) -> str | None:
@@ -128,22 +126,6 @@ async def find_cursor(connection: AsyncConnection, query: ListQuery, table: sa.T
 async def count_rows(connection: AsyncConnection, query: ListQuery) -> int:
     """Return the number of rows of a list that is known to be short."""
     return int((await connection.execute(sa.select(sa.func.count()).select_from(query.whole.order_by(None).subquery()))).scalar_one())
-
-
-async def _find_end_of_stretch(connection: AsyncConnection, path: sa.Select[Any, Any]) -> Row | None:
-    """Return the last row that a search examines, or None if fewer are left."""
-    # Queried first, over the index alone: with further filters the database might scan the whole table without a match.
-    return await fetch_first(connection, path.offset(STRETCH - 1).limit(1))
-
-
-def _short_page(rows: list[Row], stop: Row, edge: _Edge | None, size: int, time: str, id: str) -> Page:
-    """Return a page that ends where the search stopped, not at the end of the list."""
-    newer = edge is not None and edge[0] == "newer"
-    back = None if edge is None else _write_cursor("older" if newer else "newer", {time: edge[1], id: edge[2]}, time, id)
-    if newer:
-        rows.reverse()
-        return Page(rows=rows, next=back, prev=_write_cursor("newer", stop, time, id), limit=size)
-    return Page(rows=rows, next=_write_cursor("older", stop, time, id), prev=back, limit=size)
 
 
 def clamp_limit(limit: int | None) -> int:

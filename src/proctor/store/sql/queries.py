@@ -23,7 +23,7 @@ from sqlalchemy.sql.compiler import SQLCompiler
 from sqlalchemy.sql.functions import FunctionElement
 
 from proctor.model.evidence import Json
-from proctor.store.sql.tables import COMMON
+from proctor.store.sql.tables import COMMON, clean_text
 
 
 class BulkStatement:
@@ -45,13 +45,6 @@ class BulkStatement:
             known = self._known[connection.dialect.name] = (str(compiled), itemgetter(*compiled.positiontup))
         text, values = known
         await connection.exec_driver_sql(text, [values(row) for row in rows])
-
-
-def clean_text(text: str) -> str:
-    """Return text that both databases accept: without NUL characters and half surrogate pairs."""
-    if text.isascii() and "\0" not in text:
-        return text
-    return text.encode("utf-8", errors="replace").decode().replace("\0", "\ufffd")
 
 
 def clean_json(value: Json) -> Json:

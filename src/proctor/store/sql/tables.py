@@ -17,17 +17,22 @@ import sqlalchemy as sa
 METADATA = sa.MetaData()
 
 
+def clean_text(text: str) -> str:
+    """Return text that both databases can store: PostgreSQL has no NUL character, and no encoding has half a surrogate pair."""
+    if text.isascii() and "\0" not in text:
+        return text
+    return text.encode("utf-8", errors="replace").decode().replace("\0", "\ufffd")
+
+
 class _Text(sa.TypeDecorator[str]):
-    """Text that both databases can store: PostgreSQL has no NUL character, and no encoding has half a surrogate pair."""
+    """Text that both databases can store."""
 
     impl = sa.Text
     cache_ok = True
 
     def process_bind_param(self, value: str | None, dialect: sa.Dialect) -> str | None:
         """Return the text with unstorable characters replaced."""
-        if value is None or (value.isascii() and "\0" not in value):
-            return value
-        return value.encode("utf-8", errors="replace").decode().replace("\0", "\ufffd")
+        return None if value is None else clean_text(value)
 
 
 def make_table(name: str, *columns: sa.schema.SchemaItem) -> sa.Table:

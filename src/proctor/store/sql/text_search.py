@@ -44,11 +44,7 @@ def contains_text(column: sa.ColumnElement[Any], text: str) -> sa.ColumnElement[
 
 def add_text_functions(connection: Any) -> None:
     """Register the function that `contains_text` uses with a connection to SQLite."""
-    connection.create_function(_NAME, 1, _lower, deterministic=True)
-
-
-def _lower(value: object) -> object:
-    return value.lower() if isinstance(value, str) else value
+    connection.create_function(_NAME, 1, lambda value: value.lower() if isinstance(value, str) else value, deterministic=True)
 
 
 MOST_LOOKED_AT = 5_000

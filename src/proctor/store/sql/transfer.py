@@ -49,18 +49,18 @@ class ImportCounts(msgspec.Struct, frozen=True, kw_only=True):
 
 async def export_lines(connection: AsyncConnection, now: str) -> AsyncGenerator[bytes]:
     """Yield every row of every table from a reading connection; close this (`aclosing`) before the connection."""
-    yield _write_line({"proctor_export": FORMAT, "schema": [name for name, _ in STEPS], "exported_at": now})
+    yield to_json({"proctor_export": FORMAT, "schema": [name for name, _ in STEPS], "exported_at": now}) + b"\n"
     count = 0
     for table in METADATA.sorted_tables:
         query = sa.select(table).order_by(*table.primary_key.columns)
         rows = await connection.stream(query.execution_options(yield_per=_ROWS_AT_ONCE))
         try:
             async for row in rows.mappings():
-                yield _write_line({"table": str(table.name), "row": {name: _write_value(value) for name, value in row.items()}})
+                yield to_json({"table": str(table.name), "row": {name: _write_value(value) for name, value in row.items()}}) + b"\n"
                 count += 1
         finally:
             await rows.close()
-    yield _write_line({"end": True, "rows": count})
+    yield to_json({"end": True, "rows": count}) + b"\n"
 
 
 async def import_lines(connection: AsyncConnection, lines: Iterable[bytes], *, merge: bool = False) -> ImportCounts:
@@ -76,7 +76,8 @@ async def import_lines(connection: AsyncConnection, lines: Iterable[bytes], *, m
         try:
             await connection.execute(insert_or_ignore(connection, table, rows))
         except (IntegrityError, DataError) as error:
-            raise InputError(f"line {number} or before: a row of {table.name!r} cannot be stored: {_get_first_line(error)}") from error
+            reason = str(getattr(error, "orig", error)).splitlines()[0]
+            raise InputError(f"line {number} or before: a row of {table.name!r} cannot be stored: {reason}") from error
         total += len(rows)
     added = await _count_rows(connection) - existing
     return ImportCounts(added=added, present=total - added)
@@ -94,13 +95,10 @@ def _read_records(lines: Iterable[bytes]) -> Iterator[tuple[int, sa.Table, dict[
         if not isinstance(record, dict):
             raise InputError(f"line {number}: expected an object")
         if number == 1:
-            if record.get("proctor_export") != FORMAT:
-                problem = (
-                    "not an export of proctor"
-                    if "proctor_export" not in record
-                    else f"an export of a format this proctor does not know (it reads {FORMAT})"
-                )
-                raise InputError(f"line 1: {problem}")
+            if "proctor_export" not in record:
+                raise InputError("line 1: not an export of proctor")
+            if record["proctor_export"] != FORMAT:
+                raise InputError(f"line 1: an export of a format this proctor does not know (it reads {FORMAT})")
             schema: Json = record.get("schema")
             if not isinstance(schema, list) or not all(isinstance(step, str) for step in schema):
                 raise InputError("line 1: `schema` should be a list of names")
@@ -191,14 +189,6 @@ async def _count_rows(connection: AsyncConnection) -> int:
 
 def _write_value(value: Any) -> Json:
     return base64.b64encode(value).decode() if isinstance(value, (bytes, memoryview)) else value
-
-
-def _write_line(record: dict[str, Json]) -> bytes:
-    return to_json(record) + b"\n"
-
-
-def _get_first_line(error: Exception) -> str:
-    return str(getattr(error, "orig", error)).splitlines()[0]
 
 
 class DatabaseStatus(msgspec.Struct, frozen=True, kw_only=True):

@@ -18,7 +18,7 @@ from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.ext.asyncio import AsyncConnection
 from sqlalchemy.sql.dml import ReturningInsert
 
-from proctor.store.sql.pages import Row
+from proctor.store.sql.pages import Row, fetch_all, fetch_first
 from proctor.store.sql.queries import insert_or_update
 from proctor.store.sql.tables import agents, exports, results, trace_parts, traces
 
@@ -139,19 +139,12 @@ def _make_refusal(arrival: Arrival, why: str, now: str) -> ArrivalResult:
 
 
 def _make_row(arrival: Arrival, now: str) -> dict[str, Any]:
+    names = ("id", "organization_id", "project_id", "agent_id", "external_id", "format", "body", "metadata", "due_at")
     return {
-        "id": arrival.id,
-        "organization_id": arrival.organization_id,
-        "project_id": arrival.project_id,
-        "agent_id": arrival.agent_id,
-        "external_id": arrival.external_id,
-        "format": arrival.format,
+        **{name: getattr(arrival, name) for name in names},
         "status": "complete" if arrival.ended else "open",
         "revision": 1,
         "size": len(arrival.body),
-        "body": arrival.body,
-        "metadata": arrival.metadata,
-        "due_at": arrival.due_at,
         "created_at": now,
         "updated_at": now,
     }
@@ -210,22 +203,16 @@ async def list_pieces(connection: AsyncConnection, rows: Sequence[Row]) -> dict[
 
 async def queue_exports(connection: AsyncConnection, new_exports: Iterable[Row], now: float) -> None:
     """Queue the export of new results."""
-    since: dict[str, dict[str, Any]] = {}
-    for row in new_exports:
-        known = since.setdefault(
-            row["trace_id"],
-            {
-                "trace_id": row["trace_id"],
-                "organization_id": row["organization_id"],
-                "since": row["updated_at"],
-                "queued_at": now,
-                "next_at": now,
-            },
-        )
-        known["since"] = min(known["since"], row["updated_at"])
-    if since:
-        # In one order everywhere, to avoid deadlocks. A waiting trace retains its earlier time.
-        ordered = [since[id] for id in sorted(since)]
+    # In one order everywhere, to avoid deadlocks; of each trace the first of its new results.
+    first: dict[str, Row] = {}
+    for row in sorted(new_exports, key=lambda row: (row["trace_id"], row["updated_at"])):
+        first.setdefault(row["trace_id"], row)
+    if first:
+        # A waiting trace retains its earlier time.
+        ordered = [
+            {"trace_id": id, "organization_id": row["organization_id"], "since": row["updated_at"], "queued_at": now, "next_at": now}
+            for id, row in first.items()
+        ]
         await connection.execute(insert_or_update(connection, exports, ordered, key=("trace_id",), change=("next_at",)))
 
 
@@ -237,7 +224,7 @@ async def take_exports(connection: AsyncConnection, *, now: float, until: float,
     if not chosen:
         return []
     statement = sa.update(exports).where(exports.c.trace_id.in_(chosen)).values(next_at=until).returning(*exports.c)
-    return [dict(row) for row in (await connection.execute(statement)).mappings()]
+    return await fetch_all(connection, statement)
 
 
 async def delete_exports(connection: AsyncConnection, leased: Sequence[Row]) -> None:
@@ -257,15 +244,14 @@ async def list_results_to_export(connection: AsyncConnection, row: Row) -> list[
     """Return the results of one trace to send."""
     ours = (results.c.organization_id == row["organization_id"], results.c.trace_id == row["trace_id"])
     query = sa.select(results).where(*ours, results.c.updated_at >= row["since"]).order_by(results.c.id)
-    return [dict(found) for found in (await connection.execute(query)).mappings()]
+    return await fetch_all(connection, query)
 
 
 async def find_trace_to_export(connection: AsyncConnection, row: Row) -> Row | None:
     """Return the trace of the results with only the needed columns; None if it was deleted."""
     ours = (traces.c.organization_id == row["organization_id"], traces.c.id == row["trace_id"])
     columns = (traces.c.id, traces.c.format, traces.c.external_id, traces.c.revision, traces.c.body)
-    found = (await connection.execute(sa.select(*columns).where(*ours))).mappings().first()
-    return None if found is None else dict(found)
+    return await fetch_first(connection, sa.select(*columns).where(*ours))
 
 
 def _group_by_lease(leased: Sequence[Row]) -> Iterable[tuple[float, list[str]]]:
