@@ -22,9 +22,9 @@ from proctor.actions.judging.judges import JudgeLike
 from proctor.actions.workspace.custom_checks import find_registry
 from proctor.actions.workspace.status_line import StatusLine
 from proctor.actions.workspace.suites import load_suite
-from proctor.batches.judging import find_judge, judge_sample, open_memory, read_bounds, write_tally
+from proctor.batches.judging import find_judge, judge_sample, open_memory, read_bounds
 from proctor.batches.output_folder import JUDGED, JUDGED_TALLY, Manifest, OutputFolder
-from proctor.batches.output_store import explain_full_disk
+from proctor.batches.output_store import explain_full_disk, write_bytes
 from proctor.batches.plan import BatchOptions, Planned, make_plan, name_output, refuse_other_batch
 from proctor.batches.result_table import make_schema
 from proctor.batches.slicer import read_groupings
@@ -200,7 +200,8 @@ def run_batch(
         if not done.failures and judge is not None and options.judging is not None:
             settings = _make_settings(planned.manifest, suite, options)
             assert memory is not None
-            write_tally(folder, judge_sample(folder, planned.manifest, settings, judge, options.judging, memory))
+            tally = judge_sample(folder, planned.manifest, settings, judge, options.judging, memory)
+            write_bytes(folder.store, JUDGED_TALLY, msgspec.json.encode(tally))
         if not done.failures:
             finished = msgspec.structs.replace(planned.manifest, finished=True, suites={identity.digest: identity})
             folder.write_manifest(finished)
