@@ -192,7 +192,9 @@ def draw_sample(folder: OutputFolder, manifest: Manifest, strata: Strata, size: 
                 position, rank = waiting.pop(0)
                 chosen[stratum][rank] = Drawn(partition, *stratum, position - before[stratum])
             before[stratum] = end
-    return list(_interleave([[by_rank[rank] for rank in sorted(by_rank)] for by_rank in chosen.values()]))
+    ranked = [[by_rank[rank] for rank in sorted(by_rank)] for by_rank in chosen.values()]
+    longest = max(map(len, ranked), default=0)
+    return [entries[position] for position in range(longest) for entries in ranked if position < len(entries)]
 
 
 def find_places(folder: OutputFolder, manifest: Manifest, partition: int, drawn: Iterable[Drawn]) -> list[tuple[Drawn, PlaceInFile]]:
@@ -214,11 +216,6 @@ def _iterate_counts(folder: OutputFolder, manifest: Manifest, cases: Sequence[st
         if footer is not None and footer.suite == manifest.suite.digest:
             known = footer.sketch.cases
             yield number, {(case, outcome): count for case in cases if case in known for outcome, count in known[case].counts.items()}
-
-
-def _interleave(lists: Sequence[list[Drawn]]) -> Iterator[Drawn]:
-    for position in range(max(map(len, lists), default=0)):
-        yield from (entries[position] for entries in lists if position < len(entries))
 
 
 _Key = tuple[int | None, int | None]
@@ -485,11 +482,6 @@ class JudgedTally(msgspec.Struct, kw_only=True):
 
 
 _DECODER = make_json_decoder(JudgedTally)
-
-
-def write_tally(folder: OutputFolder, tally: JudgedTally) -> None:
-    """Store the result of the sample."""
-    write_bytes(folder.store, JUDGED_TALLY, msgspec.json.encode(tally))
 
 
 def read_tally(folder: OutputFolder, suite: str) -> JudgedTally | None:

@@ -22,9 +22,9 @@ from proctor.actions.judging.judges import JudgeLike
 from proctor.actions.workspace.custom_checks import find_registry
 from proctor.actions.workspace.status_line import StatusLine
 from proctor.actions.workspace.suites import load_suite
-from proctor.batches.judging import find_judge, judge_sample, open_memory, read_bounds, write_tally
+from proctor.batches.judging import find_judge, judge_sample, open_memory, read_bounds
 from proctor.batches.output_folder import JUDGED, JUDGED_TALLY, Manifest, OutputFolder
-from proctor.batches.output_store import explain_full_disk
+from proctor.batches.output_store import explain_full_disk, write_bytes
 from proctor.batches.plan import BatchOptions, Planned, make_plan, name_output, refuse_other_batch
 from proctor.batches.result_table import make_schema
 from proctor.batches.slicer import read_groupings
@@ -77,30 +77,24 @@ class BatchProgress(msgspec.Struct, kw_only=True):
 ENGINES = ("local", "dask")
 
 
-class EngineOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """Options of an engine."""
-
-    workers: int | None = None
-    scheduler: str | None = None
-    """The address of an existing Dask scheduler."""
-    tls: TlsFiles | None = None
-    client: object = None
-    """A connected `dask.distributed.Client`."""
-
-
 @contextlib.contextmanager
-def open_executor(engine: str, options: EngineOptions) -> Generator[Executor]:
-    """Provide the executor for the tasks of a batch. Raises `InputError` if it is unavailable."""
+def open_executor(
+    engine: str, *, workers: int | None = None, scheduler: str | None = None, tls: TlsFiles | None = None, client: object = None
+) -> Generator[Executor]:
+    """Provide the executor for the tasks of a batch. Raises `InputError` if it is unavailable.
+
+    For Dask, `scheduler` is the address of an existing one, and `client` a connected `dask.distributed.Client`.
+    """
     if engine not in ENGINES:
         raise InputError(f"unknown engine {engine!r}; expected {' or '.join(ENGINES)}, or a client of dask.distributed")
-    if options.workers is not None and options.workers < 1:
-        raise InputError(f"workers: expected at least 1, found {options.workers}")
+    if workers is not None and workers < 1:
+        raise InputError(f"workers: expected at least 1, found {workers}")
     if engine == "local":
-        if options.scheduler is not None or options.tls is not None or options.client is not None:
+        if scheduler is not None or tls is not None or client is not None:
             raise InputError("a scheduler is for the engine dask (--engine dask)")
-        yield LocalExecutor(options.workers)
+        yield LocalExecutor(workers)
     else:
-        with DaskExecutor(scheduler=options.scheduler, tls=options.tls, client=options.client, workers=options.workers) as executor:
+        with DaskExecutor(scheduler=scheduler, tls=tls, client=client, workers=workers) as executor:
             yield executor
 
 
@@ -153,10 +147,10 @@ def batch(
         judging=read_bounds(judge_sample, max_tokens),
     )
     found = suite if isinstance(suite, Suite) else load_suite(suite)
-    engine_options = EngineOptions(workers=workers, client=None if isinstance(engine, str) else engine)
+    name, client = (engine, None) if isinstance(engine, str) else ("dask", engine)
     line = StatusLine(enabled=on_progress == "bar", every_s=0.25)
     notify = (lambda progress: progress.show(line)) if on_progress == "bar" else on_progress
-    with open_executor(engine if isinstance(engine, str) else "dask", engine_options) as executor, ExitStack() as stack:
+    with open_executor(name, workers=workers, client=client) as executor, ExitStack() as stack:
         stack.callback(line.finish)
         return run_batch(found, options, executor, notify, lambda memory: find_judge(found, judge, memory))
 
@@ -206,7 +200,8 @@ def run_batch(
         if not done.failures and judge is not None and options.judging is not None:
             settings = _make_settings(planned.manifest, suite, options)
             assert memory is not None
-            write_tally(folder, judge_sample(folder, planned.manifest, settings, judge, options.judging, memory))
+            tally = judge_sample(folder, planned.manifest, settings, judge, options.judging, memory)
+            write_bytes(folder.store, JUDGED_TALLY, msgspec.json.encode(tally))
         if not done.failures:
             finished = msgspec.structs.replace(planned.manifest, finished=True, suites={identity.digest: identity})
             folder.write_manifest(finished)

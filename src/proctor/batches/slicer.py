@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
-from proctor.batches.sketch import TREND, CostSketch, SliceSketch, SliceTable, Values, count_most_slices
+from proctor.batches.sketch import CostSketch, SliceSketch, SliceTable, Values, count_most_slices
 from proctor.errors import InputError
 from proctor.model.evidence import Evidence, Json, Usage
 from proctor.model.result import CaseResult
@@ -25,11 +25,6 @@ _DAY = re.compile(r"\d{4}-\d{2}-\d{2}")
 
 Grouping = tuple[str, ...]
 FindValue = Callable[[Evidence, "tuple[Json, ...] | None"], "str | None"]
-
-
-def list_groupings(by: Sequence[Grouping]) -> tuple[Grouping, ...]:
-    """Return the tables of a batch, each once: by day, then the requested ones."""
-    return tuple(dict.fromkeys((TREND, *by)))
 
 
 def read_groupings(texts: Iterable[str]) -> tuple[Grouping, ...]:

@@ -20,8 +20,8 @@ from proctor.batches.gathering import MAX_TRACE_BYTES, GatheredError, GatheredTr
 from proctor.batches.output_folder import OutputFolder, Reading, make_metadata, name_errors, name_result, name_spill
 from proctor.batches.output_store import describe_full, is_full
 from proctor.batches.result_table import ErrorTable, ResultTable
-from proctor.batches.sketch import LineNames, Sketch, count_most_slices
-from proctor.batches.slicer import Slicer, list_extra_columns, list_groupings, make_finder
+from proctor.batches.sketch import TREND, LineNames, Sketch, count_most_slices
+from proctor.batches.slicer import Slicer, list_extra_columns, make_finder
 from proctor.batches.suite_identity import require_own_checks
 from proctor.checks.registry import CheckEntry, Decide, Registry
 from proctor.errors import EvidenceError, InputError
@@ -178,7 +178,7 @@ class Evaluator:
 
     def make_slicer(self, partition: Partition, sketch: Sketch) -> Slicer:
         """Return the slicer that counts the traces of a partition by shared values."""
-        keys, groupings = read_folder_keys(partition.file.path), list_groupings(self.settings.by)
+        keys, groupings = read_folder_keys(partition.file.path), tuple(dict.fromkeys((TREND, *self.settings.by)))
         return Slicer(sketch.tables, groupings, keys, self.choice.extra, cases=len(self._case_ids))
 
     def evaluate(self, task: Task) -> Evaluated:

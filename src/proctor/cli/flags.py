@@ -83,11 +83,6 @@ def add_selection_flags(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("-v", "--verbose", action="store_true", help="each case with its assertions on standard error, as it ends")
 
 
-def add_last_failed_flag(parser: argparse.ArgumentParser) -> None:
-    """Add the flag of a command that can drive again what failed."""
-    parser.add_argument("--last-failed", "--lf", action="store_true", help="only cases that failed or errored in the last run")
-
-
 def select_cases(suite: Suite, options: argparse.Namespace) -> Suite | None:
     """Return the selected part of a suite; None, with a message, if it is empty. Raises `ProctorError`."""
     if options.k:

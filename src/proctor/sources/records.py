@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol, cast
+from typing import TYPE_CHECKING, BinaryIO, Protocol
 
 import msgspec
 
@@ -135,18 +135,6 @@ class Blocks(Protocol):
         ...
 
 
-class Stream(Protocol):
-    """A file opened for reading bytes."""
-
-    def read(self, size: int, /) -> bytes:
-        """Return this many bytes; fewer only at the end."""
-        ...
-
-    def readline(self, size: int, /) -> bytes:
-        """Return the bytes up to the end of the line, at most this many."""
-        ...
-
-
 def read_records(
     paths: Iterable[str],
     *,
@@ -209,8 +197,7 @@ class RecordReader:
                 continue
             if sys.stdin is None:  # pyright: ignore[reportUnnecessaryComparison] - it is, where the descriptor was closed
                 raise InputError("cannot read standard input: it is closed")
-            # A buffered reader, although its declared type is more general.
-            yield self.read_stream(cast("Stream", sys.stdin.buffer), "<stdin>", whole=False)
+            yield self.read_stream(sys.stdin.buffer, "<stdin>", whole=False)
         yield self.flush()
 
     def read_path(self, path: Path) -> Iterator[Record]:
@@ -275,7 +262,7 @@ class RecordReader:
                 "or the folder form of evidence (evidence.json, fhir/, hl7/, portal.json, files/, voice/, x12/)"
             )
 
-    def read_stream(self, file: Stream, name: str, *, whole: bool) -> Iterator[Record]:
+    def read_stream(self, file: BinaryIO, name: str, *, whole: bool) -> Iterator[Record]:
         """Yield the records of JSONL if the first line is a complete JSON value and more lines follow, else of one document."""
         first = file.readline(MAX_LINE_BYTES + 1)
         if not whole and _is_complete_json(first):
@@ -307,7 +294,7 @@ class RecordReader:
         else:
             yield from self._yield_records(lambda: read_bytes(data, format=self._format, mapping=self._map), name)
 
-    def _read_lines(self, file: Stream, name: str, first: Sequence[bytes] = ()) -> Iterator[Record]:
+    def _read_lines(self, file: BinaryIO, name: str, first: Sequence[bytes] = ()) -> Iterator[Record]:
         """Yield the records of lines; `first` are lines that were already read."""
         decode = self.decode_plain
         # A buffered `readline` returns a line as soon as it is complete, so records of a slow writer are decided as they arrive.

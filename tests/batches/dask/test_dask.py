@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 import proctor
-from proctor.batches.run import BatchOptions, EngineOptions, open_executor, run_batch
+from proctor.batches.run import BatchOptions, open_executor, run_batch
 from proctor.errors import InputError, MissingExtra
 from proctor.processes import dask_executor
 from proctor.processes.dask_executor import DaskExecutor
@@ -49,7 +49,7 @@ def test_a_client_that_is_handed_over_gives_the_rows_of_local(client: Any, tmp_p
     write_lines(tmp_path / "data" / "z.jsonl", [make_trace(row) for row in range(30)] + ["{"])
     evaluate(suite, [tmp_path / "data"], tmp_path / "inline", partition_bytes=1_000)
     options = BatchOptions(places=(str(tmp_path / "data"),), output=tmp_path / "dask", partition_bytes=1_000)
-    with open_executor("dask", EngineOptions(client=client)) as executor:
+    with open_executor("dask", client=client) as executor:
         summary = run_batch(proctor.load_suite(suite), options, executor)
         assert summary.is_complete and summary.errors == 1
     assert sort_rows(tmp_path / "dask") == sort_rows(tmp_path / "inline")
@@ -68,7 +68,7 @@ def test_spans_are_gathered_and_decided_on_a_cluster(client: Any, tmp_path: Path
         write_lines(tmp_path / "data" / f"{number}.jsonl", requests[number::3])
     evaluate(suite, [tmp_path / "data"], tmp_path / "inline", partition_bytes=20_000)
     options = BatchOptions(places=(str(tmp_path / "data"),), output=tmp_path / "dask", partition_bytes=20_000)
-    with open_executor("dask", EngineOptions(client=client)) as executor:
+    with open_executor("dask", client=client) as executor:
         assert run_batch(proctor.load_suite(suite), options, executor).is_complete
     assert sort_rows(tmp_path / "dask") == sort_rows(tmp_path / "inline")
 
@@ -119,7 +119,7 @@ def test_without_the_extra_the_engine_says_what_to_install(tmp_path: Path, monke
 
 
 def test_a_scheduler_is_for_dask_and_its_files_belong_together(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="for the engine dask"), open_executor("local", EngineOptions(scheduler="tcp://x:1")):
+    with pytest.raises(InputError, match="for the engine dask"), open_executor("local", scheduler="tcp://x:1"):
         pass
     write_suite(tmp_path)
     command = [sys.executable, "-m", "proctor", "batch", "suite.yaml", "data", "--output", "out", "--engine", "dask"]

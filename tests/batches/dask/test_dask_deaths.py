@@ -40,12 +40,12 @@ DRIVER = """\
 import sys
 from pathlib import Path
 import proctor
-from proctor.batches.run import BatchOptions, EngineOptions, open_executor, run_batch
+from proctor.batches.run import BatchOptions, open_executor, run_batch
 from proctor.processes.dask_executor import TlsFiles
 
 address, ca, certificate, key = sys.argv[1:]
 options = BatchOptions(places=("data",), output=Path("out"), partition_bytes=1, resume=True)
-with open_executor("dask", EngineOptions(scheduler=address, tls=TlsFiles(ca=ca, certificate=certificate, key=key))) as executor:
+with open_executor("dask", scheduler=address, tls=TlsFiles(ca=ca, certificate=certificate, key=key)) as executor:
     try:
         run_batch(proctor.load_suite("suite.yaml"), options, executor)
     except proctor.InputError as error:

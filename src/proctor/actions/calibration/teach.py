@@ -172,9 +172,6 @@ async def improve(
             after.update(zip(fold, await use([items[index] for index in fold], training), strict=True))
         return [after[index] for index in range(len(items))]
 
-    async def use_examples(held_out: Sequence[LabelledAnswer], training: Sequence[JudgedAnswer]) -> Sequence[JudgedAnswer]:
-        return await measure(held_out, choose_examples(training))
-
     async def use_criteria(held_out: Sequence[LabelledAnswer], training: Sequence[JudgedAnswer]) -> Sequence[JudgedAnswer]:
         sharper = await sharpen(training) if sharpen is not None else {}
         return await measure(
@@ -183,7 +180,9 @@ async def improve(
 
     # One reply decides a batch, and a judge that misreads an answer may do so for every criterion.
     groups = [item.batch or msgspec.json.encode(item.answer) for item in items]
-    tried: dict[Way, list[JudgedAnswer]] = {"examples": await try_held_out(use_examples)}
+    tried: dict[Way, list[JudgedAnswer]] = {
+        "examples": await try_held_out(lambda held_out, training: measure(held_out, choose_examples(training)))
+    }
     criteria = await sharpen(baseline) if sharpen is not None else {}
     if criteria:
         tried["criterion"] = await try_held_out(use_criteria)

@@ -78,8 +78,12 @@ def _may_take_text(node: AnyFunction, parameter: str) -> bool:
 
 
 def _asks_model(node: AnyFunction) -> bool:
-    called = [child.func for child in ast.walk(node) if isinstance(child, ast.Call)]
-    return any((child.attr if isinstance(child, ast.Attribute) else getattr(child, "id", "")) in _MODEL_CALLS for child in called)
+    return any(_name_last(child.func) in _MODEL_CALLS for child in ast.walk(node) if isinstance(child, ast.Call))
+
+
+def _name_last(node: ast.expr) -> str:
+    """Return the last word of a name: `tool` for `agent.tool`."""
+    return node.attr if isinstance(node, ast.Attribute) else getattr(node, "id", "")
 
 
 OWN_FILES = ("proctor_agent.py", "conftest.py", "setup.py")
@@ -121,12 +125,17 @@ class _Module:
         self.hidden: list[FoundAgent] = []
         self.routes: list[FoundRoute] = []
         self.tools: list[str] = []
-        self.frameworks: list[str] = []
+        self._fields: dict[str, list[str]] = {}
+        """The fields of each class."""
+        self._placeholders: list[str] = []
+        """The inputs that are named in the descriptions of crewai tasks."""
+        self._ports: list[int] = []
         self._read_imports(tree)
-        self.functions = list(list_functions(tree, file, self._names.values()))
-        self._fields = {node.name: _list_fields(node) for node in ast.walk(tree) if isinstance(node, ast.ClassDef)}
-        self._port = next(_list_ports(tree), None) or _PORTS.get(self._find_web(), 8000)
-        self._placeholders = list(_list_task_placeholders(tree))
+        paths = self._names.values()
+        self.frameworks = [each.name for each in FRAMEWORKS.values() if any(_starts_with(path, each.roots) for path in paths)]
+        self._web = next((root for path in paths if (root := path.partition(".")[0]) in ("fastapi", "flask")), None)
+        self.functions = list(list_functions(tree, file, paths))
+        self._read_facts(tree)
         for node in tree.body:
             if isinstance(node, (ast.Assign, ast.AnnAssign)):
                 target = node.targets[0] if isinstance(node, ast.Assign) else node.target
@@ -136,7 +145,6 @@ class _Module:
                 self._read_function(node)
             elif isinstance(node, ast.If):
                 self._hide_agents(node)
-        self._read_tools(tree)
 
     def _read_imports(self, tree: ast.Module) -> None:
         for node in ast.walk(tree):
@@ -145,11 +153,28 @@ class _Module:
                     self._names[alias.asname or alias.name.partition(".")[0]] = alias.name if alias.asname else alias.name.partition(".")[0]
             elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
                 self._names.update({alias.asname or alias.name: f"{node.module}.{alias.name}" for alias in node.names})
-        for framework in FRAMEWORKS.values():
-            if any(_starts_with(path, framework.roots) for path in self._names.values()):
-                self.frameworks.append(framework.name)
 
-    def _read_function(self, node: ast.FunctionDef | ast.AsyncFunctionDef) -> None:
+    def _read_facts(self, tree: ast.Module) -> None:
+        for node in ast.walk(tree):
+            match node:
+                case ast.ClassDef():
+                    fields = [each for each in node.body if isinstance(each, ast.AnnAssign) and "OutputField" not in ast.unparse(each)]
+                    self._fields[node.name] = [each.target.id for each in fields if isinstance(each.target, ast.Name)]
+                case ast.FunctionDef() | ast.AsyncFunctionDef():
+                    marks = (mark.func if isinstance(mark, ast.Call) else mark for mark in node.decorator_list)
+                    self.tools += [node.name] if _TOOL_MARKS.intersection(map(_name_last, marks)) else []
+                case ast.keyword(arg="tools", value=ast.List(elts=items)) if self.frameworks:
+                    self.tools += [item.id for item in items if isinstance(item, ast.Name) and item.id.islower()]
+                case ast.keyword(arg="port", value=ast.Constant(value=int() as port)):
+                    self._ports.append(port)
+                case ast.keyword(arg="description", value=ast.Constant(value=text)):
+                    self._placeholders += _PLACEHOLDER.findall(str(text))
+                case ast.Dict():
+                    self.tools += _list_described_tools(node)
+                case _:
+                    pass
+
+    def _read_function(self, node: AnyFunction) -> None:
         self._read_route(node)
         returned = [child.value for child in ast.walk(node) if isinstance(child, ast.Return) and child.value is not None]
         maker = next((maker_found for value in returned if (maker_found := self._find_maker(value))), None)
@@ -192,58 +217,42 @@ class _Module:
         framework, maker = made
         field: str | None = None
         if framework.name == "crewai":
-            field = next(iter(self._placeholders), None)
+            field = self._placeholders[0] if self._placeholders else None
         if framework.name == "dspy":
-            field = next(
-                (input_name for call in ast.walk(node) if isinstance(call, ast.Call) for input_name in self._list_signature(call)), None
-            )
+            calls = (call for call in ast.walk(node) if isinstance(call, ast.Call))
+            field = next(filter(None, map(self._find_input, calls)), None)
         return FoundAgent(
             framework=framework.name, file=self._file, line=node.lineno, name=name, maker=maker, is_factory=is_factory, field=field
         )
 
-    def _list_signature(self, call: ast.Call) -> Iterator[str]:
-        """Yield the first input of a signature of dspy: `"question -> answer"`, or a class whose first field is an input."""
-        first = call.args[0] if call.args else None
-        if isinstance(first, ast.Constant) and isinstance(first.value, str) and "->" in first.value:
-            yield re.split(r"[,:\s-]", first.value.strip())[0]
-        elif isinstance(first, ast.Name) and self._fields.get(first.id):
-            yield self._fields[first.id][0]
+    def _find_input(self, call: ast.Call) -> str | None:
+        """Return the first input of a signature of dspy: `"question -> answer"`, or a class whose first field is an input."""
+        match call.args:
+            case [ast.Constant(value=str() as text), *_] if "->" in text:
+                return re.split(r"[,:\s-]", text.strip())[0]
+            case [ast.Name(id=name), *_] if self._fields.get(name):
+                return self._fields[name][0]
+            case _:
+                return None
 
-    def _find_web(self) -> str:
-        return next((path.partition(".")[0] for path in self._names.values() if path.partition(".")[0] in ("fastapi", "flask")), "")
+    def _read_route(self, node: AnyFunction) -> None:
+        for mark in node.decorator_list if self._web is not None else ():
+            match mark:
+                case ast.Call(func=ast.Attribute(attr="post" | "route" as verb), args=[ast.Constant(value=str() as path), *_]):
+                    if "{" not in path and "<" not in path and (verb == "post" or "POST" in ast.unparse(mark)):
+                        port = self._ports[0] if self._ports else _PORTS.get(self._web or "", 8000)
+                        route = FoundRoute(file=self._file, line=node.lineno, path=path, field=self._find_field(node), port=port)
+                        self.routes.append(route)
+                case _:
+                    pass
 
-    def _read_route(self, node: ast.FunctionDef | ast.AsyncFunctionDef) -> None:
-        if not self._find_web():
-            return
-        for mark in node.decorator_list:
-            if not isinstance(mark, ast.Call) or not isinstance(mark.func, ast.Attribute) or not mark.args:
-                continue
-            path = mark.args[0]
-            posts = mark.func.attr == "post" or (mark.func.attr == "route" and "POST" in ast.unparse(mark))
-            if posts and isinstance(path, ast.Constant) and isinstance(path.value, str) and "{" not in path.value and "<" not in path.value:
-                self.routes.append(
-                    FoundRoute(file=self._file, line=node.lineno, path=path.value, field=self._find_field(node), port=self._port)
-                )
-
-    def _find_field(self, node: ast.FunctionDef | ast.AsyncFunctionDef) -> str:
+    def _find_field(self, node: AnyFunction) -> str:
         """Return the member of the request that takes the message."""
         kinds = [argument.annotation.id for argument in node.args.args if isinstance(argument.annotation, ast.Name)]
         names = [field for kind in kinds for field in self._fields.get(kind, ())]
         # Without a model of the request: `request.json["message"]`, `body.get("message")`.
         names += [child.value for child in ast.walk(node) if isinstance(child, ast.Constant) and isinstance(child.value, str)]
         return next((field for field in _MESSAGE_FIELDS if field in names), "input")
-
-    def _read_tools(self, tree: ast.Module) -> None:
-        for node in ast.walk(tree):
-            if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
-                marks = [mark.func if isinstance(mark, ast.Call) else mark for mark in node.decorator_list]
-                words = [mark.attr if isinstance(mark, ast.Attribute) else getattr(mark, "id", "") for mark in marks]
-                if _TOOL_MARKS.intersection(words):
-                    self.tools.append(node.name)
-            elif isinstance(node, ast.keyword) and node.arg == "tools" and isinstance(node.value, ast.List) and self.frameworks:
-                self.tools += [item.id for item in node.value.elts if isinstance(item, ast.Name) and item.id.islower()]
-            elif isinstance(node, ast.Dict):
-                self.tools += _list_described_tools(node)
 
 
 def _read_module(path: Path, folder: Path) -> _Module | str | None:
@@ -279,23 +288,3 @@ def _is_module(node: ast.expr, names: dict[str, str]) -> bool:
     """Return whether a method is called on a module that was imported by its own name."""
     holder = node.value if isinstance(node, ast.Attribute) else node
     return isinstance(holder, ast.Name) and names.get(holder.id) == holder.id
-
-
-def _list_fields(node: ast.ClassDef) -> list[str]:
-    return [
-        statement.target.id
-        for statement in node.body
-        if isinstance(statement, ast.AnnAssign) and isinstance(statement.target, ast.Name) and "OutputField" not in ast.unparse(statement)
-    ]
-
-
-def _list_ports(tree: ast.Module) -> Iterator[int]:
-    values = (node.value for node in ast.walk(tree) if isinstance(node, ast.keyword) and node.arg == "port")
-    yield from (value.value for value in values if isinstance(value, ast.Constant) and isinstance(value.value, int))
-
-
-def _list_task_placeholders(tree: ast.Module) -> Iterator[str]:
-    """Yield the inputs that are named in the descriptions of crewai tasks."""
-    for node in ast.walk(tree):
-        if isinstance(node, ast.keyword) and node.arg == "description" and isinstance(node.value, ast.Constant):
-            yield from _PLACEHOLDER.findall(str(node.value.value))

@@ -10,7 +10,7 @@ from proctor.actions.workspace.status_line import StatusLine
 from proctor.actions.workspace.suites import STANDARD_INPUT, load_suite, with_complete, with_prices
 from proctor.batches.judging import read_bounds
 from proctor.batches.plan import BatchOptions, name_output
-from proctor.batches.run import ENGINES, EngineOptions, estimate_batch, open_batch, open_executor, run_batch
+from proctor.batches.run import ENGINES, estimate_batch, open_batch, open_executor, run_batch
 from proctor.batches.slicer import read_groupings
 from proctor.cli.exit_codes import Exit
 from proctor.cli.flags import open_judge, require_moment
@@ -77,12 +77,12 @@ def _evaluate(options: argparse.Namespace) -> BatchSummary | None:
         judging=read_bounds(options.judge_sample, options.max_tokens),
     )
     line = StatusLine(enabled=not options.quiet and sys.stderr.isatty(), every_s=0.25)
-    engine = EngineOptions(workers=options.workers, scheduler=options.scheduler, tls=_read_tls(options))
+    tls = _read_tls(options)
     if options.dry_run:
         print(estimate_batch(suite, batch_options, options.workers))
         return None
     try:
-        with open_executor(options.engine, engine) as executor:
+        with open_executor(options.engine, workers=options.workers, scheduler=options.scheduler, tls=tls) as executor:
             return run_batch(
                 suite, batch_options, executor, lambda progress: progress.show(line), lambda memory: _open_judge(suite, options, memory)
             )

@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from proctor.actions.checking.check_stream import CheckStream, Shows
-from proctor.actions.workspace.status_line import StatusLine
 from proctor.actions.workspace.suites import STANDARD_INPUT, load_suite, with_complete, with_prices
 from proctor.cli.exit_codes import Exit
 from proctor.cli.flags import (
@@ -34,6 +33,7 @@ from proctor.sources.records import Record, read_records
 
 if TYPE_CHECKING:
     from proctor.actions.judging.judges import OpenedJudge
+    from proctor.actions.workspace.status_line import StatusLine
     from proctor.report.builders.run import RunReport
 
 
@@ -47,13 +47,17 @@ class Progress:
     def __init__(self, *, enabled: bool, judges: Sequence[str] = ()) -> None:
         self.enabled = enabled and sys.stderr.isatty()
         """Whether standard error is a terminal."""
-        self._line = StatusLine(enabled=self.enabled, wait_s=1.0, every_s=0.25)
+        self._line: StatusLine | None = None
         self._count = 0
         self._failed = 0
         self._every = 1 if judges else _RESULTS_PER_LOOK
-        if judges:
-            # The first result may take minutes.
-            self._line.show(lambda seconds: f"judging with {', '.join(judges)}", is_last=True)
+        if self.enabled:
+            from proctor.actions.workspace.status_line import StatusLine  # only on a terminal
+
+            self._line = StatusLine(enabled=True, wait_s=1.0, every_s=0.25)
+            if judges:
+                # The first result may take minutes.
+                self._line.show(lambda seconds: f"judging with {', '.join(judges)}", is_last=True)
 
     def add(self, result: CaseResult) -> None:
         """Count one more result."""
@@ -61,7 +65,7 @@ class Progress:
         if result.outcome in ("fail", "error"):
             self._failed += 1
         # Checking the clock for every result would slow it down.
-        if self._count % self._every == 0:
+        if self._line is not None and self._count % self._every == 0:
             self._line.show(self._describe)
 
     def _describe(self, seconds: float) -> str:
@@ -71,7 +75,8 @@ class Progress:
 
     def finish(self) -> None:
         """Wipe the line."""
-        self._line.finish()
+        if self._line is not None:
+            self._line.finish()
 
 
 def run(arguments: list[str]) -> int:

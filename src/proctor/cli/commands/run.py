@@ -22,7 +22,6 @@ from proctor.cli.flags import (
     Gate,
     add_gate_flags,
     add_judge_flags,
-    add_last_failed_flag,
     add_selection_flags,
     has_failed,
     open_gate,
@@ -151,7 +150,7 @@ def run(arguments: list[str]) -> int:
     parser.add_argument("-n", "--repeat", type=parse_whole, default=1, metavar="N", help="how often to drive every case (default: 1)")
     parser.add_argument("-j", "--concurrency", type=parse_whole, default=4, metavar="N", help="how many cases at once (default: 4)")
     add_selection_flags(parser)
-    add_last_failed_flag(parser)
+    parser.add_argument("--last-failed", "--lf", action="store_true", help="only cases that failed or errored in the last run")
     parser.add_argument("--watch", action="store_true", help="run again whenever the suite, the settings or the agent's module change")
     parser.add_argument(
         "--timeout", type=float, default=120.0, metavar="S", help="seconds for one attempt, its retries included (default: 120)"

@@ -543,13 +543,10 @@ class MCPClientManager:
                 if isawaitable(answer):
                     await answer
 
-        async def elicit(params: dict[str, Json]) -> dict[str, Json]:
-            return await self._answer_elicitation(server, params)
-
         return ClientHooks(
             client_info=self._client_info,
             on_notification=notice,
-            on_elicitation=elicit if self._answers(server) else None,
+            on_elicitation=partial(self._answer_elicitation, server) if self._answers(server) else None,
             on_message=log if logger is not None else None,
         )
 

@@ -223,7 +223,7 @@ class Prompting:
                 e2e_ms=round((time.perf_counter() - self._started) * 1000, 3),
                 # A call without a reply does not count.
                 llm_ms=round(sum(span.ended - span.started for span in model_spans if span.reply is not None) * 1000, 3),
-                mcp_ms=round(self._tools.spent_ms(), 3),
+                mcp_ms=round(sum(span.ended - span.started for span in self._tools.spans) * 1000, 3),
             ),
             error=error,
             error_code=error_code,

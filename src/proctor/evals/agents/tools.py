@@ -129,7 +129,3 @@ class ToolSet(McpServers):
                 )
             )
         return answer
-
-    def spent_ms(self) -> float:
-        """Return the total time of all calls."""
-        return sum(call.ended - call.started for call in self.spans) * 1000

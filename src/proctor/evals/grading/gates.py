@@ -14,7 +14,7 @@ The pass rate has dropped if Newcombe's interval of the difference (method 10, 9
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any, Final, Literal, NamedTuple, cast
 
@@ -158,20 +158,6 @@ def _make_input(runs: list[tuple[str, EvalRunResult]], p95_ms: float, *, suite: 
     )
 
 
-COMPARATIVE: Final = ("no_deterministic_regressions", "maximum_p95_latency_increase_ms", "pass_rate_regression")
-SINGLE: Final = (
-    "minimum_pass_rate",
-    "maximum_total_tokens",
-    "maximum_p95_latency_ms",
-    "no_gating_score_errors",
-    "minimum_scorer_pass_rate",
-    "minimum_mean_score",
-)
-_SWITCHES: Final = ("no_gating_score_errors", "no_deterministic_regressions", "pass_rate_regression")
-GATES: Final = (*SINGLE, *COMPARATIVE)
-_CAMEL: Final = {to_camel(gate): gate for gate in GATES}
-
-
 class _Misused(Exception):
     """A gate with an invalid value."""
 
@@ -202,30 +188,37 @@ def _apply_gate(gate: str, value: object, decide: Callable[[Any], _Finding]) -> 
     return GateVerdict(gate=gate, status="passed" if holds else "failed", message=message, observed=observed, threshold=threshold)
 
 
-def _read_policy(policy: Mapping[str, object] | None, more: Mapping[str, object]) -> tuple[dict[str, object], list[GateVerdict]]:
-    """Return the gates of a policy by their Python names, and its errors. Gates that are null or false are left out."""
-    gates: dict[str, object] = {}
-    wrong: list[GateVerdict] = []
-    for spelling, value in {**(policy or {}), **more}.items():
-        gate = _CAMEL.get(spelling, spelling)
-        if gate not in GATES:
-            hint = suggest_one(gate, GATES)
-            wrong.append(GateVerdict(gate=gate, status="usage_error", message=f"there is no such gate{hint}"))
-        elif value is not None and not (value is False and gate in _SWITCHES):
-            gates[gate] = value
-    return gates, wrong
-
-
-def _make_report(verdicts: Iterable[GateVerdict], integrity: Literal["valid", "invalid", "unknown"]) -> GateReport:
-    """Return the report of all verdicts; its outcome is the worst of theirs."""
-    listed = tuple(verdicts)
-    statuses = {verdict.status for verdict in listed}
+def _evaluate(
+    policy: Mapping[str, object], runs: Sequence[GateInput], others: str, integrity: Literal["valid", "invalid", "unknown"]
+) -> GateReport:
+    """Return the report about one run or two; `others` is why a gate of the other kind cannot be decided. The worst verdict counts."""
+    verdicts: list[GateVerdict] = []
+    for spelling, value in policy.items():
+        name = next((known for known in _GATES if spelling == to_camel(known)), spelling)
+        gate = _GATES.get(name)
+        wrong: str | None = None
+        if gate is None:
+            wrong = f"there is no such gate{suggest_one(name, _GATES)}"
+        elif value is None or (value is False and gate.is_switch):
+            continue
+        elif gate.runs != len(runs):
+            wrong = others
+        elif gate.is_by_scorer and not isinstance(value, Mapping):
+            wrong = f"expected a fraction for each id of a scorer, found {show(value)}"
+        elif gate.is_by_scorer:
+            by_scorer = cast("Mapping[str, Any]", value)
+            verdicts += [_apply_gate(f"{name}:{id}", least, partial(gate.decide, *runs, id)) for id, least in by_scorer.items()]
+        else:
+            verdicts.append(_apply_gate(name, value, partial(gate.decide, *runs)))
+        if wrong is not None:
+            verdicts.append(GateVerdict(gate=name, status="usage_error", message=wrong))
+    statuses = {verdict.status for verdict in verdicts}
     outcome: GateOutcome = "incomplete" if "non_gateable" in statuses else "passed"
     if "usage_error" in statuses:
         outcome = "usage_error"
     elif "failed" in statuses:
         outcome = "failed"
-    return GateReport(outcome=outcome, verdicts=listed, score_integrity=integrity)
+    return GateReport(outcome=outcome, verdicts=tuple(verdicts), score_integrity=integrity)
 
 
 def _require_fraction(value: object) -> None:
@@ -250,21 +243,8 @@ def evaluate_gates(result: Gateable, policy: Mapping[str, object] | None = None,
     `minimum_scorer_pass_rate` and `minimum_mean_score`.
     """
     inputs = gate_input(result)
-    gates, verdicts = _read_policy(policy, more)
-    for gate, value in gates.items():
-        if gate in COMPARATIVE:
-            verdicts.append(GateVerdict(gate=gate, status="usage_error", message="this gate compares two runs: use evaluate_compare_gates"))
-        elif gate not in _FIGURES:
-            verdicts.append(_apply_gate(gate, value, partial(_SINGLE[gate], inputs)))
-        elif isinstance(value, Mapping):
-            by_scorer = cast("Mapping[str, Any]", value)
-            verdicts += [
-                _apply_gate(f"{gate}:{id}", least, partial(_decide_scorer, inputs, id, _FIGURES[gate])) for id, least in by_scorer.items()
-            ]
-        else:
-            message = f"expected a fraction for each id of a scorer, found {show(value)}"
-            verdicts.append(GateVerdict(gate=gate, status="usage_error", message=message))
-    return _make_report(verdicts, inputs.score_integrity or "unknown")
+    others = "this gate compares two runs: use evaluate_compare_gates"
+    return _evaluate({**(policy or {}), **more}, [inputs], others, inputs.score_integrity or "unknown")
 
 
 def assert_gate(result: Gateable, policy: Mapping[str, object] | None = None, **more: object) -> GateReport:
@@ -315,7 +295,7 @@ def _compute_mean_score(rows: list[ScoreResult]) -> tuple[float, str] | None:
     return (math.fsum(values) / len(values), f"the mean of {len(values)} scores") if values else None
 
 
-def _decide_scorer(inputs: GateInput, id: str, figure: Callable[[list[ScoreResult]], tuple[float, str] | None], least: Any) -> _Finding:
+def _decide_scorer(figure: Callable[[list[ScoreResult]], tuple[float, str] | None], inputs: GateInput, id: str, least: Any) -> _Finding:
     _require_fraction(least)
     _require_rows(inputs)
     definitions = [definition for definition in inputs.definitions if definition.scorer_id == id]
@@ -339,17 +319,6 @@ def _require_rows(inputs: GateInput) -> None:
         raise _Undecided("the rows of the run do not belong to its definitions")
     if inputs.score_integrity != "valid":
         raise _Undecided("the rows of the run were not checked against its definitions")
-
-
-_FIGURES: Final = {"minimum_scorer_pass_rate": _compute_pass_rate, "minimum_mean_score": _compute_mean_score}
-_SINGLE: Final[dict[str, Callable[[GateInput, Any], _Finding]]] = {
-    "minimum_pass_rate": _decide_pass_rate,
-    "maximum_total_tokens": lambda given, limit: _decide_at_most(given.tokens, limit, "tokens were spent", "a prompt has no token counts"),
-    "maximum_p95_latency_ms": lambda given, limit: _decide_at_most(
-        given.p95_ms, limit, "ms is the 95th percentile of the prompts", "no prompt was timed"
-    ),
-    "no_gating_score_errors": _decide_no_score_errors,
-}
 
 
 MIN_SAMPLE_SIZE: Final = 5
@@ -398,13 +367,8 @@ def evaluate_compare_gates(base: Gateable, compare: Gateable, policy: Mapping[st
     `min_sample_size` (5) and `min_effect_size` (0.01).
     """
     before, after = gate_input(base), gate_input(compare)
-    gates, verdicts = _read_policy(policy, more)
-    for gate, value in gates.items():
-        if gate in SINGLE:
-            verdicts.append(GateVerdict(gate=gate, status="usage_error", message="this gate looks at one run: use evaluate_gates"))
-        else:
-            verdicts.append(_apply_gate(gate, value, partial(_COMPARATIVE[gate], before, after)))
-    return _make_report(verdicts, _join_integrity(before, after))
+    others = "this gate looks at one run: use evaluate_gates"
+    return _evaluate({**(policy or {}), **more}, [before, after], others, _join_integrity(before, after))
 
 
 def _decide_pass_rate_change(before: GateInput, after: GateInput, value: object) -> _Finding:
@@ -452,10 +416,28 @@ def _decide_regressions(before: GateInput, after: GateInput, value: object) -> _
     return _Finding(not fallen, reason, len(fallen))
 
 
-_COMPARATIVE: Final[dict[str, Callable[[GateInput, GateInput, Any], _Finding]]] = {
-    "no_deterministic_regressions": _decide_regressions,
-    "maximum_p95_latency_increase_ms": _decide_latency,
-    "pass_rate_regression": _decide_pass_rate_change,
+class _Gate(NamedTuple):
+    decide: Callable[..., _Finding]
+    """Called with the runs and the value of the gate."""
+    runs: int = 1
+    is_switch: bool = False
+    is_by_scorer: bool = False
+
+
+_GATES: Final = {
+    "minimum_pass_rate": _Gate(_decide_pass_rate),
+    "maximum_total_tokens": _Gate(
+        lambda given, limit: _decide_at_most(given.tokens, limit, "tokens were spent", "a prompt has no token counts")
+    ),
+    "maximum_p95_latency_ms": _Gate(
+        lambda given, limit: _decide_at_most(given.p95_ms, limit, "ms is the 95th percentile of the prompts", "no prompt was timed")
+    ),
+    "no_gating_score_errors": _Gate(_decide_no_score_errors, is_switch=True),
+    "minimum_scorer_pass_rate": _Gate(partial(_decide_scorer, _compute_pass_rate), is_by_scorer=True),
+    "minimum_mean_score": _Gate(partial(_decide_scorer, _compute_mean_score), is_by_scorer=True),
+    "no_deterministic_regressions": _Gate(_decide_regressions, runs=2, is_switch=True),
+    "maximum_p95_latency_increase_ms": _Gate(_decide_latency, runs=2),
+    "pass_rate_regression": _Gate(_decide_pass_rate_change, runs=2, is_switch=True),
 }
 
 

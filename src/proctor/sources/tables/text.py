@@ -213,20 +213,20 @@ class CsvTable(_TextTable):
                 yield fields, line
 
     def _explain(self, error: csv.Error, first: int, last: int) -> InputError:
-        message = str(error)
-        if "field limit" in message:
-            message = f"a field of more than {MAX_FIELD:,} characters; a quote that is not closed swallows what follows"
-            return refuse_at(self.file, first, message, code="too_large")
-        if "unexpected end" in message:
-            return refuse_at(self.file, first, "a quote that is opened here is never closed", code="bad_csv")
-        if "new-line" in message:
-            return refuse_at(
-                self.file, last, "a carriage return inside a row", hint="save the file with line ends of \\n or \\r\\n", code="bad_csv"
-            )
-        if "expected after" in message:
-            hint = 'a quote inside a quoted field is doubled: ""'
-            return refuse_at(self.file, last, "text after a closing quote", hint=hint, code="bad_csv")
-        return refuse_at(self.file, last, f"no CSV: {message}", code="bad_csv")
+        for words, in_first, message, hint, code in _CSV_FAULTS:
+            if words in str(error):
+                return refuse_at(self.file, first if in_first else last, message, hint=hint, code=code)
+        return refuse_at(self.file, last, f"no CSV: {error}", code="bad_csv")
+
+
+_SWALLOWED = f"a field of more than {MAX_FIELD:,} characters; a quote that is not closed swallows what follows"
+_CSV_FAULTS = (
+    ("field limit", True, _SWALLOWED, None, "too_large"),
+    ("unexpected end", True, "a quote that is opened here is never closed", None, "bad_csv"),
+    ("new-line", False, "a carriage return inside a row", "save the file with line ends of \\n or \\r\\n", "bad_csv"),
+    ("expected after", False, "text after a closing quote", 'a quote inside a quoted field is doubled: ""', "bad_csv"),
+)
+"""Words of the module's errors, whether the fault is in the first line of the record, our message, a hint, and the code."""
 
 
 class LinesTable(_TextTable):
