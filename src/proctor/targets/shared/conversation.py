@@ -147,8 +147,8 @@ class _Messages:
             text = answer.text if answer.text is not None else as_text(answer.body) or ""
             earlier = [*self.sent[-1].list_messages(), {"role": "assistant", "content": text}]
         content: dict[str, Json] | None = self._fixed[turn] if turn < len(self._fixed) else None
-        if speaker is not None and (said := await speaker.say_next(answer)) is not None:
-            content = {"text": said}
+        if speaker is not None and (next_text := await speaker.say_next(answer)) is not None:
+            content = {"text": next_text}
         if content is None:
             return None
         request_id, session_id = ids_of(self._attempt)
