@@ -102,9 +102,6 @@ class HttpModel:
         # Header names are case-insensitive; the user's own win.
         user_headers = {name.lower(): value for name, value in settings.headers.items()}
         headers = {name: value for name, value in dialect.headers(settings).items() if name not in user_headers}
-        # Longest first: a secret may be part of another.
-        # Replacing a text of three characters or fewer would damage ordinary words.
-        self._secrets = sorted({secret for secret in settings.list_secrets() if len(secret) >= 4}, key=len, reverse=True)
         self._connections = Connections(
             {"accept": "application/json", "content-type": "application/json", **headers, **user_headers},
             max_bytes=MAX_ANSWER,
@@ -170,7 +167,7 @@ class HttpModel:
         except TimeoutError:
             raise ModelFault("timeout", f"{strip_url(url)} did not answer within {self._settings.timeout_s:g} s") from None
         except NoAnswer as fault:
-            why = shorten(self.hide_secrets(fault.what))
+            why = shorten(self._settings.hide_secrets(fault.what))
             did = f"cannot talk to {strip_url(url)}: {why}" if fault.code == "transport" else f"{strip_url(url)} {why}"
             raise ModelFault(fault.code, did) from None
         if not 200 <= answer.status < 300:
@@ -186,12 +183,6 @@ class HttpModel:
         message = f"{strip_url(url)} answered with something that cannot be used: {why}; it begins {self._quote_beginning(answer.content)}"
         raise ModelFault("bad_answer", message, status=answer.status)
 
-    def hide_secrets(self, text: str) -> str:
-        """Return a text with the sent secrets removed."""
-        for secret in self._secrets:
-            text = text.replace(secret, "[redacted]")
-        return text
-
     def _explain_status(self, url: str, answer: Answer) -> ModelFault:
         status, address = answer.status, strip_url(url)
         if 300 <= status < 400:
@@ -202,7 +193,7 @@ class HttpModel:
             message = f"{address} redirects to {place}; redirects are not followed, the key would go along"
             return ModelFault("bad_answer", message, status=status)
         error = _find_error(answer.content)
-        message = self.hide_secrets(_find_message(error)) or self._quote_beginning(answer.content)
+        message = self._settings.hide_secrets(_find_message(error)) or self._quote_beginning(answer.content)
         message = f"{address} answered {status}: {shorten(message, 400)}"
         code = classify_status(status)
         if status == 429 and isinstance(error, dict) and "insufficient_quota" in (error.get("code"), error.get("type")):
@@ -214,7 +205,7 @@ class HttpModel:
 
     def _quote_beginning(self, content: bytes) -> str:
         # Secrets are removed before cutting, so that no partial secret remains; the length is enough for any key.
-        text = self.hide_secrets(content[: _EXCERPT * 50].decode("utf-8", "replace"))
+        text = self._settings.hide_secrets(content[: _EXCERPT * 50].decode("utf-8", "replace"))
         return show(text[:_EXCERPT]) if text.strip() else "(nothing)"
 
 
