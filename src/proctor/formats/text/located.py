@@ -49,9 +49,6 @@ class Places:
 MAX_WEIGHT = 10**9
 """Far above any sensible weight; the sum of larger ones would be infinite."""
 
-Kind = Literal["object", "list", "text", "number", "true/false", "null"]
-
-
 MAX_VALUES = 500_000
 """The maximum number of values in one document, including YAML keys: the position of each costs more than the value itself."""
 _NEAR = 0.8

@@ -44,7 +44,7 @@ class LocatedTemplate:
             node,
             split,
             keep=lambda member: member,
-            place=lambda value, at: locate_value(value, at),
+            place=locate_value,
             hold=lambda value, at: replace_value(at, value),
         )
         self.placeholders: Mapping[str, Located] = names

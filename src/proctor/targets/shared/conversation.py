@@ -39,8 +39,6 @@ class DirectCall(msgspec.Struct, frozen=True, kw_only=True):
     after_prompts: int = 0
     id: str | None = None
     server_id: str | None = None
-    render_timeout_ms: int | None = None
-    """The time limit for rendering a widget, which is not used: nothing is rendered here."""
 
     def find_server(self, known: tuple[str, ...]) -> str | None:
         """Return the server of the call: by its name, else by its id."""
