@@ -106,9 +106,7 @@ class Located(msgspec.Struct, kw_only=True):
         """Return the value without positions."""
         if isinstance(self.value, dict):
             return {key: item.plain() for key, item in self.value.items()}
-        if isinstance(self.value, list):
-            return [item.plain() for item in self.value]
-        return self.value
+        return [item.plain() for item in self.value] if isinstance(self.value, list) else self.value
 
 
 class Reading:

@@ -100,6 +100,4 @@ def rewrite_texts(value: Json, change: Callable[[str], str]) -> Json:
         return change(value)
     if isinstance(value, dict):
         return {change(key): rewrite_texts(member, change) for key, member in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [rewrite_texts(item, change) for item in value]
-    return value
+    return [rewrite_texts(item, change) for item in value] if isinstance(value, (list, tuple)) else value
