@@ -58,10 +58,10 @@ from proctor.targets.mcp.settings import (
     ServerSettings,
     hide_secrets,
     hide_secrets_in,
-    sort_secrets,
     strip_url,
 )
 from proctor.targets.mcp.stdio import MOST_LINE_BYTES, ChildServer
+from proctor.targets.shared.masking import sort_secrets
 from proctor.targets.shared.wire import MAX_ANSWER_BYTES, MakeTransport
 
 OnProgress = Callable[[float, float | None, str | None], Any]
