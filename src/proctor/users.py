@@ -11,7 +11,7 @@ import asyncio
 import re
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
-from typing import Any, Final, Literal, Protocol
+from typing import Any, Final, Literal
 
 import msgspec
 
@@ -47,29 +47,6 @@ class Move(msgspec.Struct, frozen=True, kw_only=True):
     reason: str = ""
 
 
-class Player(Protocol):
-    """Plays the user of one conversation."""
-
-    @property
-    def name(self) -> str:
-        """`script`, or the provider and name of the model."""
-        ...
-
-    @property
-    def model_calls(self) -> int:
-        """Number of calls to a model."""
-        ...
-
-    @property
-    def usage(self) -> Usage | None:
-        """The usage of those calls."""
-        ...
-
-    async def choose(self, exchanges: Sequence[Exchange]) -> Move:
-        """Return the user's move after these turns. Raises `TargetError` if it cannot be determined."""
-        ...
-
-
 Holds = Callable[[Evidence], Awaitable[bool]]
 Clock = Callable[[], str]
 
@@ -98,7 +75,9 @@ def prepare_claim(assertion: Assertion, case: Case, registry: Registry, clock: C
 class UserSpeaker:
     """Speaks for the simulated user of one attempt; implements `proctor.model.attempt.Speaker`."""
 
-    def __init__(self, player: Player, *, opening: str | None, gives_up_after: int, stop: tuple[str, Holds] | None) -> None:
+    def __init__(
+        self, player: ScriptPlayer | ModelPlayer, *, opening: str | None, gives_up_after: int, stop: tuple[str, Holds] | None
+    ) -> None:
         """`opening` is the author's first message, if there is one; `stop` is the condition that ends the conversation, with its name."""
         self._player = player
         self._opening = opening

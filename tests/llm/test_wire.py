@@ -17,8 +17,9 @@ import httpx2
 import pytest
 
 from proctor.llm import client, connections
-from proctor.llm.client import ModelWire
-from proctor.llm.ports import ModelFault
+from proctor.llm.client import Dialect, HttpModel
+from proctor.llm.ports import ChatReply, ModelFault
+from proctor.llm.settings import ModelSettings
 from tests.llm.provider_server import Asked, Said, provider
 
 BODY = b'{"fine": true}'
@@ -26,8 +27,15 @@ FINE = {"fine": True}
 LENGTH = b"content-length: %d\r\n" % len(BODY)
 
 
-def made(**settings: Any) -> ModelWire:
-    return ModelWire(timeout_s=settings.pop("timeout_s", 10), headers=settings)
+def made(**settings: Any) -> HttpModel:
+    dialect = Dialect(
+        provider="any",
+        url=lambda _: "http://any",
+        headers=lambda _: {},
+        body=lambda request, settings, conceded: {},
+        reply=lambda answer, request, conceded: ChatReply(),
+    )
+    return HttpModel(dialect, ModelSettings(provider="any", timeout_s=settings.pop("timeout_s", 10), headers=settings))
 
 
 class Raw:

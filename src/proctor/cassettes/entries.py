@@ -221,9 +221,7 @@ def _copy_bounded(value: Json, depth: int) -> Json:
         raise RecursionError
     if isinstance(value, dict):
         return {key: _copy_bounded(member, depth - 1) for key, member in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_copy_bounded(item, depth - 1) for item in value]
-    return value
+    return [_copy_bounded(item, depth - 1) for item in value] if isinstance(value, (list, tuple)) else value
 
 
 # Removes secrets from a recording before it is written, and from a request before it is looked up.

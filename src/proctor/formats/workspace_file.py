@@ -245,9 +245,7 @@ class Section:
 
     def _list_problems(self, reading: Reading) -> list[Problem]:
         ordered = sorted(reading.problems, key=lambda problem: (problem.origin.line or 0, problem.origin.column or 0))
-        if self._text is not None:
-            return ordered
-        return _drop_lines(ordered, self.file)
+        return ordered if self._text is not None else _drop_lines(ordered, self.file)
 
 
 class Workspace(msgspec.Struct, frozen=True, kw_only=True):

@@ -15,7 +15,6 @@ import os
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
-from typing import Protocol
 
 import msgspec
 
@@ -29,22 +28,6 @@ FORMAT = 2
 _LARGEST_FILE = 8 * LARGEST_REPLY
 """The maximum size of a file in bytes: JSON takes at most six bytes per character."""
 _NUMBERS = itertools.count()
-
-
-class ReplyCache(Protocol):
-    """A cache of replies."""
-
-    def get(self, key: str) -> ChatReply | None:
-        """Return the cached reply, or None."""
-        ...
-
-    def put(self, key: str, reply: ChatReply) -> None:
-        """Store a reply; never raises."""
-        ...
-
-    def close(self) -> None:
-        """Finish writing. The cache is not used afterwards."""
-        ...
 
 
 class _StoredReply(msgspec.Struct, frozen=True, kw_only=True):
@@ -130,7 +113,7 @@ class WriteBehindCache:
     Replies that are not written yet are found too. `close` waits until everything is written; replies lost in a crash are requested again.
     """
 
-    def __init__(self, cache: ReplyCache) -> None:
+    def __init__(self, cache: FolderCache) -> None:
         self._cache = cache
         self._waiting: dict[str, ChatReply] = {}
         self._thread: ThreadPoolExecutor | None = None
@@ -161,6 +144,9 @@ class WriteBehindCache:
         # here but still written; until then the same question calls the model again.
         if self._waiting.get(key) is reply:
             del self._waiting[key]
+
+
+ReplyCache = FolderCache | WriteBehindCache
 
 
 def is_too_large(reply: ChatReply) -> bool:

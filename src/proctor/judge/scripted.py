@@ -26,7 +26,7 @@ def list_ids(request: ChatRequest) -> list[str]:
 
 
 class ScriptedJudge:
-    """Answers each question with a function; `asked` lists the questions."""
+    """Answers each question with a function, and lists the questions."""
 
     def __init__(self, decide: Callable[[Question], Decision | Awaitable[Decision]]) -> None:
         self._decide = decide

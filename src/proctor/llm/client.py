@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import re
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection
 from contextlib import suppress
 from urllib.parse import urlsplit
 
@@ -39,98 +39,6 @@ class Refused(ModelFault):
     def __init__(self, message: str, *, status: int, error: Json) -> None:
         super().__init__("bad_request", message, status=status)
         self.error: Json = error
-
-
-class ModelWire:
-    """Connections to one provider, opened with the first request."""
-
-    def __init__(
-        self,
-        *,
-        timeout_s: float,
-        headers: Mapping[str, str],
-        secrets: Iterable[str] = (),
-        proxy: str | None = None,
-        transport: MakeTransport | None = None,
-    ) -> None:
-        self._timeout_s = timeout_s
-        # Longest first: a secret may be part of another.
-        # Replacing a text of three characters or fewer would damage ordinary words.
-        self._secrets = sorted({secret for secret in secrets if len(secret) >= 4}, key=len, reverse=True)
-        self._connections = Connections(
-            {"accept": "application/json", "content-type": "application/json", **headers},
-            max_bytes=MAX_ANSWER,
-            proxy=proxy,
-            make_transport=transport,
-        )
-
-    async def post(self, url: str, body: Json) -> dict[str, Json]:
-        """Post `body` and return the JSON object of the answer. Raises `ModelFault`."""
-        try:
-            content = encode_strangers(body)
-        except RecursionError:
-            raise ModelFault("bad_request", "the request is nested too deep to be sent") from None
-        try:
-            async with asyncio.timeout(self._timeout_s):
-                answer = await self._connections.post(url, content)
-        except TimeoutError:
-            raise ModelFault("timeout", f"{strip_url(url)} did not answer within {self._timeout_s:g} s") from None
-        except NoAnswer as fault:
-            why = shorten(self.hide_secrets(fault.what))
-            did = f"cannot talk to {strip_url(url)}: {why}" if fault.code == "transport" else f"{strip_url(url)} {why}"
-            raise ModelFault(fault.code, did) from None
-        if not 200 <= answer.status < 300:
-            raise self._explain_status(url, answer)
-        try:
-            document = decode(answer.content)
-        except EvidenceError as error:
-            why = error.message
-        else:
-            if isinstance(document, dict) and not exceeds_depth(document):
-                return document
-            why = "not a JSON object" if not isinstance(document, dict) else "JSON nested too deep"
-        message = f"{strip_url(url)} answered with something that cannot be used: {why}; it begins {self._quote_beginning(answer.content)}"
-        raise ModelFault("bad_answer", message, status=answer.status)
-
-    def limit_answers(self, max_bytes: int) -> None:
-        """Read at most `max_bytes` of an answer."""
-        self._connections.max_bytes = max_bytes
-
-    async def close(self) -> None:
-        """Close the connections."""
-        async with asyncio.timeout(10):
-            await self._connections.close()
-
-    def hide_secrets(self, text: str) -> str:
-        """Return a text with the sent secrets removed."""
-        for secret in self._secrets:
-            text = text.replace(secret, "[redacted]")
-        return text
-
-    def _explain_status(self, url: str, answer: Answer) -> ModelFault:
-        status, address = answer.status, strip_url(url)
-        if 300 <= status < 400:
-            place = "another address"
-            with suppress(ValueError):
-                target = urlsplit(answer.headers.get("location", ""))
-                place = f"{target.scheme}://{target.hostname}" if target.hostname else place
-            message = f"{address} redirects to {place}; redirects are not followed, the key would go along"
-            return ModelFault("bad_answer", message, status=status)
-        error = _find_error(answer.content)
-        message = self.hide_secrets(_find_message(error)) or self._quote_beginning(answer.content)
-        message = f"{address} answered {status}: {shorten(message, 400)}"
-        code = classify_status(status)
-        if status == 429 and isinstance(error, dict) and "insufficient_quota" in (error.get("code"), error.get("type")):
-            return ModelFault("bad_request", message, status=status)
-        if code == "bad_request":
-            return Refused(message, status=status, error=error)
-        wait_s = None if code == "unauthorized" else read_retry_after_s(answer.headers, clock=time.time)
-        return ModelFault(code, message, retry_after_s=wait_s, status=status)
-
-    def _quote_beginning(self, content: bytes) -> str:
-        # Secrets are removed before cutting, so that no partial secret remains; the length is enough for any key.
-        text = self.hide_secrets(content[: _EXCERPT * 50].decode("utf-8", "replace"))
-        return show(text[:_EXCERPT]) if text.strip() else "(nothing)"
 
 
 def _find_error(content: bytes) -> Json:
@@ -194,18 +102,17 @@ class HttpModel:
         # Header names are case-insensitive; the user's own win.
         user_headers = {name.lower(): value for name, value in settings.headers.items()}
         headers = {name: value for name, value in dialect.headers(settings).items() if name not in user_headers}
-        self._wire = ModelWire(
-            timeout_s=settings.timeout_s,
-            headers={**headers, **user_headers},
-            secrets=settings.list_secrets(),
+        self._connections = Connections(
+            {"accept": "application/json", "content-type": "application/json", **headers, **user_headers},
+            max_bytes=MAX_ANSWER,
             proxy=settings.proxy,
-            transport=transport,
+            make_transport=transport,
         )
         self._conceded: dict[str, str] = {}
 
     def limit_answers(self, max_bytes: int) -> None:
         """Read at most `max_bytes` of an answer."""
-        self._wire.limit_answers(max_bytes)
+        self._connections.max_bytes = max_bytes
 
     def fill_defaults(self, request: ChatRequest) -> ChatRequest:
         """Return the request with the defaults of the settings filled in."""
@@ -222,7 +129,7 @@ class HttpModel:
             # Restarted in each round, to exclude the time of rejected requests.
             started = time.perf_counter()
             try:
-                answer = await self._wire.post(self._url, body)
+                answer = await self.post(self._url, body)
                 break
             except Refused as refusal:
                 word = find_refused_part(refusal, parts - set(conceded))
@@ -245,7 +152,61 @@ class HttpModel:
 
     async def close(self) -> None:
         """Close the connections."""
-        await self._wire.close()
+        async with asyncio.timeout(10):
+            await self._connections.close()
+
+    async def post(self, url: str, body: Json) -> dict[str, Json]:
+        """Post `body` and return the JSON object of the answer. Raises `ModelFault`."""
+        try:
+            content = encode_strangers(body)
+        except RecursionError:
+            raise ModelFault("bad_request", "the request is nested too deep to be sent") from None
+        try:
+            async with asyncio.timeout(self._settings.timeout_s):
+                answer = await self._connections.post(url, content)
+        except TimeoutError:
+            raise ModelFault("timeout", f"{strip_url(url)} did not answer within {self._settings.timeout_s:g} s") from None
+        except NoAnswer as fault:
+            why = shorten(self._settings.hide_secrets(fault.what))
+            did = f"cannot talk to {strip_url(url)}: {why}" if fault.code == "transport" else f"{strip_url(url)} {why}"
+            raise ModelFault(fault.code, did) from None
+        if not 200 <= answer.status < 300:
+            raise self._explain_status(url, answer)
+        try:
+            document = decode(answer.content)
+        except EvidenceError as error:
+            why = error.message
+        else:
+            if isinstance(document, dict) and not exceeds_depth(document):
+                return document
+            why = "not a JSON object" if not isinstance(document, dict) else "JSON nested too deep"
+        message = f"{strip_url(url)} answered with something that cannot be used: {why}; it begins {self._quote_beginning(answer.content)}"
+        raise ModelFault("bad_answer", message, status=answer.status)
+
+    def _explain_status(self, url: str, answer: Answer) -> ModelFault:
+        status, address = answer.status, strip_url(url)
+        if 300 <= status < 400:
+            place = "another address"
+            with suppress(ValueError):
+                target = urlsplit(answer.headers.get("location", ""))
+                place = f"{target.scheme}://{target.hostname}" if target.hostname else place
+            message = f"{address} redirects to {place}; redirects are not followed, the key would go along"
+            return ModelFault("bad_answer", message, status=status)
+        error = _find_error(answer.content)
+        message = self._settings.hide_secrets(_find_message(error)) or self._quote_beginning(answer.content)
+        message = f"{address} answered {status}: {shorten(message, 400)}"
+        code = classify_status(status)
+        if status == 429 and isinstance(error, dict) and "insufficient_quota" in (error.get("code"), error.get("type")):
+            return ModelFault("bad_request", message, status=status)
+        if code == "bad_request":
+            return Refused(message, status=status, error=error)
+        wait_s = None if code == "unauthorized" else read_retry_after_s(answer.headers, clock=time.time)
+        return ModelFault(code, message, retry_after_s=wait_s, status=status)
+
+    def _quote_beginning(self, content: bytes) -> str:
+        # Secrets are removed before cutting, so that no partial secret remains; the length is enough for any key.
+        text = self._settings.hide_secrets(content[: _EXCERPT * 50].decode("utf-8", "replace"))
+        return show(text[:_EXCERPT]) if text.strip() else "(nothing)"
 
 
 def find_refused_part(refusal: Refused, parts: Collection[str]) -> str | None:

@@ -84,7 +84,6 @@ class ProviderModel:
         self._earlier = EarlierResponses()
         self._entered = False
         self._entering = asyncio.Lock()
-        self._secrets = sorted({secret for secret in settings.list_secrets() if len(secret) >= 4}, key=len, reverse=True)
 
     def fill_defaults(self, request: ChatRequest) -> ChatRequest:
         """Return the request with the defaults of the settings filled in."""
@@ -158,9 +157,8 @@ class ProviderModel:
             message = f"the model's answer cannot be used: {type(error).__name__}: {error}"
         else:
             message = str(getattr(error, "message", "") or error) or type(error).__name__
-        for secret in self._secrets:
-            message = message.replace(secret, "[redacted]")
-        return ModelFault(code, f"{self.provider}, {self.name}: {shorten(message, 400)}", status=status, retry_after_s=wait)
+        message = shorten(self._settings.hide_secrets(message), 400)
+        return ModelFault(code, f"{self.provider}, {self.name}: {message}", status=status, retry_after_s=wait)
 
 
 def classify_error(error: Exception) -> tuple[FaultCode, int | None, float | None]:

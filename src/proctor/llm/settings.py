@@ -76,6 +76,13 @@ class ModelSettings(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
                 secrets.append(urlsplit(address or "").password or "")
         return tuple(value for value in secrets if value)
 
+    def hide_secrets(self, text: str) -> str:
+        """Return a text without the secrets of these settings."""
+        # Longest first: a secret may be part of another. Replacing a text of three characters or fewer would damage ordinary words.
+        for secret in sorted((secret for secret in self.list_secrets() if len(secret) >= 4), key=len, reverse=True):
+            text = text.replace(secret, "[redacted]")
+        return text
+
 
 def show_settings(settings: ModelSettings) -> dict[str, Json]:
     """Return the settings without secrets."""

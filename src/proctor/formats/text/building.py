@@ -17,12 +17,7 @@ from proctor.model.evidence import Json
 from proctor.model.json_values import is_number
 from proctor.model.show import nearest, show
 
-
-class Unusable:
-    """The type of `UNUSABLE`."""
-
-
-UNUSABLE = Unusable()
+UNUSABLE = object()
 """Returned if a value could not be built; the problem has been reported."""
 
 

@@ -49,9 +49,6 @@ class Places:
 MAX_WEIGHT = 10**9
 """Far above any sensible weight; the sum of larger ones would be infinite."""
 
-Kind = Literal["object", "list", "text", "number", "true/false", "null"]
-
-
 MAX_VALUES = 500_000
 """The maximum number of values in one document, including YAML keys: the position of each costs more than the value itself."""
 _NEAR = 0.8
@@ -109,9 +106,7 @@ class Located(msgspec.Struct, kw_only=True):
         """Return the value without positions."""
         if isinstance(self.value, dict):
             return {key: item.plain() for key, item in self.value.items()}
-        if isinstance(self.value, list):
-            return [item.plain() for item in self.value]
-        return self.value
+        return [item.plain() for item in self.value] if isinstance(self.value, list) else self.value
 
 
 class Reading:

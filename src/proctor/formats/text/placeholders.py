@@ -44,7 +44,7 @@ class LocatedTemplate:
             node,
             split,
             keep=lambda member: member,
-            place=lambda value, at: locate_value(value, at),
+            place=locate_value,
             hold=lambda value, at: replace_value(at, value),
         )
         self.placeholders: Mapping[str, Located] = names
@@ -82,12 +82,12 @@ def _compile(
         members = [(key, keep(member), _compile(member, split, keep=keep, place=place, hold=hold)) for key, member in node.members()]
         if not any(fill for _, _, fill in members):
             return None
-        return lambda values: hold({key: kept if fill is None else fill(values) for key, kept, fill in members}, node)
+        return lambda values: hold({key: constant if fill is None else fill(values) for key, constant, fill in members}, node)
     if node.is_list:
         items = [(keep(item), _compile(item, split, keep=keep, place=place, hold=hold)) for item in node.items()]
         if not any(fill for _, fill in items):
             return None
-        return lambda values: hold([kept if fill is None else fill(values) for kept, fill in items], node)
+        return lambda values: hold([constant if fill is None else fill(values) for constant, fill in items], node)
     if not isinstance(node.value, str):
         return None
     parts = split(node)

@@ -85,20 +85,15 @@ def read_yaml(text: str, reading: Reading) -> Located | None:
     builder = _Builder(reading, places, stream)
     document = builder.build(events)
     if document is not None:
-        _warn_of_unknown_escapes(reading, places, stream)
+        warned: set[int] = set()
+        for offset in stream.unknown_escapes:
+            line, column = places.locate(offset)
+            if line not in warned and len(warned) < MAX_COMPLAINTS:
+                warned.add(line)
+                message = f"{stream.text[offset : offset + 2]} is not a YAML escape; the backslash stays as written"
+                hint = "write the text in single quotes, where a backslash is a backslash"
+                reading.warn(Located(value=None, line=line, column=column, width=2), message, hint=hint, code="kept_escape")
     return document
-
-
-def _warn_of_unknown_escapes(reading: Reading, places: Places, stream: EventStream) -> None:
-    warned: set[int] = set()
-    for offset in stream.unknown_escapes:
-        line, column = places.locate(offset)
-        if line not in warned and len(warned) < MAX_COMPLAINTS:
-            warned.add(line)
-            shown = stream.text[offset : offset + 2]
-            message = f"{shown} is not a YAML escape; the backslash stays as written"
-            hint = "write the text in single quotes, where a backslash is a backslash"
-            reading.warn(Located(value=None, line=line, column=column, width=2), message, hint=hint, code="kept_escape")
 
 
 class _Broken(Exception): ...

@@ -6,6 +6,8 @@ raises `Unreadable`.
 
 from __future__ import annotations
 
+import importlib
+import pkgutil
 from collections.abc import Callable
 from typing import cast
 
@@ -18,51 +20,14 @@ from proctor.evidence.values.text import as_text
 from proctor.model.account import CALL_PARTS, Account
 from proctor.model.evidence import Evidence, ToolCall
 from proctor.model.show import shorten
+from proctor.targets import frameworks
 from proctor.targets.answers.account import AGENT_FAILED, UNFINISHED, add_account, mark_messages, mark_unknown, trust_end, trust_start
-from proctor.targets.frameworks import (
-    ag2,
-    ag2_events,
-    agent_framework,
-    agno,
-    autogen,
-    crewai,
-    dspy,
-    google_adk,
-    haystack,
-    langchain,
-    llama_index,
-    openai_agents,
-    providers,
-    pydantic_ai,
-    semantic_kernel,
-    smolagents,
-    strands,
-)
 from proctor.targets.frameworks.base import EVERYTHING, LOOKS_WHOLE, Framework, RunData, find_package, mark_stand_in, read_last
 from proctor.targets.frameworks.simplify import Budget
 
-FRAMEWORKS: tuple[Framework, ...] = tuple(
-    module.FRAMEWORK
-    for module in (
-        langchain,
-        openai_agents,
-        pydantic_ai,
-        crewai,
-        agno,
-        smolagents,
-        strands,
-        llama_index,
-        autogen,
-        ag2,
-        ag2_events,
-        google_adk,
-        haystack,
-        semantic_kernel,
-        agent_framework,
-        dspy,
-        providers,
-    )
-)
+# Every module next to this one that declares a framework.
+_MODULES = [importlib.import_module(f"{frameworks.__name__}.{found.name}") for found in pkgutil.iter_modules(frameworks.__path__)]
+FRAMEWORKS: tuple[Framework, ...] = tuple(module.FRAMEWORK for module in _MODULES if hasattr(module, "FRAMEWORK"))
 FUNCTION_PAGE = "docs/how-to/test-a-python-function.md"
 
 

@@ -23,9 +23,7 @@ def read(value: object, budget: Budget) -> RunData | None:
     """Read the result of an agent, or of several."""
     if is_instance_of(value, "strands", "AgentResult"):
         return _read_result(value, budget)
-    if is_instance_of(value, "strands", "MultiAgentResult"):
-        return _read_several(value, budget)
-    return None
+    return _read_several(value, budget) if is_instance_of(value, "strands", "MultiAgentResult") else None
 
 
 def read_stream(items: list[object], budget: Budget) -> RunData | None:

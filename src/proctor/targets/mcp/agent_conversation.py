@@ -27,6 +27,7 @@ from typing import Final, Literal
 import msgspec
 
 from proctor.cassettes.ports import Tape
+from proctor.evidence.shared.calls import CONTENT_ERROR, PROTOCOL_ERROR
 from proctor.evidence.shared.usage import add_usage
 from proctor.evidence.unknowns.account import Unknowns
 from proctor.evidence.values.text import parse_json
@@ -43,8 +44,6 @@ from proctor.targets.shared.conversation import DirectCall
 
 READER: Final = "mcp agent"
 MAX_TURNS: Final = 30
-CONTENT_ERROR: Final = "content-error"
-PROTOCOL_ERROR: Final = "protocol-error"
 _ENDS: Final[dict[Finish, str]] = {
     "length": "the model's answer was cut off at the token limit",
     "other": "the model stopped for an unrecognised reason",

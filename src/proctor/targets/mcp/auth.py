@@ -19,7 +19,8 @@ import httpx2
 import msgspec
 
 from proctor.model.evidence import Json
-from proctor.targets.mcp.settings import ApiKey, Bearer, ClientCredentials, ServerFault, ServerSettings, sort_secrets, strip_url
+from proctor.targets.mcp.settings import ApiKey, Bearer, ClientCredentials, ServerFault, ServerSettings, strip_url
+from proctor.targets.shared.masking import sort_secrets
 
 REQUEST_ID: ContextVar[str | None] = ContextVar("proctor_mcp_request_id", default=None)
 """The attempt of a tool call; sent as `x-request-id`."""

@@ -30,6 +30,7 @@ import logging
 import ssl
 from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from functools import partial
 from inspect import isawaitable
 from typing import Any, cast
 
@@ -57,10 +58,10 @@ from proctor.targets.mcp.settings import (
     ServerSettings,
     hide_secrets,
     hide_secrets_in,
-    sort_secrets,
     strip_url,
 )
 from proctor.targets.mcp.stdio import MOST_LINE_BYTES, ChildServer
+from proctor.targets.shared.masking import sort_secrets
 from proctor.targets.shared.wire import MAX_ANSWER_BYTES, MakeTransport
 
 OnProgress = Callable[[float, float | None, str | None], Any]
@@ -195,11 +196,6 @@ class ServerWire:
     def make_fault(self, code: Any, message: str, *, permanent: bool = False) -> ServerFault:
         """Return a fault of this server with secrets removed from its message. A permanent one is not retried."""
         return ServerFault(code, self.settings.id, hide_secrets(message, self.list_secrets()), permanent=permanent)
-
-    def describe_timeout(self) -> ServerFault:
-        """Return the fault of a server that did not answer in time."""
-        limit = f"did not answer within {self.settings.timeout_s:g} s"
-        return self.make_fault("timeout", f"({self.settings.describe_place()}) {limit}{self.quote_stderr()}", permanent=True)
 
     def explain_error(self, error: BaseException) -> ServerFault:
         """Explain why the server cannot be used; a permanent reason is not worth a retry."""
@@ -380,10 +376,7 @@ class Connection:
         self.settings = settings
         self.log_level: str | None = None
         """The level of log messages that requests of the stateless era ask for."""
-        self._hooks = hooks or ClientHooks()
         self._listener: asyncio.Task[None] | None = None
-        self._fetched = fetched or FetchedToken()
-        self._transport = transport
         self._waits_s = waits_s
         self._lock = asyncio.Lock()
         self._owner: asyncio.Task[None] | None = None
@@ -392,10 +385,10 @@ class Connection:
         self.listing: Listing | None = None
         """What the server offers, once it was connected."""
         self._lost: str | None = None
+        self._make_wire = partial(
+            ServerWire, settings, transport=transport, fetched=fetched or FetchedToken(), hooks=hooks or ClientHooks()
+        )
         self._wire = self._make_wire(over_sse=settings.transport == "sse")
-
-    def _make_wire(self, *, over_sse: bool) -> ServerWire:
-        return ServerWire(self.settings, over_sse=over_sse, transport=self._transport, fetched=self._fetched, hooks=self._hooks)
 
     def list_secrets(self) -> tuple[str, ...]:
         """Return the values that must not be shown, including fetched tokens."""
@@ -613,7 +606,8 @@ class Connection:
         except ServerFault as error:
             fault = error
         except TimeoutError:
-            fault = self._wire.describe_timeout()
+            limit = f"did not answer within {self.settings.timeout_s:g} s{self._wire.quote_stderr()}"
+            fault = self._wire.make_fault("timeout", f"({self.settings.describe_place()}) {limit}", permanent=True)
         except (Exception, BaseExceptionGroup) as error:
             fault = self._wire.explain_error(error)
         finally:

@@ -6,7 +6,7 @@ standard error) is scrubbed of the secrets it was given before it reaches a mess
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Literal
 from urllib.parse import urlsplit, urlunsplit
 
@@ -17,6 +17,7 @@ from proctor.model.evidence import Json
 from proctor.model.json_values import is_finite
 from proctor.model.show import kind_of
 from proctor.model.typed import convert_to
+from proctor.targets.shared.masking import sort_secrets
 
 Transport = Literal["stdio", "http", "sse", "in_process"]
 Era = Literal["auto", "handshake", "stateless"]
@@ -34,8 +35,6 @@ FaultCode = Literal[
 ]
 
 HIDDEN = "***"
-_SHORTEST_SECRET = 4
-"""Characters. A shorter text is not worth hiding, and replacing it would damage ordinary words."""
 _SECRET_WORDS = ("token", "key", "secret", "password", "passwd", "auth", "cookie", "credential")
 
 
@@ -216,11 +215,6 @@ def _secret_values(named: Mapping[str, str]) -> list[str]:
     values = [value for name, value in named.items() if any(word in name.lower() for word in _SECRET_WORDS)]
     # `Bearer abc`: the token alone is also secret.
     return [*values, *(value.partition(" ")[2] for value in values if " " in value)]
-
-
-def sort_secrets(values: Iterable[str]) -> tuple[str, ...]:
-    """Return the secrets, longest first so that none is partly shown, without those that are too short."""
-    return tuple(sorted({value for value in values if len(value) >= _SHORTEST_SECRET}, key=lambda value: (-len(value), value)))
 
 
 def hide_secrets(text: str, secrets: tuple[str, ...]) -> str:

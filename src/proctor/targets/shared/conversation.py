@@ -39,8 +39,6 @@ class DirectCall(msgspec.Struct, frozen=True, kw_only=True):
     after_prompts: int = 0
     id: str | None = None
     server_id: str | None = None
-    render_timeout_ms: int | None = None
-    """The time limit for rendering a widget, which is not used: nothing is rendered here."""
 
     def find_server(self, known: tuple[str, ...]) -> str | None:
         """Return the server of the call: by its name, else by its id."""
@@ -147,8 +145,8 @@ class _Messages:
             text = answer.text if answer.text is not None else as_text(answer.body) or ""
             earlier = [*self.sent[-1].list_messages(), {"role": "assistant", "content": text}]
         content: dict[str, Json] | None = self._fixed[turn] if turn < len(self._fixed) else None
-        if speaker is not None and (said := await speaker.say_next(answer)) is not None:
-            content = {"text": said}
+        if speaker is not None and (next_text := await speaker.say_next(answer)) is not None:
+            content = {"text": next_text}
         if content is None:
             return None
         request_id, session_id = ids_of(self._attempt)

@@ -28,12 +28,16 @@ def names_a_secret(name: str) -> bool:
     return lowered in ("key", "sig") or any(word in lowered for word in _SECRET_WORDS)
 
 
+def sort_secrets(values: Iterable[str]) -> tuple[str, ...]:
+    """Return the secrets, longest first so that none is partly shown, without those that are too short."""
+    return tuple(sorted({value for value in values if len(value) >= _SHORTEST_SECRET}, key=lambda value: (-len(value), value)))
+
+
 class Secrets:
     """Texts that are never shown."""
 
     def __init__(self, values: Iterable[str]) -> None:
-        # Longest first: one secret may contain another.
-        self._values = sorted({value for value in values if len(value) >= _SHORTEST_SECRET}, key=len, reverse=True)
+        self._values = sort_secrets(values)
 
     def hide(self, text: str) -> str:
         """Return the text without secrets."""
@@ -100,6 +104,4 @@ def rewrite_texts(value: Json, change: Callable[[str], str]) -> Json:
         return change(value)
     if isinstance(value, dict):
         return {change(key): rewrite_texts(member, change) for key, member in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [rewrite_texts(item, change) for item in value]
-    return value
+    return [rewrite_texts(item, change) for item in value] if isinstance(value, (list, tuple)) else value
