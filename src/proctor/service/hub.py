@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import math
 import os
 import time
 from collections import Counter
@@ -99,18 +100,16 @@ class Counters:
         return {name: self._counts[name] for name in COUNTED}
 
 
-# --- caches keys, so that a busy sender does not cost a query per request
-
-_LARGEST = 2_000
+_MOST_KEYS = 2_000
 
 
 class KeyCache:
-    """Rows of keys by their hash, for `ttl_s` seconds."""
+    """Rows of keys by their hash, for `ttl_s` seconds, so that a busy sender does not cost a query per request."""
 
     def __init__(self, ttl_s: float = 5.0) -> None:
         self._ttl_s = ttl_s
-        self._rows: dict[str, tuple[float, Row]] = {}
-        self._used: dict[str, float] = {}
+        self._rows = SizedLruCache(_MOST_KEYS)
+        self._used = SizedLruCache(_MOST_KEYS)
         self.changes = 0
         """Number of invalidations: a row that was read before one is stale."""
         self.has_organization_key = False
@@ -118,37 +117,27 @@ class KeyCache:
 
     def get(self, hash: str, now: float) -> Row | None:
         """Return the row while it is fresh."""
-        entry = self._rows.get(hash)
+        at, row = self._rows.get(hash) or (-math.inf, None)
         # Also if the clock has gone back.
-        if entry is None or not 0 <= now - entry[0] < self._ttl_s:
-            return None
-        return entry[1]
+        return row if 0 <= now - at < self._ttl_s else None
 
     def put(self, hash: str, row: Row, now: float, changes: int) -> None:
-        """Cache a row that was read at `changes`; the oldest row is evicted."""
-        # Something was revoked during the read, so that the row may be stale.
-        if changes != self.changes:
-            return
-        self._rows.pop(hash, None)
-        while len(self._rows) >= _LARGEST:
-            self._rows.pop(next(iter(self._rows)))
-        self._rows[hash] = (now, row)
+        """Cache a row that was read at `changes`, unless something was revoked during the read, so that it may be stale."""
+        if changes == self.changes:
+            self._rows.put(hash, (now, row), 1)
 
     def forget(self, hash: str) -> None:
         """Invalidate a changed key."""
         # Counted for all keys together: a needless query is cheaper than a count per key.
         self.changes += 1
-        self._rows.pop(hash, None)
+        self._rows.pop(hash)
 
     def should_note_use(self, key_id: str, now: float, every_s: float) -> bool:
         """Return whether the use of a key should be recorded: at most once in `every_s`."""
-        last = self._used.get(key_id)
+        last: float | None = self._used.get(key_id)
         if last is not None and 0 <= now - last < every_s:
             return False
-        self._used.pop(key_id, None)
-        while len(self._used) >= _LARGEST:
-            self._used.pop(next(iter(self._used)))
-        self._used[key_id] = now
+        self._used.put(key_id, now, 1)
         return True
 
 

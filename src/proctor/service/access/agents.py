@@ -139,7 +139,6 @@ async def delete_agent(hub: Hub, caller: Caller, id: str) -> None:
 
 
 def _check(values: Mapping[str, Json]) -> None:
-    """Reject invalid names, and settings with an invalid `evidence`."""
     check_fields(values, names=("name", "service_name", "external_ref"))
     declaration = (values.get("settings") or {}).get("evidence")
     try:

@@ -299,7 +299,6 @@ def _run_in_background(work: Coroutine[None, None, None], tasks: set[asyncio.Tas
 
 
 def _cut_chunk(works: Sequence[Work]) -> Sequence[Work]:
-    """Return the first items that are sent at once."""
     size = 0
     for count, work in enumerate(works[:CHUNK]):
         # A trace counts as a whole chunk: its pieces are compressed, and may be a hundred times as large.

@@ -85,7 +85,6 @@ def _measure_peak_bytes() -> int:
 
 
 def _limit_process(bounds: list[int]) -> None:
-    """Limit the memory of this process, and lower its priority."""
     try:
         import resource  # not everywhere
     except ImportError:

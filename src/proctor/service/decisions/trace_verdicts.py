@@ -386,7 +386,6 @@ def _choose_code(result: CaseResult) -> str | None:
 
 
 def _replace_surrogates(text: str) -> str:
-    """Return text with lone surrogates replaced."""
     return text if text.isascii() else text.encode("utf-8", errors="replace").decode()
 
 

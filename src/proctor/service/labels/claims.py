@@ -261,18 +261,9 @@ async def _list_rows(hub: Hub, subject: Subject) -> list[dict[str, Any]]:
         _LOG.warning("judged claims cannot be indexed", exc_info=True, extra={"subject": subject.id})
         return []
     owner = row["run"]["organization_id"] if subject.kind == "attempt" else row["organization_id"]
+    own = {name: getattr(subject, name) for name in ("project_id", "agent_id", "parent_id")}
+    own |= {"organization_id": owner, "subject": subject.kind, "subject_id": subject.id}
     return [
-        {
-            "subject_id": subject.id,
-            "claim": claim.number,
-            "organization_id": owner,
-            "project_id": subject.project_id,
-            "agent_id": subject.agent_id,
-            "subject": subject.kind,
-            "parent_id": subject.parent_id,
-            "question": claim.hash_question(),
-            "outcome": claim.outcome,
-            "score": claim.score,
-        }
+        {**own, "claim": claim.number, "question": claim.hash_question(), "outcome": claim.outcome, "score": claim.score}
         for claim in claims
     ]

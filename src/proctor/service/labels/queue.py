@@ -113,7 +113,6 @@ async def pose_claim(hub: Hub, caller: Caller, kind: SubjectKind, id: str, numbe
 
 
 async def _count_questions(connection: AsyncConnection, claims: sa.Select[Any]) -> tuple[int, int]:
-    """Return the number of questions, and of claims that ask them."""
     groups = claims.with_only_columns(sa.func.count().label("claims")).group_by(judged_claims.c.question).subquery()
     counts = sa.select(sa.func.count(), sa.func.coalesce(sa.func.sum(groups.c.claims), 0))
     questions, answers = (await connection.execute(counts)).one()

@@ -351,7 +351,6 @@ async def start_backtest(hub: Hub, caller: Caller, case_id: str, spec: NewBackte
 
 
 def _choose_limit(suite: Suite, limit: int | None) -> int:
-    """Return the number of traces. Raises `Refusal`."""
     judged = [case.case.id for case in prepare_once(suite).cases if case.judged]
     most = MOST_JUDGED_TRACES if judged else MOST_TRACES
     if judged and limit is None:
@@ -364,7 +363,6 @@ def _choose_limit(suite: Suite, limit: int | None) -> int:
 
 
 async def _find_traces(hub: Hub, caller: Caller, case: Row, spec: NewBacktest, limit: int) -> Backtest:
-    """Return the traces of a backtest. Raises `Refusal` if there are none."""
     agent_id = spec.agent_id or case["agent_id"]
     if case["agent_id"] not in (None, agent_id):
         reason = f"the case belongs to the agent {case['agent_id']}; omit `agent_id`"

@@ -115,8 +115,6 @@ MOST_SHOWN = 2_000
 """Attempts of the largest run whose page shows evidence."""
 RANGES_S = 5.0
 """Seconds that one report spends on finding the text ranges of verdicts."""
-LONGEST_TEXT = 200
-"""Characters of a search text."""
 LARGEST_CACHED = 1_000_000
 """Characters of the largest suite that is cached."""
 LARGE_RESULT = 100_000
@@ -205,8 +203,6 @@ async def _search_run_results(
     hub: Hub, caller: Caller, id: str, filters: AttemptFilter, *, limit: int | None, cursor: str | None, position: int | None
 ) -> RunResultSummaryPage:
     text = filters.text or ""
-    if len(text) > LONGEST_TEXT:
-        raise Refusal("VALIDATION_ERROR", "the text is too long", fields={"q": [f"expected at most {LONGEST_TEXT} characters"]})
     if position is not None:
         raise Refusal("BAD_REQUEST", "a text search has no positions", hint="omit `position`, and continue with `cursor`")
     async with reading(hub, caller) as tx:

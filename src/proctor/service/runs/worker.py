@@ -378,7 +378,6 @@ class _Drive:
         await self._finish(running, why, cleaner)
 
     async def _keep_snapshots(self, ready: BuiltRun, cleaner: Cleaner) -> None:
-        """Store what the MCP servers offered, and an examination."""
         snapshots = {kind: cleaner.clean_snapshot(body) for kind, body in list_snapshots(ready.target).items()}
         if snapshots:
             hub = self._hub

@@ -218,14 +218,9 @@ def _show_trace(read: ReadTrace, suite: Suite, results: Sequence[CaseResult] | N
 
 def _show_result(result: CaseResult) -> TriedResult:
     verdicts = [verdict.with_words() for verdict in result.verdicts]
-    return {
-        "case": result.case.id,
-        "outcome": result.outcome,
-        "score": result.score,
-        "code": result.code,
-        "reason": result.reason,
-        "assertions": [
-            {"label": assertion.label or assertion.check, "outcome": verdict.outcome, "code": verdict.code, "reason": verdict.reason}
-            for assertion, verdict in zip(result.case.assertions, verdicts, strict=False)
-        ],
-    }
+    assertions: list[TriedAssertion] = [
+        {"label": assertion.label or assertion.check, "outcome": verdict.outcome, "code": verdict.code, "reason": verdict.reason}
+        for assertion, verdict in zip(result.case.assertions, verdicts, strict=False)
+    ]
+    fields = {name: getattr(result, name) for name in ("outcome", "score", "code", "reason")}
+    return show_row(TriedResult, fields, case=result.case.id, assertions=assertions)

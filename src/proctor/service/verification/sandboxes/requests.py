@@ -130,7 +130,6 @@ def _is_over(hub: Hub, head: Row) -> bool:
 
 
 def _is_open(head: Row, system: str, path: str) -> bool:
-    """Return whether a path needs no token."""
     return head["kind"] == system and is_open_path(find_simulator(system), path)
 
 
@@ -286,7 +285,6 @@ async def read_end_state(hub: Hub, heads: Sequence[Row]) -> EndState:
 
 
 def _list_unplayed(head: Row, notes: Iterable[Mapping[str, Json]], full: str) -> list[str]:
-    """Return descriptions of steps that failed or did not happen."""
     failed = [f"the step {note['step']} of {head['kind']} could not be performed: {note['error']}" for note in notes if note.get("error")]
     steps = cast("list[dict[str, Json]]", head["steps"] or [])[head["steps_done"] :]
     return failed + [f"the step {note['step']} of {head['kind']} did not happen: {full or 'its time had not come'}" for note in steps]
