@@ -8,7 +8,7 @@ import math
 import os
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from datetime import UTC, datetime
 
 import msgspec
@@ -37,28 +37,25 @@ class RunSignals:
         for event in self._waiting.get(run_id, ()):
             event.set()
 
-    def watch(self, run_id: str) -> Watch:
-        """Watch a run during a block."""
-        return Watch(self._waiting, run_id)
+    @contextlib.contextmanager
+    def watch(self, run_id: str) -> Generator[Watch]:
+        """Watch a run during a block. Entered before a database query, it misses nothing after the query."""
+        event = asyncio.Event()
+        events = self._waiting.setdefault(run_id, set())
+        events.add(event)
+        try:
+            yield Watch(event)
+        finally:
+            events.discard(event)
+            if not events:
+                del self._waiting[run_id]
 
 
 class Watch:
-    """One watcher. Entered before a database query, it misses nothing after the query."""
+    """One watcher."""
 
-    def __init__(self, waiting: dict[str, set[asyncio.Event]], run_id: str) -> None:
-        self._waiting = waiting
-        self._run_id = run_id
-        self._event = asyncio.Event()
-
-    def __enter__(self) -> Watch:
-        self._waiting.setdefault(self._run_id, set()).add(self._event)
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        others = self._waiting[self._run_id]
-        others.discard(self._event)
-        if not others:
-            del self._waiting[self._run_id]
+    def __init__(self, event: asyncio.Event) -> None:
+        self._event = event
 
     async def wait(self, timeout_s: float) -> None:
         """Wait until something has happened since the last wait, or for `timeout_s`."""

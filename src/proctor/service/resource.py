@@ -151,7 +151,8 @@ def check_fields_of(kind: type[msgspec.Struct], values: Mapping[str, object], *,
                 reason = "cannot be empty"
             elif not place and ("length" in reason or "= " in reason or "> " in reason):
                 reason = _describe_limits(hint, values[name]) or reason
-            wrong[path + name + place.rstrip("`")] = [reason[:1].lower() + reason[1:]]
+            inside = f"{place.strip('.`')}: " if place else ""
+            wrong[path + name] = [f"{inside}{reason[:1].lower()}{reason[1:]}"]
     if wrong:
         raise Refusal("VALIDATION_ERROR", "some fields are invalid", fields=wrong)
 

@@ -22,11 +22,10 @@ from proctor.report.builders.calibration import make_sweep_chart, place_figure
 from proctor.report.document.html import draw_chart, draw_interval_bar
 from proctor.report.words.html_text import write_block, write_markup, write_pretty
 from proctor.scoring.agreement import Figure
-from proctor.service.labels import annotations, queue
+from proctor.service.labels import annotations, claims
 from proctor.service.labels.agreement import Agreement, count_labels, read_agreement, write_labels
 from proctor.service.labels.annotations import LONGEST_NOTE, Label, NewAnnotation
-from proctor.service.labels.claims import JudgedClaim, SubjectKind
-from proctor.service.labels.queue import ShownClaim, require_kind
+from proctor.service.labels.claims import JudgedClaim, ShownClaim, SubjectKind, require_kind
 from proctor.service.refusals import Refusal
 
 _LATEST = 8
@@ -40,14 +39,14 @@ async def show_labels(request: Request, source: Source) -> Response:
     project = await find_project(request, source)
     params = request.query_params
     second = params.get("second") == "1"
-    waiting = await queue.list_waiting(desk.hub, desk.caller, project["id"], second=second)
+    waiting = await claims.list_waiting(desk.hub, desk.caller, project["id"], second=second)
     if params.get("subject"):
         kind, number = require_kind(params["subject"]), _read_claim(params.get("claim"))
-        posed = await queue.pose_claim(desk.hub, desk.caller, kind, params.get("id", ""), number)
+        posed = await claims.pose_claim(desk.hub, desk.caller, kind, params.get("id", ""), number)
         if posed is not None and posed.subject.project_id != project["id"]:
             raise Refusal("NOT_FOUND", "there is no such claim in this project")
     else:
-        posed = await queue.pose_next(desk.hub, desk.caller, waiting)
+        posed = await claims.pose_next(desk.hub, desk.caller, waiting)
     found = await read_agreement(desk.hub, desk.caller, project["id"])
     latest = (await annotations.list_annotations(desk.hub, desk.caller, project_id=project["id"], limit=_LATEST))["data"]
     values = {

@@ -175,10 +175,7 @@ async def read_request(hub: Hub, caller: Caller, id: str) -> NewRun:
         cases=list(request.from_cases) if request.from_cases else None,
         dialect=row["dialect"],
         target=request.inline_target or request.target,
-        repeat=request.repeat,
-        concurrency=request.concurrency,
-        timeout_s=request.timeout_s,
-        selection=request.selection,
+        **{name: getattr(request, name) for name in ("repeat", "concurrency", "timeout_s", "selection")},
         note=row["note"] or "",
         name=row["name"] or "",
         tags=read_tags(row["tags"]),
@@ -224,14 +221,8 @@ def _read_options(spec: NewRun) -> RunRequest:
         if len(to_json(inline)) > LARGEST_SETTINGS:
             raise Refusal("VALIDATION_ERROR", "the target is too large", fields={"target": [f"expected at most {LARGEST_SETTINGS} bytes"]})
         refuse_plain_secrets(inline, "target")
-    return RunRequest(
-        target=target_name,
-        inline_target=inline,
-        repeat=spec.repeat,
-        concurrency=spec.concurrency,
-        timeout_s=spec.timeout_s,
-        selection=spec.selection or None,
-    )
+    limits = {name: getattr(spec, name) for name in ("repeat", "concurrency", "timeout_s")}
+    return RunRequest(target=target_name, inline_target=inline, selection=spec.selection or None, **limits)
 
 
 async def find_startable_project(hub: Hub, caller: Caller, project_id: str) -> Row:
