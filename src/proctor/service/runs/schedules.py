@@ -290,9 +290,10 @@ def _show(row: Row, runs: Mapping[str, Row]) -> Schedule:
 
 # --- starts due runs: a worker of every server
 #
-# The server that advances `next_at` starts the run, in the same transaction, so that there is one run per due time however many servers race
-# or are killed. A run has its due time, which is unique, so that no time runs twice if the clock is set back. Of the times that passed while
-# nothing was running, the last one gets a run; all of them are reported in `missed`. A run that cannot start is stored as a failed run.
+# The server that advances `next_at` starts the run, in the same transaction, so that there is one run per due time however many servers
+# race or are killed. A run has its due time, which is unique, so that no time runs twice if the clock is set back. Of the times that
+# passed while nothing was running, the last one gets a run; all of them are reported in `missed`. A run that cannot start is stored as a
+# failed run.
 
 LATE_S = 300.0
 """A run that starts later than this after its due time was missed."""
