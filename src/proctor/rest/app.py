@@ -86,7 +86,7 @@ ROUTES = (
     "streams",  # before `/api/traces/{trace_id}` and `/api/annotations/{annotation_id}`
     "service.traces.search",
     "service.traces.reevaluation",
-    "service.labels.queue",
+    "service.labels.claims",
     "service.labels.agreement",
     "service.labels.annotations",
     "public_traces",
@@ -196,7 +196,7 @@ WORKERS: list[str] = [
     "proctor.service.notify.export:export_results",
     "proctor.rest.app:sweep_old",
     "proctor.service.runs.worker:run_worker",
-    "proctor.service.runs.scheduler:run_schedules",
+    "proctor.service.runs.schedules:run_schedules",
     "proctor.service.labels.claims:keep_indexing",
 ]
 """`module:function` of every worker."""

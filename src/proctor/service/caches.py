@@ -90,6 +90,7 @@ class SizedLruCache:
     def __init__(self, most: int) -> None:
         self._most = most
         self._values: OrderedDict[Hashable, tuple[Any, int]] = OrderedDict()
+        self._total = 0
         self.turn = asyncio.Lock()
         """Held while a value is computed, so that values are computed one at a time."""
 
@@ -103,9 +104,15 @@ class SizedLruCache:
 
     def put(self, key: Hashable, value: Any, size: int) -> None:
         """Store a value, and evict the least recently used."""
+        self.pop(key)
         self._values[key] = (value, size)
-        while len(self._values) > 1 and sum(each for _, each in self._values.values()) > self._most:
-            self._values.popitem(last=False)
+        self._total += size
+        while len(self._values) > 1 and self._total > self._most:
+            self.pop(next(iter(self._values)))
+
+    def pop(self, key: Hashable) -> None:
+        """Drop a value, if there is one."""
+        self._total -= self._values.pop(key, (None, 0))[1]
 
 
 class Turns:

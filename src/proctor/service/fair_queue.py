@@ -97,7 +97,6 @@ class FairQueue:
             place.granted.set_result(None)
 
     def _forget(self, place: _QueuedRequest) -> None:
-        """Remove a request from its queue, if it is still there."""
         tenant, caller = place.requester
         queue = self._waiting.get(tenant, {}).get(caller)
         if queue is not None and place in queue:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import math
 import os
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from datetime import UTC, datetime
 
 import msgspec
@@ -36,28 +37,25 @@ class RunSignals:
         for event in self._waiting.get(run_id, ()):
             event.set()
 
-    def watch(self, run_id: str) -> Watch:
-        """Watch a run during a block."""
-        return Watch(self._waiting, run_id)
+    @contextlib.contextmanager
+    def watch(self, run_id: str) -> Generator[Watch]:
+        """Watch a run during a block. Entered before a database query, it misses nothing after the query."""
+        event = asyncio.Event()
+        events = self._waiting.setdefault(run_id, set())
+        events.add(event)
+        try:
+            yield Watch(event)
+        finally:
+            events.discard(event)
+            if not events:
+                del self._waiting[run_id]
 
 
 class Watch:
-    """One watcher. Entered before a database query, it misses nothing after the query."""
+    """One watcher."""
 
-    def __init__(self, waiting: dict[str, set[asyncio.Event]], run_id: str) -> None:
-        self._waiting = waiting
-        self._run_id = run_id
-        self._event = asyncio.Event()
-
-    def __enter__(self) -> Watch:
-        self._waiting.setdefault(self._run_id, set()).add(self._event)
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        others = self._waiting[self._run_id]
-        others.discard(self._event)
-        if not others:
-            del self._waiting[self._run_id]
+    def __init__(self, event: asyncio.Event) -> None:
+        self._event = event
 
     async def wait(self, timeout_s: float) -> None:
         """Wait until something has happened since the last wait, or for `timeout_s`."""
@@ -99,18 +97,16 @@ class Counters:
         return {name: self._counts[name] for name in COUNTED}
 
 
-# --- caches keys, so that a busy sender does not cost a query per request
-
-_LARGEST = 2_000
+_MOST_KEYS = 2_000
 
 
 class KeyCache:
-    """Rows of keys by their hash, for `ttl_s` seconds."""
+    """Rows of keys by their hash, for `ttl_s` seconds, so that a busy sender does not cost a query per request."""
 
     def __init__(self, ttl_s: float = 5.0) -> None:
         self._ttl_s = ttl_s
-        self._rows: dict[str, tuple[float, Row]] = {}
-        self._used: dict[str, float] = {}
+        self._rows = SizedLruCache(_MOST_KEYS)
+        self._used = SizedLruCache(_MOST_KEYS)
         self.changes = 0
         """Number of invalidations: a row that was read before one is stale."""
         self.has_organization_key = False
@@ -118,37 +114,27 @@ class KeyCache:
 
     def get(self, hash: str, now: float) -> Row | None:
         """Return the row while it is fresh."""
-        entry = self._rows.get(hash)
+        at, row = self._rows.get(hash) or (-math.inf, None)
         # Also if the clock has gone back.
-        if entry is None or not 0 <= now - entry[0] < self._ttl_s:
-            return None
-        return entry[1]
+        return row if 0 <= now - at < self._ttl_s else None
 
     def put(self, hash: str, row: Row, now: float, changes: int) -> None:
-        """Cache a row that was read at `changes`; the oldest row is evicted."""
-        # Something was revoked during the read, so that the row may be stale.
-        if changes != self.changes:
-            return
-        self._rows.pop(hash, None)
-        while len(self._rows) >= _LARGEST:
-            self._rows.pop(next(iter(self._rows)))
-        self._rows[hash] = (now, row)
+        """Cache a row that was read at `changes`, unless something was revoked during the read, so that it may be stale."""
+        if changes == self.changes:
+            self._rows.put(hash, (now, row), 1)
 
     def forget(self, hash: str) -> None:
         """Invalidate a changed key."""
         # Counted for all keys together: a needless query is cheaper than a count per key.
         self.changes += 1
-        self._rows.pop(hash, None)
+        self._rows.pop(hash)
 
     def should_note_use(self, key_id: str, now: float, every_s: float) -> bool:
         """Return whether the use of a key should be recorded: at most once in `every_s`."""
-        last = self._used.get(key_id)
+        last: float | None = self._used.get(key_id)
         if last is not None and 0 <= now - last < every_s:
             return False
-        self._used.pop(key_id, None)
-        while len(self._used) >= _LARGEST:
-            self._used.pop(next(iter(self._used)))
-        self._used[key_id] = now
+        self._used.put(key_id, now, 1)
         return True
 
 

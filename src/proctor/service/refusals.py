@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Literal
 
-from proctor.errors import ProctorError
+from proctor.errors import InputError, ProctorError
 
 Place = Literal["body", "headers", "query", "params"]
 """The part of a request that has a field."""
@@ -83,3 +83,11 @@ class Refusal(ProctorError):
 def not_found(what: str, id: str) -> Refusal:
     """Return the refusal of an object that is missing or belongs to another organization, without distinction."""
     return Refusal("NOT_FOUND", f"there is no {what} {id!r}", missing=what)
+
+
+def describe_error(error: InputError | Refusal) -> str:
+    """Return why a run cannot start, on one line."""
+    if isinstance(error, InputError):
+        return str(error)
+    reasons = [text for texts in error.fields.values() for text in texts]
+    return "; ".join([error.message, *reasons[:5]])

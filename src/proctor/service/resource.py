@@ -18,8 +18,8 @@
 
 `rest/declared_routes.py` derives the route and the OpenAPI schemas from the signature, `pages/inputs.py` the inputs of a form. After hub
 and caller come the ids of the path in order. A `Struct` is the body, or with GET the query; `Annotated[Mapping, AlertChanges]` gets the
-fields that were sent. Keyword parameters are query parameters; `**paging` selects a page. Requests are checked against their
-declared types and limits, whoever calls the operation.
+fields that were sent. Keyword parameters are query parameters; `**paging` selects a page. The operation checks the declared types and limits
+of requests for every caller.
 """
 
 from __future__ import annotations
@@ -151,7 +151,8 @@ def check_fields_of(kind: type[msgspec.Struct], values: Mapping[str, object], *,
                 reason = "cannot be empty"
             elif not place and ("length" in reason or "= " in reason or "> " in reason):
                 reason = _describe_limits(hint, values[name]) or reason
-            wrong[path + name + place.rstrip("`")] = [reason[:1].lower() + reason[1:]]
+            inside = f"{place.strip('.`')}: " if place else ""
+            wrong[path + name] = [f"{inside}{reason[:1].lower()}{reason[1:]}"]
     if wrong:
         raise Refusal("VALIDATION_ERROR", "some fields are invalid", fields=wrong)
 

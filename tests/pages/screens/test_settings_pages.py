@@ -306,7 +306,7 @@ def test_what_was_typed_is_there_when_the_database_is_away(world: World, monkeyp
     assert answer.status_code == 503 and page.strange == []
     assert "Database unavailable" in page.words and "a long story" in page.words and "Submit again" in page.words
     monkeypatch.undo()
-    monkeypatch.setattr("proctor.service.access.projects.insert_row", away)
+    monkeypatch.setattr("proctor.service.access.transactions.Transaction.insert_row", away)
     answer = world.post("/ui/projects/new", "organization", proof=proof, name="a long story", description="", settings="")
     assert answer.status_code == 503 and "a long story" in answer.text
 

@@ -15,7 +15,6 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from proctor.service.access.callers import LOCAL
-from proctor.service.access.known_agents import forget_agents
 from proctor.service.hub import Hub
 from tests.rest import verification_seeds
 from tests.rest.listening import Listening
@@ -106,7 +105,7 @@ class Fuzzed:
         async def make(hub: Hub) -> None:
             await fill_place(hub, LOCAL, place)
             await sow_place(hub, LOCAL, place)
-            forget_agents(hub, LOCAL.organization_id)
+            hub.agent_cache.forget(LOCAL.organization_id)
 
         self._running.run(make)
         return place

@@ -105,7 +105,7 @@ def test_a_trace_that_came_in_pieces_is_read_in_their_order(service: Service, ke
         row = {"organization_id": "org_default", "project_id": "proj_home", "agent_id": "agent_home_1", "format": "otlp", "status": "open"}
         async with hub.database.writing() as connection:
             at = {"created_at": hub.now(), "updated_at": hub.now()}
-            await connection.execute(traces.insert().values(id="trc_p", external_id="p", body=pack([1]), **row, **at))
+            await connection.execute(traces.insert().values(id="trc_p", external_id="p", revision=3, body=pack([1]), **row, **at))
             for number in (3, 2):
                 values = {"trace_id": "trc_p", "number": number, "body": pack([number]), "created_at": hub.now()}
                 await connection.execute(trace_parts.insert().values(values))

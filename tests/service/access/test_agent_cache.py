@@ -11,8 +11,8 @@ import msgspec
 import pytest
 
 from proctor.service.access import agents
+from proctor.service.access.agents import load_agents, reload_agents
 from proctor.service.access.callers import LOCAL
-from proctor.service.access.known_agents import load_agents, reload_agents
 from proctor.service.hub import Hub
 from proctor.service.refusals import Refusal
 from proctor.store.sql.database import open_database

@@ -27,8 +27,7 @@ from proctor.service.notify.alerts import (
 )
 from proctor.service.notify.deliveries import deliver_due, write_message, write_slack
 from proctor.service.refusals import Refusal
-from proctor.service.runs.scheduler import start_due_runs
-from proctor.service.runs.schedules import get_schedule, run_now
+from proctor.service.runs.schedules import get_schedule, run_now, start_due_runs
 from proctor.service.settings import MAIL_ADDRESS, ServiceSettings
 from proctor.store.sql.tables import runs
 from tests.databases import TestDatabase

@@ -17,12 +17,12 @@ from proctor.service.access.callers import LOCAL
 from proctor.service.access.projects import delete_project, pause_project, resume_project, update_project
 from proctor.service.hub import Hub
 from proctor.service.refusals import Refusal
-from proctor.service.runs import scheduler
+from proctor.service.runs import schedules as scheduler
 from proctor.service.runs.requests import NewRun, RunSearch, cancel_run, list_runs, start_run
 from proctor.service.runs.results import run_report
 from proctor.service.runs.run import RunOptions
-from proctor.service.runs.scheduler import LATE_S, run_schedules, start_due_runs
 from proctor.service.runs.schedules import (
+    LATE_S,
     NewSchedule,
     TimesRequest,
     create_schedule,
@@ -31,6 +31,8 @@ from proctor.service.runs.schedules import (
     list_schedules,
     preview_times,
     run_now,
+    run_schedules,
+    start_due_runs,
     update_schedule,
 )
 from proctor.service.runs.worker import work_once

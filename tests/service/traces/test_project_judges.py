@@ -13,8 +13,7 @@ from proctor.service.access.secrets import set_secret
 from proctor.service.hub import Hub
 from proctor.service.labels.agreement import get_agreement, read_agreement
 from proctor.service.labels.annotations import NewAnnotation, create_annotation
-from proctor.service.labels.claims import index_claims
-from proctor.service.labels.queue import list_waiting, pose_next
+from proctor.service.labels.claims import index_claims, list_waiting, pose_next
 from proctor.service.traces.evaluator import evaluate_all
 from proctor.service.traces.reevaluation import Reevaluation, request_reevaluation
 from proctor.store.runs.retention import Deletable, delete_listed

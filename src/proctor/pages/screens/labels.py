@@ -22,11 +22,10 @@ from proctor.report.builders.calibration import make_sweep_chart, place_figure
 from proctor.report.document.html import draw_chart, draw_interval_bar
 from proctor.report.words.html_text import write_block, write_markup, write_pretty
 from proctor.scoring.agreement import Figure
-from proctor.service.labels import annotations, queue
+from proctor.service.labels import annotations, claims
 from proctor.service.labels.agreement import Agreement, count_labels, read_agreement, write_labels
 from proctor.service.labels.annotations import LONGEST_NOTE, ChangedAnnotation, Label, NewAnnotation
-from proctor.service.labels.claims import JudgedClaim, SubjectKind
-from proctor.service.labels.queue import ShownClaim, require_kind
+from proctor.service.labels.claims import JudgedClaim, ShownClaim, SubjectKind, require_kind
 from proctor.service.refusals import Refusal
 from proctor.service.verification.shared.fields import Table
 
@@ -40,14 +39,14 @@ async def show_labels(visit: Visit) -> Response:
     await visit.find_project()
     params = visit.params
     second = params.get("second") == "1"
-    waiting = await visit.call(queue.list_waiting, visit.project_id, second=second)
+    waiting = await visit.call(claims.list_waiting, visit.project_id, second=second)
     if params.get("subject"):
         kind, number = require_kind(params["subject"]), _read_claim(params.get("claim"))
-        posed = await visit.call(queue.pose_claim, kind, params.get("id", ""), number)
+        posed = await visit.call(claims.pose_claim, kind, params.get("id", ""), number)
         if posed is not None and posed.subject.project_id != visit.project_id:
             raise Refusal("NOT_FOUND", "there is no such claim in this project")
     else:
-        posed = await visit.call(queue.pose_next, waiting)
+        posed = await visit.call(claims.pose_next, waiting)
     found = await visit.call(read_agreement, visit.project_id)
     latest = (await visit.call(annotations.list_annotations, project_id=visit.project_id, limit=_LATEST))["data"]
     known = {} if found.calibration is None else found.calibration.figures

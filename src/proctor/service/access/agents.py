@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping
 from typing import Annotated, Literal, TypedDict, Unpack
 
 import msgspec
+import sqlalchemy as sa
 
 from proctor.errors import InputError
 from proctor.formats.native.declared_evidence import build_declared
@@ -14,6 +16,8 @@ from proctor.service.access.callers import Caller
 from proctor.service.access.permissions import require_writer, select_visible
 from proctor.service.access.projects import empty_place
 from proctor.service.access.transactions import Transaction, read_visible, writing
+from proctor.service.caches import Agent as KnownAgent
+from proctor.service.caches import Reading, make_agent
 from proctor.service.field_checks import check_fields
 from proctor.service.hub import Hub
 from proctor.service.paging import read_page
@@ -21,7 +25,7 @@ from proctor.service.refusals import Refusal, not_found
 from proctor.service.resource import Page, Paging, about, operation, show_row
 from proctor.store.accounts.tenants import query_owned
 from proctor.store.runs.retention import delete_agents_of, delete_traces_of
-from proctor.store.sql.pages import Row
+from proctor.store.sql.pages import Row, fetch_all
 from proctor.store.sql.tables import agents, projects
 
 AgentKind = Literal["http", "n8n", "flowise", "otlp", "custom"]
@@ -139,7 +143,6 @@ async def delete_agent(hub: Hub, caller: Caller, id: str) -> None:
 
 
 def _check(values: Mapping[str, Json]) -> None:
-    """Reject invalid names, and settings with an invalid `evidence`."""
     check_fields(values, names=("name", "service_name", "external_ref"))
     declaration = (values.get("settings") or {}).get("evidence")
     try:
@@ -167,3 +170,59 @@ async def _check_unique(tx: Transaction, project_id: str, id: str | None, values
 
 def _show_agent(row: Row) -> Agent:
     return show_row(Agent, row, settings=row["settings"] or {})
+
+
+# --- finds agents in the cache, and unknown ones in the database
+#
+# The cache is invalidated by changes in this process; an unknown agent is queried again, since another server may have created it. Storing
+# a trace checks that its agent still exists.
+
+_REMEMBERED_S = 2.0
+"""Seconds that a read is valid; changes by other servers are noticed after that."""
+
+
+async def find_agent(hub: Hub, organization_id: str, agent_id: str) -> KnownAgent | None:
+    """Return an agent by its id from the cache, or from the database if it is unknown."""
+    agent = (await load_agents(hub, organization_id)).get(agent_id)
+    return agent or (await reload_agents(hub, organization_id)).get(agent_id)
+
+
+async def load_agents(hub: Hub, organization_id: str) -> dict[str, KnownAgent]:
+    """Return the agents of an organization, at most a moment old."""
+    last = hub.agent_cache.get(organization_id)
+    # Also if the clock has gone back.
+    if last is not None and 0 <= hub.clock() - last.at < _REMEMBERED_S:
+        return last.agents
+    return (await _read_agents(hub, organization_id)).agents
+
+
+async def reload_agents(hub: Hub, organization_id: str, *, since: int | None = None, pause_s: float = 0.0) -> dict[str, KnownAgent]:
+    """Return the agents of an organization from a read that started after `since` (see `AgentCache.begun`), by default after now.
+
+    Reads are at least `pause_s` apart and shared by all waiting requests, so that many unknown names cost few queries.
+    """
+    cache = hub.agent_cache
+    since = cache.begun if since is None else since
+    async with cache.turns.get(organization_id):
+        last = cache.get(organization_id)
+        if last is not None and last.number > since:
+            return last.agents
+        if last is not None and 0 <= (age_s := hub.clock() - last.at) < pause_s:
+            await asyncio.sleep(pause_s - age_s)
+        return (await _read_agents(hub, organization_id)).agents
+
+
+async def _read_agents(hub: Hub, organization_id: str) -> Reading:
+    cache = hub.agent_cache
+    cache.begun += 1
+    number, changes, at = cache.begun, cache.changes, hub.clock()
+    query = (
+        sa.select(agents, projects.c.paused.label("project_paused"))
+        .join(projects, projects.c.id == agents.c.project_id)
+        .where(agents.c.organization_id == organization_id)
+    )
+    async with hub.database.reading() as connection:
+        rows = await fetch_all(connection, query)
+    reading = Reading(number, at, {row["id"]: make_agent(row, project_paused=row["project_paused"]) for row in rows})
+    cache.put(organization_id, reading, changes)
+    return reading

@@ -230,16 +230,8 @@ def make_caller(hub: Hub, row: Row) -> Caller | None:
     """Return the caller of a key's row; None if the key was revoked or has expired."""
     if row["revoked_at"] is not None or (row["expires_at"] is not None and row["expires_at"] <= hub.now()):
         return None
-    return Caller(
-        organization_id=row["organization_id"],
-        kind=row["kind"],
-        key_id=row["id"],
-        project_id=row["project_id"],
-        agent_ids=tuple(row["agent_ids"]) if row["agent_ids"] else None,
-        solver_id=row["solver_id"],
-        benchmark_run_id=row["benchmark_run_id"],
-        sandbox_id=row["sandbox_id"],
-    )
+    same = {name: row[name] for name in ("organization_id", "kind", *_REFERENCES.values())}
+    return Caller(**same, key_id=row["id"], agent_ids=tuple(row["agent_ids"]) if row["agent_ids"] else None)
 
 
 async def find_local_caller(hub: Hub) -> Caller | None:

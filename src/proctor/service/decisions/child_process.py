@@ -7,13 +7,16 @@ import contextlib
 import os
 import sys
 from collections import deque
-from collections.abc import AsyncGenerator
-from typing import Any
+from collections.abc import AsyncGenerator, Callable
+from typing import Any, TypeVar
+
+import msgspec
 
 from proctor.checks.registry import PLUGIN_SWITCH
 from proctor.processes.guard import GUARD
 from proctor.service.decisions.process import READY, make_frame
 
+T = TypeVar("T")
 COMMAND = (sys.executable, "-P", "-m", "proctor.service.decisions.process")
 """`-P` keeps the working directory out of the module path."""
 # Generous: on a busy machine, imports alone can take many seconds.
@@ -86,6 +89,21 @@ class ChildProcess:
         if ready != READY:
             await self.close()
             raise CannotStart("unexpected answer")
+
+    async def exchange(self, data: bytes, count: int, decode: Callable[[bytes], T], *, gather_s: float = 0.0, last: int = 0) -> list[T]:
+        """Send one frame and return the decoded answers; fewer than `count` if the process ended.
+
+        All but the `last` answers are read several at a time, after `gather_s`: waking up for each is expensive.
+        """
+        answers: list[T] = []
+        # Each of these errors means that the process has ended.
+        with contextlib.suppress(ConnectionError, EOFError, TimeoutError, msgspec.MsgspecError):
+            await self.send(data)
+            while (missing := count - len(answers)) > 0:
+                if gather_s and missing > last:
+                    await self.wait_for_frames(gather_s)
+                answers.append(decode(await self.receive()))
+        return answers
 
     async def send(self, data: bytes) -> None:
         """Send one frame. Raises `ConnectionError` and `TimeoutError`."""

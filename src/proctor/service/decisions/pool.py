@@ -200,18 +200,14 @@ class DecisionPool:
         self, worker: _Worker, works: Sequence[Work], suites: Mapping[str, SuiteSource]
     ) -> tuple[list[Answer], str | None]:
         process = worker.process
-        answers: list[Answer] = []
         self._busy.add(worker)
         try:
-            # Each of these errors means that the process has ended. The first record without an answer is the one that ended it.
-            with contextlib.suppress(ConnectionError, EOFError, TimeoutError, msgspec.MsgspecError):
-                await process.send(_ENCODE(worker.make_job(works, suites)))
-                while len(answers) < len(works):
-                    answers.append(_READ.decode(await process.receive()))
-                # A process that has grown too large reports that with its last answer, and is not used again.
-                if not answers[-1].last:
-                    self._add_idle(worker)
-                    return answers, None
+            answers = await process.exchange(_ENCODE(worker.make_job(works, suites)), len(works), _READ.decode)
+            # A process that has grown too large reports that with its last answer, and is not used again.
+            if len(answers) == len(works) and not answers[-1].last:
+                self._add_idle(worker)
+                return answers, None
+            # The first record without an answer is the one that ended the process.
             code = None if len(answers) == len(works) else await process.wait_for_exit()
         except BaseException:
             # A job cannot be resumed in the middle.
@@ -235,7 +231,9 @@ class DecisionPool:
             # The last used one: it probably has the suite, and the others become old enough to be ended.
             worker = self._idle.pop()
             if worker.process.is_running:
-                self._prepare_spare()
+                # One more, if allowed, so that the next requester need not wait.
+                if not self._idle and not self._starting and len(self._busy) + 1 < self._most:
+                    _run_in_background(self._start_spare(), self._starts)
                 return worker
             await worker.process.close()
         try:
@@ -258,15 +256,9 @@ class DecisionPool:
             self._starting -= 1
         return _Worker(process)
 
-    def _prepare_spare(self) -> None:
-        """Start one more process, if allowed, so that the next requester need not wait."""
-        if not self._idle and not self._starting and len(self._busy) + 1 < self._most:
-            _run_in_background(self._start_spare(), self._starts)
-
     async def _start_spare(self) -> None:
         with contextlib.suppress(CannotStart):
-            worker = await self._start_worker()
-            self._add_idle(worker)
+            self._add_idle(await self._start_worker())
 
     def _add_idle(self, worker: _Worker) -> None:
         if self._closed:
@@ -299,7 +291,6 @@ def _run_in_background(work: Coroutine[None, None, None], tasks: set[asyncio.Tas
 
 
 def _cut_chunk(works: Sequence[Work]) -> Sequence[Work]:
-    """Return the first items that are sent at once."""
     size = 0
     for count, work in enumerate(works[:CHUNK]):
         # A trace counts as a whole chunk: its pieces are compressed, and may be a hundred times as large.

@@ -41,7 +41,9 @@ def main() -> None:
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     out = os.dup(sys.stdout.fileno())
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
-    _volunteer_for_oom()
+    # When memory runs out, the system ends this process first, not the one that stores traces.
+    with contextlib.suppress(OSError), open("/proc/self/oom_score_adj", "w", encoding="ascii") as file:
+        file.write("500")
     _limit_process([int(word) for word in sys.argv[1:3] if word.isdecimal()])
     _widen_pipes(0, out)
     limit = _make_time_limit()
@@ -85,7 +87,6 @@ def _measure_peak_bytes() -> int:
 
 
 def _limit_process(bounds: list[int]) -> None:
-    """Limit the memory of this process, and lower its priority."""
     try:
         import resource  # not everywhere
     except ImportError:
@@ -156,12 +157,6 @@ def _widen_pipes(*ends: int) -> None:
         with contextlib.suppress(OSError, AttributeError):
             # Linux only, and a system may allow less; smaller pipes are only slower.
             fcntl.fcntl(end, fcntl.F_SETPIPE_SZ, 1 << 20)
-
-
-def _volunteer_for_oom() -> None:
-    """Make the system end this process first when memory runs out, not the one that stores traces."""
-    with contextlib.suppress(OSError), open("/proc/self/oom_score_adj", "w", encoding="ascii") as file:
-        file.write("500")
 
 
 if __name__ == "__main__":

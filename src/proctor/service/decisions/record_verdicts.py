@@ -12,6 +12,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -20,6 +21,7 @@ from proctor.decide.prepare import PreparedCase, PreparedSuite
 from proctor.errors import EvidenceError, InputError, StoreError
 from proctor.evidence.reading import read_sent
 from proctor.evidence.unknowns.account import declare_complete
+from proctor.model.case import Case
 from proctor.model.evidence import Evidence
 from proctor.model.judgement import Question
 from proctor.model.mapping import DeclaredEvidence
@@ -28,7 +30,6 @@ from proctor.model.run import RunEntry
 from proctor.service.decisions.messages import (
     TIME_LIMIT,
     Answer,
-    CaseAsk,
     CaseWork,
     Job,
     MutationWork,
@@ -59,6 +60,8 @@ MUTATION_S = 10.0
 """CPU seconds for planting faults; the records that are left are counted."""
 SLICE_S = 1.0
 """CPU seconds after which a job starts no further record."""
+Decided = CaseResult | tuple[Question, ...]
+"""The result of a case, or its next questions for the judge."""
 
 
 class CaseDecider:
@@ -118,6 +121,7 @@ class CaseDecider:
             return Answer(error=suite, blames="suite")
         with self._limit(READ_S):
             evidence: Evidence = unpack_plain(work.evidence, Evidence)
+        clock = None if work.clock is None else (lambda: work.clock or "")
         begun = self._clock()
         steps: list[Step] = []
         for ask in work.asks:
@@ -125,9 +129,25 @@ class CaseDecider:
             # Both sides read the same text. The id is checked as well: a verdict must never belong to another case.
             if prepared is None or prepared.case.id != ask.id:
                 return Answer(error=("internal_error", f"the suite has no case {ask.id!r} at this position"))
-            seconds_left = TRACE_S - (self._clock() - begun)
-            steps.append(self._decide_case(prepared, work, ask, evidence, seconds_left))
+            if work.judging and prepared.judged:
+                decide = partial(_deliberate, prepared, evidence, work.attempt, clock, work.fail_fast, ask.opinions)
+            else:
+                decide = partial(prepared.decide, evidence, None, work.attempt, clock)
+            found = self._decide_within(TRACE_S - (self._clock() - begun), prepared.case, "record", decide, work.attempt)
+            is_result = isinstance(found, CaseResult)
+            steps.append(Step(id=ask.id, result=pack_result(found)) if is_result else Step(id=ask.id, questions=pack_plain(found)))
         return Answer(steps=steps)
+
+    def _decide_within(self, left: float, case: Case, what: str, decide: Callable[[], Decided], attempt: int = 0) -> Decided:
+        """Decide a case in the CPU seconds that are left for its record."""
+        reason = f"not decided: the cases before it took {TRACE_S:g} s on this {what}"
+        if left > 0:
+            try:
+                with self._limit(min(CASE_S, left)):
+                    return decide()
+            except OutOfTime:
+                reason = f"the case took more than {min(CASE_S, left):g} s on this {what}"
+        return make_undecided_result(case, TIME_LIMIT, reason, attempt=attempt)
 
     def _measure_suite(self, work: MutationWork) -> Answer:
         from proctor.actions.checking.mutate import mutate, name_entries  # only for this work
@@ -142,23 +162,6 @@ class CaseDecider:
             measured = mutate(suite, name_entries(entries, suite), is_late=lambda: self._clock() - begun > MUTATION_S)
         return Answer(evidence=[pack_plain(measured)])
 
-    def _decide_case(self, prepared: PreparedCase, work: CaseWork, ask: CaseAsk, evidence: Evidence, left: float) -> Step:
-        clock = None if work.clock is None else (lambda: work.clock or "")
-        if left <= 0:
-            reason = f"not decided: the cases before it took {TRACE_S:g} s on this record"
-            return Step(id=ask.id, result=pack_result(make_undecided_result(prepared.case, TIME_LIMIT, reason, attempt=work.attempt)))
-        try:
-            with self._limit(min(CASE_S, left)):
-                if not (work.judging and prepared.judged):
-                    return Step(id=ask.id, result=pack_result(prepared.decide(evidence, None, work.attempt, clock)))
-                step = _deliberate(prepared, evidence, work.attempt, clock, work.fail_fast, ask.opinions)
-                if isinstance(step, CaseResult):
-                    return Step(id=ask.id, result=pack_result(step))
-                return Step(id=ask.id, questions=pack_plain(step))
-        except OutOfTime:
-            reason = f"the case took more than {min(CASE_S, left):g} s on this record"
-            return Step(id=ask.id, result=pack_result(make_undecided_result(prepared.case, TIME_LIMIT, reason, attempt=work.attempt)))
-
     def _decide_trace(self, work: TraceWork) -> Answer:
         with self._limit(READ_S):
             evidence = read_evidence(work.pieces, work.response_path, work.declared)
@@ -166,27 +169,15 @@ class CaseDecider:
         steps: list[Step] = []
         begun = self._clock()
         for _, prepared in () if document.suite is None else document.suite.cases_for_trace(evidence.case):
-            if not prepared.judged:
-                continue
-            seconds_left = TRACE_S - (self._clock() - begun)
-            steps.append(self._decide_trace_case(document, prepared, work, evidence, seconds_left))
+            if prepared.judged:
+                id = prepared.case.id
+                decide = partial(_deliberate, prepared, evidence, 0, lambda: work.clock, False, work.opinions.get(id))
+                found = self._decide_within(TRACE_S - (self._clock() - begun), prepared.case, "trace", decide)
+                if isinstance(found, CaseResult):
+                    steps.append(Step(id=id, finding=document.make_finding(work.position, found)))
+                else:
+                    steps.append(Step(id=id, questions=pack_plain(found)))
         return Answer(steps=steps)
-
-    def _decide_trace_case(
-        self, document: PreparedDocument, prepared: PreparedCase, work: TraceWork, evidence: Evidence, left: float
-    ) -> Step:
-        id = prepared.case.id
-        try:
-            if left <= 0:
-                raise OutOfTime
-            with self._limit(min(CASE_S, left)):
-                step = _deliberate(prepared, evidence, 0, lambda: work.clock, False, work.opinions.get(id))
-                if not isinstance(step, CaseResult):
-                    return Step(id=id, questions=pack_plain(step))
-                return Step(id=id, finding=document.make_finding(work.position, step))
-        except OutOfTime:
-            reason = f"the case took more than {max(0.0, min(CASE_S, left)):g} s on this trace"
-            return Step(id=id, finding=document.make_finding(work.position, make_undecided_result(prepared.case, TIME_LIMIT, reason)))
 
     def _get_suite(self, key: str) -> PreparedSuite | tuple[str, str]:
         suite = self._prepared.get(key)
@@ -219,7 +210,7 @@ _MOST_DOCUMENTS = 50
 
 def _deliberate(
     prepared: PreparedCase, evidence: Evidence, attempt: int, clock: Callable[[], str] | None, fail_fast: bool, packed: bytes | None
-) -> CaseResult | tuple[Question, ...]:
+) -> Decided:
     """Return the result, or the next questions for the judge, given its opinions so far."""
     opinions: Opinions = () if packed is None else unpack_plain(packed, Opinions)
     deliberation = prepared.deliberate(evidence, None, attempt, clock, fail_fast=fail_fast)

@@ -7,7 +7,6 @@ started.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 import os
 from collections.abc import Mapping
@@ -105,22 +104,17 @@ class ProcessDecider:
     async def decide(self, batch: Batch, texts: Mapping[CaseKey, CaseText]) -> list[Decision]:
         """Return the decisions, fewer than tasks if the process ended. Raises `CannotStart`."""
         process = await self._get_process()
-        decisions: list[Decision] = []
         try:
-            # Each of these errors means that the process has ended. The first trace without a decision is the one that ended it.
-            with contextlib.suppress(ConnectionError, EOFError, TimeoutError, msgspec.MsgspecError):
-                await process.send(self._encode(self._known.complete_batch(batch, texts)))
-                while (missing := len(batch.tasks) - len(decisions)) > 0:
-                    if missing > _LAST_DECISIONS:
-                        await process.wait_for_frames(_GATHER_S)
-                    decisions.append(self._read(await process.receive()))
-                return decisions
+            data = self._encode(self._known.complete_batch(batch, texts))
+            decisions = await process.exchange(data, len(batch.tasks), self._read, gather_s=_GATHER_S, last=_LAST_DECISIONS)
         except BaseException:
             # A batch cannot be resumed in the middle.
             await self.close()
             raise
-        await self.close()
-        _LOG.warning("the process that decides traces ended", extra={"exit_code": process.exit_code})
+        # The first trace without a decision is the one that ended the process.
+        if len(decisions) < len(batch.tasks):
+            await self.close()
+            _LOG.warning("the process that decides traces ended", extra={"exit_code": process.exit_code})
         return decisions
 
     async def close(self) -> None:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import hashlib
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, nullcontext, suppress
 from typing import Any
 
 import msgspec
@@ -320,8 +320,10 @@ class TraceDecider:
                 if metadata is None:
                     # Only for cases with a condition. Metadata of the request wins over that of spans.
                     metadata = {**evidence.metadata, **(from_json(task.metadata) if task.metadata is not None else {})}
-                if not self._is_selected(case, task.id, evidence, metadata):
-                    continue
+                # Like a pattern that fails, one that takes too long does not exclude the trace.
+                with suppress(OutOfTime), self._limit(CASE_S):
+                    if not is_selected(case, task.id, evidence, metadata):
+                        continue
             document = self._get_document((case.id, case.version))
             if document is None:
                 continue
@@ -345,14 +347,6 @@ class TraceDecider:
             # Prepared when it is first needed, and charged to that trace.
             document = self._prepared[key] = PreparedDocument(self._texts.pop(key))
         return document
-
-    def _is_selected(self, case: ActiveCase, id: str, evidence: Evidence, metadata: Mapping[str, Json]) -> bool:
-        try:
-            with self._limit(CASE_S):
-                return is_selected(case, id, evidence, metadata)
-        except OutOfTime:
-            # Like a pattern that fails: it does not exclude the trace.
-            return True
 
     def _decide_case(self, decide: DecideCase, case: Case, evidence: Evidence, received: str, deadline: float) -> CaseResult:
         if self._clock() > deadline:
@@ -386,7 +380,6 @@ def _choose_code(result: CaseResult) -> str | None:
 
 
 def _replace_surrogates(text: str) -> str:
-    """Return text with lone surrogates replaced."""
     return text if text.isascii() else text.encode("utf-8", errors="replace").decode()
 
 

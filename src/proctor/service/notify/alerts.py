@@ -321,7 +321,6 @@ async def _queue_delivery(connection: AsyncConnection, hub: Hub, rule: Row, even
 
 
 async def _check_ids(tx: Transaction, settings: Mapping[str, Json]) -> None:
-    """Reject settings with an unknown case or schedule."""
     for what, table in (("case", cases), ("schedule", schedules)):
         if settings.get(f"{what}_id") is not None:
             await tx.require_row(table, what, settings[f"{what}_id"])
@@ -387,22 +386,18 @@ def follow_rule(kind: AlertKind, settings: Mapping[str, Json], past: Past, since
         if place + 1 < len(steps) and steps[place + 1][0] == at:
             continue  # all changes at one time count together
         _, value, firing = judge_counts(kind, settings, [(*key, count) for key, count in counts.items() if count])
-        _note_step(simulation, at, since, firing, value)
+        if at >= since:
+            simulation.values.append((at, value))
+        if firing is None or firing == simulation.firing:
+            continue
+        if firing:
+            simulation.periods.append({"since": stamp(max(at, since)), "until": None})
+        elif simulation.periods:
+            simulation.periods[-1]["until"] = stamp(at)
+            if at < since:
+                simulation.periods.pop()
+        simulation.firing = firing
     return simulation
-
-
-def _note_step(simulation: _Simulation, at: float, since: float, firing: bool | None, value: float | None) -> None:
-    if at >= since:
-        simulation.values.append((at, value))
-    if firing is None or firing == simulation.firing:
-        return
-    if firing:
-        simulation.periods.append({"since": stamp(max(at, since)), "until": None})
-    elif simulation.periods:
-        simulation.periods[-1]["until"] = stamp(at)
-        if at < since:
-            simulation.periods.pop()
-    simulation.firing = firing
 
 
 def thin_points(values: Sequence[tuple[float, float | None]]) -> list[tuple[float, float | None]]:

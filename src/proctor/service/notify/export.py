@@ -249,7 +249,6 @@ async def _read_bounded(answer: httpx2.Response) -> bytes:
 
 
 def _note_rejected(body: bytes) -> None:
-    """Log the results that the receiver rejected; they are not sent again."""
     from google.protobuf.message import DecodeError  # slow to load, and there by now
     from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceResponse
 

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
@@ -33,7 +34,7 @@ from proctor.service.decisions.trace_verdicts import make_undecided_result
 from proctor.service.hub import Hub
 from proctor.service.refusals import Refusal
 from proctor.service.runs.backtest import STORED_TRACES, Backtest, LeftOut, fetch_next_traces
-from proctor.service.runs.building import ProjectPolicy, read_run_request
+from proctor.service.runs.building import ProjectPolicy, keep_metadata, read_run_request
 from proctor.service.traces.case_history import ReadTrace, read_stored_trace
 from proctor.store.runs.run_rows import iterate_entries, keep_settings
 from proctor.store.sql.pages import Row
@@ -126,7 +127,9 @@ class BacktestRunner:
             left_out = await self._decide_step(read)
             # The progress is stored after the results: a worker that takes over in between finds them in `_list_known`.
             edge = (stored[-1].row["created_at"], stored[-1].row["id"])
-            await self._store_state(add_step(self._state, len(stored), left_out, edge))
+            counts = dict(Counter(self._state.left_out) + Counter(left_out))
+            looked_at = self._state.looked_at + len(stored)
+            await self._store_state(msgspec.structs.replace(self._state, looked_at=looked_at, left_out=counts, edge=edge))
             # Needed for one step only.
             self._known.clear()
             # After a step, so that every turn makes progress.
@@ -137,7 +140,7 @@ class BacktestRunner:
     async def _list_known(self) -> set[tuple[str, str]]:
         known: set[tuple[str, str]] = set()
         async with self._hub.database.reading() as connection:
-            async for entry in iterate_entries(connection, self._row["id"], trim=_take_metadata):
+            async for entry in iterate_entries(connection, self._row["id"], trim=keep_metadata):
                 if entry.evidence is not None:
                     known.add((entry.case, str(entry.evidence.metadata.get(TRACE_KEY))))
         return known
@@ -158,7 +161,9 @@ class BacktestRunner:
         each_ms = (time.monotonic() - began) * 1000 / max(1, len(to_decide))
         entries: list[RunEntry] = []
         for (trace, _), results in zip(to_decide, decided, strict=True):
-            evidence = mark_evidence(trace)
+            # With the id of the trace.
+            evidence = trace.evidence or Evidence()
+            evidence = msgspec.structs.replace(evidence, metadata={**evidence.metadata, TRACE_KEY: trace.row["id"]})
             for result in results:
                 number = self._next.get(result.case.id, 0)
                 self._next[result.case.id] = number + 1
@@ -224,21 +229,6 @@ def find_cases(read: ReadTrace, prepared: PreparedSuite, count: int) -> tuple[Le
     return (None, positions) if positions else ("other_case", ())
 
 
-def add_step(state: Backtest, looked_at: int, left_out: Sequence[LeftOut], edge: tuple[str, str]) -> Backtest:
-    """Return the progress after one more step."""
-    counts: dict[str, int] = dict(state.left_out)
-    for why in left_out:
-        counts[why] = counts.get(why, 0) + 1
-    return msgspec.structs.replace(state, looked_at=state.looked_at + looked_at, left_out=counts, edge=edge)
-
-
-def mark_evidence(read: ReadTrace) -> Evidence:
-    """Return the evidence of a trace with the id of the trace."""
-    metadata: Mapping[str, Json] = {} if read.evidence is None else read.evidence.metadata
-    marked = {**metadata, TRACE_KEY: read.row["id"]}
-    return Evidence(metadata=marked) if read.evidence is None else msgspec.structs.replace(read.evidence, metadata=marked)
-
-
 def make_ask(judge: Judge) -> AskFor:
     """Return a function that asks the judge about a case of a trace."""
 
@@ -246,8 +236,3 @@ def make_ask(judge: Judge) -> AskFor:
         return await judge.judge(questions, case=case.id, attempt=0, tape=LIVE)
 
     return ask
-
-
-def _take_metadata(entry: RunEntry) -> RunEntry:
-    evidence = None if entry.evidence is None else Evidence(metadata=entry.evidence.metadata)
-    return msgspec.structs.replace(entry, evidence=evidence, verdicts=())

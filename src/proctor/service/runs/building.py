@@ -29,9 +29,9 @@ from proctor.formats.workspace_file import Section, Workspace, build_workspace, 
 from proctor.llm.settings import ModelSettings
 from proctor.model.case import Suite
 from proctor.model.cost import PriceList
-from proctor.model.evidence import Json
+from proctor.model.evidence import Evidence, Json
 from proctor.model.result import Ending
-from proctor.model.run import RunHeader
+from proctor.model.run import RunEntry, RunHeader
 from proctor.model.typed import convert_to
 from proctor.runner.limits import RunSettings
 from proctor.service.access.secrets import read_secrets
@@ -158,6 +158,11 @@ def count_repeats(request: RunRequest) -> int:
     """Return the planned results per case: in an unfinished backtest, the number of traces."""
     backtest = request.backtest
     return request.repeat if backtest is None or backtest.is_done else max(1, backtest.traces)
+
+
+def keep_metadata(entry: RunEntry) -> RunEntry:
+    """Return an attempt without evidence except its metadata."""
+    return entry if entry.evidence is None else msgspec.structs.replace(entry, evidence=Evidence(metadata=entry.evidence.metadata))
 
 
 def ending_of(row: Row) -> Ending:

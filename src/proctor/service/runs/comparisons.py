@@ -189,7 +189,6 @@ async def _compare_all(hub: Hub, rows: Sequence[Row], alpha: float) -> list[RunC
 
 
 async def _find_tally(hub: Hub, run: Row) -> RunTally:
-    """Return the tally of a run: outcomes, times, tokens, and first reasons of failures."""
     async with hub.database.reading() as connection:
         stored = None if find_finished_key(run) is None else await read_tally(connection, run["id"])
         return stored if stored is not None else await tally_run(connection, run["id"])

@@ -86,7 +86,6 @@ class Cron(msgspec.Struct, frozen=True, kw_only=True):
                 after = moment
 
     def _iterate_local(self, after: datetime) -> Iterator[datetime]:
-        """Yield matching local times after a local time."""
         day = after.replace(hour=0, minute=0, second=0, microsecond=0)
         end = day + timedelta(days=_HORIZON_DAYS)
         while day < end:

@@ -278,7 +278,6 @@ def _find_server(text: str, project: Row) -> dict[str, Json]:
 
 
 def _make_run(spec: NewExamination, settings: dict[str, Json]) -> NewRun:
-    """Return the run of an examination. Raises `Refusal` with the field that cannot be read."""
     server_settings = _read("server", lambda: read_settings(settings))
     _read("profiles", lambda: [parse_profile(name) for name in server_settings.profiles])
     _read("expected", lambda: read_expected("\n".join(server_settings.expected), "expected"))

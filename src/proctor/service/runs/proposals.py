@@ -277,18 +277,13 @@ async def delete_proposal(hub: Hub, caller: Caller, id: str) -> None:
 
 
 async def _read_document(document: Document, dialect: str | None, name: str | None) -> tuple[Suite, str]:
-    _check_length(document)
     suite, text = await read_sent_suite(document, dialect=dialect, name=name)
     if not suite.cases:
         _refuse_field("document", "has no case")
-    _check_length(text)
+    if len(text) > LONGEST_PROPOSAL:
+        _refuse_field("document", f"expected at most {LONGEST_PROPOSAL:,} characters: a person reads all of it")
     await asyncio.to_thread(refuse_secrets_in_suite, suite, "document")
     return suite, text
-
-
-def _check_length(document: Document) -> None:
-    if isinstance(document, str) and len(document) > LONGEST_PROPOSAL:
-        _refuse_field("document", f"expected at most {LONGEST_PROPOSAL:,} characters: a person reads all of it")
 
 
 def make_digest(suite: Suite, case_id: str) -> str:

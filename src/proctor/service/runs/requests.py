@@ -175,10 +175,7 @@ async def read_request(hub: Hub, caller: Caller, id: str) -> NewRun:
         cases=list(request.from_cases) if request.from_cases else None,
         dialect=row["dialect"],
         target=request.inline_target or request.target,
-        repeat=request.repeat,
-        concurrency=request.concurrency,
-        timeout_s=request.timeout_s,
-        selection=request.selection,
+        **{name: getattr(request, name) for name in ("repeat", "concurrency", "timeout_s", "selection")},
         note=row["note"] or "",
         name=row["name"] or "",
         tags=read_tags(row["tags"]),
@@ -224,14 +221,8 @@ def _read_options(spec: NewRun) -> RunRequest:
         if len(to_json(inline)) > LARGEST_SETTINGS:
             raise Refusal("VALIDATION_ERROR", "the target is too large", fields={"target": [f"expected at most {LARGEST_SETTINGS} bytes"]})
         refuse_plain_secrets(inline, "target")
-    return RunRequest(
-        target=target_name,
-        inline_target=inline,
-        repeat=spec.repeat,
-        concurrency=spec.concurrency,
-        timeout_s=spec.timeout_s,
-        selection=spec.selection or None,
-    )
+    limits = {name: getattr(spec, name) for name in ("repeat", "concurrency", "timeout_s")}
+    return RunRequest(target=target_name, inline_target=inline, selection=spec.selection or None, **limits)
 
 
 async def find_startable_project(hub: Hub, caller: Caller, project_id: str) -> Row:
@@ -351,7 +342,6 @@ async def start_backtest(hub: Hub, caller: Caller, case_id: str, spec: NewBackte
 
 
 def _choose_limit(suite: Suite, limit: int | None) -> int:
-    """Return the number of traces. Raises `Refusal`."""
     judged = [case.case.id for case in prepare_once(suite).cases if case.judged]
     most = MOST_JUDGED_TRACES if judged else MOST_TRACES
     if judged and limit is None:
@@ -364,7 +354,6 @@ def _choose_limit(suite: Suite, limit: int | None) -> int:
 
 
 async def _find_traces(hub: Hub, caller: Caller, case: Row, spec: NewBacktest, limit: int) -> Backtest:
-    """Return the traces of a backtest. Raises `Refusal` if there are none."""
     agent_id = spec.agent_id or case["agent_id"]
     if case["agent_id"] not in (None, agent_id):
         reason = f"the case belongs to the agent {case['agent_id']}; omit `agent_id`"

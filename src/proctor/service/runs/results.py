@@ -33,7 +33,7 @@ from proctor.service.hub import Hub
 from proctor.service.paging import fetch_page_or_refuse, show_page
 from proctor.service.refusals import Refusal, not_found
 from proctor.service.resource import about, operation
-from proctor.service.runs.building import ending_of, header_of, read_run_request, read_stored_suite
+from proctor.service.runs.building import ending_of, header_of, keep_metadata, read_run_request, read_stored_suite
 from proctor.service.runs.names import find_run, read_run
 from proctor.service.runs.run import AttemptFilter, RunResultSummary, RunResultSummaryPage, show_attempt
 from proctor.service.runs.run import RunResult as RunResultDocument
@@ -205,8 +205,6 @@ async def _search_run_results(
     hub: Hub, caller: Caller, id: str, filters: AttemptFilter, *, limit: int | None, cursor: str | None, position: int | None
 ) -> RunResultSummaryPage:
     text = filters.text or ""
-    if len(text) > LONGEST_TEXT:
-        raise Refusal("VALIDATION_ERROR", "the text is too long", fields={"q": [f"expected at most {LONGEST_TEXT} characters"]})
     if position is not None:
         raise Refusal("BAD_REQUEST", "a text search has no positions", hint="omit `position`, and continue with `cursor`")
     async with reading(hub, caller) as tx:
@@ -304,7 +302,7 @@ async def run_report(hub: Hub, caller: Caller, id: str, format: str) -> bytes:
     suite = await asyncio.to_thread(suite_of_run, run)
     short = sum((run["counts"] or {}).values()) <= MOST_SHOWN
     shown_evidence = _ShownEvidence(suite, exchanges=short and format in ("json", "jsonl"))
-    trim = None if format == "html" else _with_trace if format == "otlp" else shown_evidence.strip
+    trim = None if format == "html" else keep_metadata if format == "otlp" else shown_evidence.strip
     entries = await read_entries(hub, run["id"], evidence=short or trim is not None, trim=trim)
     return await asyncio.to_thread(_render_run, run, suite, entries, format, shown_evidence)
 
@@ -348,12 +346,6 @@ async def read_entries(hub: Hub, id: str, *, evidence: bool = True, trim: Callab
     options: dict[str, Any] = {} if trim is None else {"trim": trim}
     async with hub.database.reading() as connection:
         return [entry async for entry in iterate_entries(connection, id, evidence=evidence, **options)]
-
-
-def _with_trace(entry: RunEntry) -> RunEntry:
-    """Return the entry without evidence except its metadata."""
-    evidence = entry.evidence
-    return entry if evidence is None else msgspec.structs.replace(entry, evidence=type(evidence)(metadata=evidence.metadata))
 
 
 @functools.lru_cache(maxsize=8)

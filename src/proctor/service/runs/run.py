@@ -15,7 +15,7 @@ from proctor.actions.history.compare import find_reason
 from proctor.actions.workspace.run_history import StoredRun
 from proctor.model.case import MOST_REPEATS
 from proctor.model.evidence import Json
-from proctor.model.run import RunEntry
+from proctor.model.run import RunEntry, RunHeader
 from proctor.model.verdict import Outcome
 from proctor.service.resource import Counts, about, list_fields, show_row
 from proctor.service.runs import backtest
@@ -144,28 +144,27 @@ def find_stored_status(stored: StoredRun) -> RunStatus:
 
 def show_stored_run(stored: StoredRun, outcome: Outcome | None) -> ShownRun:
     """Return a run of a folder."""
-    header = stored.header
-    started = "" if header is None else header.started_at
+    header = stored.header or RunHeader(run_id=stored.run_id, started_at="", suite_name=stored.run_id, dialect="", target="", repeat=1)
     return {
         "id": stored.run_id,
         "project_id": LOCAL_PROJECT,
-        "suite_name": stored.run_id if header is None else header.suite_name,
-        "dialect": "" if header is None else header.dialect,
-        "target": "" if header is None else header.target,
+        "suite_name": header.suite_name,
+        "dialect": header.dialect,
+        "target": header.target,
         "status": find_stored_status(stored),
         "outcome": outcome,
         "error": stored.problem,
-        "note": "" if header is None else header.note,
-        "name": "" if header is None else header.name,
-        "tags": [*(() if header is None else header.tags), *(("baseline",) if stored.is_baseline else ())],
+        "note": header.note,
+        "name": header.name,
+        "tags": [*header.tags, *(("baseline",) if stored.is_baseline else ())],
         "cancel_requested": False,
-        "repeat": 1 if header is None else header.repeat,
+        "repeat": header.repeat,
         "selection": None,
         "attempts": stored.finished if stored.planned is None else stored.planned,
         "finished": stored.finished,
         "counts": _complete_counts(stored.counts),
-        "created_at": started,
-        "started_at": started,
+        "created_at": header.started_at,
+        "started_at": header.started_at,
         "completed_at": None,
     }
 
@@ -211,20 +210,12 @@ def find_previous(run: ShownRun, others: Iterable[ShownRun]) -> ShownRun | None:
 
 
 def _complete_counts(counts: dict[str, int]) -> Counts:
-    return {"pass": counts.get("pass", 0), "fail": counts.get("fail", 0), "error": counts.get("error", 0), "skip": counts.get("skip", 0)}
+    return show_row(Counts, dict.fromkeys(list_fields(Counts), 0) | counts)
 
 
 def _show_backtest(progress: backtest.Backtest) -> Backtest:
-    return {
-        "case_id": progress.case_id,
-        "version": progress.version,
-        "agent_id": progress.agent_id,
-        "since": progress.since,
-        "until": progress.until,
-        "traces": progress.traces,
-        "looked_at": progress.looked_at,
-        "left_out": show_row(LeftOut, dict.fromkeys(get_args(backtest.LeftOut), 0) | progress.left_out),
-    }
+    left_out = show_row(LeftOut, dict.fromkeys(get_args(backtest.LeftOut), 0) | progress.left_out)
+    return show_row(Backtest, msgspec.structs.asdict(progress), left_out=left_out)
 
 
 class RunResultSummary(TypedDict):

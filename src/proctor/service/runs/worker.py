@@ -39,7 +39,7 @@ from proctor.runner.run import Runner, RunOutcome
 from proctor.service.decisions.suite_verdicts import SuiteDecisions
 from proctor.service.decisions.trace_verdicts import make_undecided_result
 from proctor.service.hub import QUEUED, Hub, new_id, stamp
-from proctor.service.refusals import Refusal
+from proctor.service.refusals import Refusal, describe_error
 from proctor.service.runs.backtest_runner import BacktestRunner, build_backtest
 from proctor.service.runs.building import (
     build_project_run,
@@ -378,7 +378,6 @@ class _Drive:
         await self._finish(running, why, cleaner)
 
     async def _keep_snapshots(self, ready: BuiltRun, cleaner: Cleaner) -> None:
-        """Store what the MCP servers offered, and an examination."""
         snapshots = {kind: cleaner.clean_snapshot(body) for kind, body in list_snapshots(ready.target).items()}
         if snapshots:
             hub = self._hub
@@ -538,11 +537,3 @@ async def _end_task(running: _Task) -> None:
             running.cancel()
             await asyncio.wait({running}, timeout=LEAVE_S)
             raise
-
-
-def describe_error(error: InputError | Refusal) -> str:
-    """Return why a run cannot start, on one line."""
-    if isinstance(error, InputError):
-        return str(error)
-    reasons = [text for texts in error.fields.values() for text in texts]
-    return "; ".join([error.message, *reasons[:5]])

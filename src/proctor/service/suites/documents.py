@@ -20,6 +20,7 @@ from proctor.model.case import Suite
 from proctor.model.evidence import Json
 from proctor.model.show import nearest
 from proctor.service.refusals import Refusal
+from proctor.service.resource import show_row
 from proctor.service.suites.mcplab import ALONE
 
 LONGEST_DOCUMENT = 1_000_000
@@ -90,20 +91,12 @@ class Problem(TypedDict):
 
 def shown_problems(problems: tuple[model.Problem, ...]) -> list[Problem]:
     """Return problems as JSON."""
-    return [
-        {
-            "message": problem.message,
-            "line": problem.origin.line,
-            "column": problem.origin.column,
-            "path": problem.origin.path,
-            "level": problem.level,
-            "code": problem.code,
-            "expected": problem.expected,
-            "nearest": list(problem.nearest),
-            "hint": problem.hint,
-        }
-        for problem in problems[:_MOST_PROBLEMS]
-    ]
+    shown: list[Problem] = []
+    for problem in problems[:_MOST_PROBLEMS]:
+        own = {name: getattr(problem, name) for name in ("message", "level", "code", "expected", "hint")}
+        place = {name: getattr(problem.origin, name) for name in ("line", "column", "path")}
+        shown.append(show_row(Problem, {**own, **place}, nearest=list(problem.nearest)))
+    return shown
 
 
 def refusal_of(error: InputError, field: str, *, what: str = "the document") -> Refusal:

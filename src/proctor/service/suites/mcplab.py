@@ -84,7 +84,6 @@ def library_of(described: Json) -> Library:
 
 
 def _split_servers(servers: Json) -> tuple[Json, dict[str, Entry]]:
-    """Return HTTP servers, and those that are started as processes."""
     if isinstance(servers, Mapping):
         named = cast(Mapping[str, Json], servers)
         started = {id: _describe_started_server(id, entry) for id, entry in named.items() if _is_started(entry)}

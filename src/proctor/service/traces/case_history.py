@@ -31,7 +31,7 @@ from proctor.service.caches import Agent, SizedLruCache, make_agent
 from proctor.service.decisions.trace_evidence import read_agent_evidence
 from proctor.service.decisions.trace_verdicts import ActiveCase, describe_failure, is_selected
 from proctor.service.hub import Hub
-from proctor.service.paging import fetch_page_or_refuse
+from proctor.service.paging import fetch_page_or_refuse, show_page
 from proctor.service.refusals import Refusal
 from proctor.service.resource import Counts, Page, about, operation, show_row
 from proctor.service.suites.documents import read_sent_suite
@@ -162,11 +162,16 @@ async def _list_runs(
         page = await fetch_page_or_refuse(connection, query, runs, limit=limit, cursor=cursor)
         in_runs = {row["id"]: find_keys(row["settings"]) for row in page.rows}
         counted = await count_attempts(connection, list(in_runs), sorted({name for names in in_runs.values() for name in names}))
-    rows = [
-        _show_run(row, {name: found for name, found in counted.get(row["id"], {}).items() if name in in_runs[row["id"]]})
-        for row in page.rows
-    ]
-    return {"data": rows, "_meta": {"next": page.next, "prev": page.prev, "limit": page.limit}}
+
+    def show(row: Row) -> CaseInRun:
+        by_case = {name: found for name, found in counted.get(row["id"], {}).items() if name in in_runs[row["id"]]}
+        figures = describe_counts(by_case.values())
+        if (row["settings"] or {}).get("backtest") is not None:
+            # Its attempts are different traces, so that different outcomes do not mean flaky.
+            figures["flaky"] = False
+        return show_row(CaseInRun, row, run_id=row["id"], name=row["name"] or "", cases=sorted(by_case), **figures)
+
+    return show_page(page, show)
 
 
 @operation("cases", "GET /api/cases/{case_id}/history/traces", name="list_case_trace_history")
@@ -230,16 +235,7 @@ def describe_counts(by_case: Iterable[Mapping[str, int]]) -> dict[str, Json]:
     }
 
 
-def _show_run(row: Row, by_case: Mapping[str, Mapping[str, int]]) -> CaseInRun:
-    figures = describe_counts(by_case.values())
-    if (row["settings"] or {}).get("backtest") is not None:
-        # Its attempts are different traces, so that different outcomes do not mean flaky.
-        figures["flaky"] = False
-    return show_row(CaseInRun, row, run_id=row["id"], name=row["name"] or "", cases=sorted(by_case), **figures)
-
-
 async def _choose_keys(case: Row, key: str | None) -> list[str]:
-    """Return the ids of the cases in a document. Raises `Refusal` for an unknown `key`."""
     keys = await list_case_keys(case)
     if key is None:
         return keys
@@ -257,7 +253,6 @@ def _results_of(
 
 
 async def _find_day(connection: AsyncConnection, caller: Caller, id: str, before: str | None, keys: Sequence[str] | None) -> str | None:
-    """Return the last day before another on which there are results."""
     along = () if before is None else (results.c.created_at < before,)
     query = _results_of(caller, id, keys, along, "created_at").order_by(results.c.created_at.desc(), results.c.id.desc()).limit(1)
     day = (await connection.execute(query)).scalar_one_or_none()

@@ -159,13 +159,11 @@ def list_refused_problems(refusal: Refusal, field: str) -> list[Problem]:
 
 def describe_validation(suite: Suite | None, problems: list[Problem]) -> Validation:
     """Return the validation of a document; None: it is invalid."""
-    if suite is None:
-        return {"valid": False, "problems": problems, "name": None, "dialect": None, "cases": [], "case_count": 0}
-    cases: list[ReadCase] = [
-        {"id": case.id, "name": case.name, "assertions": len(case.assertions)} for case in suite.cases[:MOST_CASES_SHOWN]
-    ]
-    described = {"name": suite.name, "dialect": suite.dialect, "cases": cases, "case_count": len(suite.cases)}
-    return show_row(Validation, described, valid=True, problems=problems)
+    described = {"name": None, "dialect": None, "cases": [], "case_count": 0}
+    if suite is not None:
+        cases = [{"id": case.id, "name": case.name, "assertions": len(case.assertions)} for case in suite.cases[:MOST_CASES_SHOWN]]
+        described = {"name": suite.name, "dialect": suite.dialect, "cases": cases, "case_count": len(suite.cases)}
+    return show_row(Validation, described, valid=suite is not None, problems=problems)
 
 
 @operation("cases", "POST /api/cases/try", name="try_case")
@@ -218,14 +216,9 @@ def _show_trace(read: ReadTrace, suite: Suite, results: Sequence[CaseResult] | N
 
 def _show_result(result: CaseResult) -> TriedResult:
     verdicts = [verdict.with_words() for verdict in result.verdicts]
-    return {
-        "case": result.case.id,
-        "outcome": result.outcome,
-        "score": result.score,
-        "code": result.code,
-        "reason": result.reason,
-        "assertions": [
-            {"label": assertion.label or assertion.check, "outcome": verdict.outcome, "code": verdict.code, "reason": verdict.reason}
-            for assertion, verdict in zip(result.case.assertions, verdicts, strict=False)
-        ],
-    }
+    assertions: list[TriedAssertion] = [
+        {"label": assertion.label or assertion.check, "outcome": verdict.outcome, "code": verdict.code, "reason": verdict.reason}
+        for assertion, verdict in zip(result.case.assertions, verdicts, strict=False)
+    ]
+    fields = {name: getattr(result, name) for name in ("outcome", "score", "code", "reason")}
+    return show_row(TriedResult, fields, case=result.case.id, assertions=assertions)

@@ -24,7 +24,7 @@ from proctor.errors import StoreError
 from proctor.model.judgement import Opinion, Question
 from proctor.runner.ports import Judge
 from proctor.scoring.score import reduce_attempts
-from proctor.service.access.known_agents import find_agent
+from proctor.service.access.agents import find_agent
 from proctor.service.caches import Agent
 from proctor.service.decisions.messages import TraceWork, pack_plain, unpack_plain
 from proctor.service.decisions.pool import Decisions, Requester

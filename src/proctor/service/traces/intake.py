@@ -22,8 +22,8 @@ from proctor.evidence.otlp.spans import Span, SpanGroup, read_span
 from proctor.model.evidence import Json
 from proctor.model.json_values import is_number
 from proctor.model.show import kind_of
+from proctor.service.access.agents import load_agents, reload_agents
 from proctor.service.access.callers import Caller
-from proctor.service.access.known_agents import load_agents, reload_agents
 from proctor.service.access.transactions import Transaction, writing
 from proctor.service.caches import Agent
 from proctor.service.field_checks import LONGEST_NAME

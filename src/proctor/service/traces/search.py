@@ -134,7 +134,6 @@ class Trace(TraceSummary):
 
 _TRACE = tuple(name for name in list_fields(TraceSummary) if name != "not_judged")
 _RESULT = list_fields(ResultSummary)
-_LONGEST_QUERY = 200
 NO_CASE = "no active case is for this trace"
 """The reason of an evaluated trace without results."""
 _MOST_RESULTS = 1_000
@@ -185,8 +184,6 @@ def make_trace_query(caller: Caller, search: TraceSearch, columns: tuple[str, ..
     filters: list[sa.ColumnElement[bool]] = []
     query = search.query
     if query:
-        if len(query) > _LONGEST_QUERY:
-            raise Refusal("VALIDATION_ERROR", "the query is too long", fields={"query": [f"expected at most {_LONGEST_QUERY} characters"]})
         filters.append(sa.or_(*(contains_text(place, query) for place in (traces.c.input_text, traces.c.external_id))))
     for pair in search.metadata or ():
         match = _METADATA.fullmatch(pair)

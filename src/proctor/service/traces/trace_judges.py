@@ -150,7 +150,6 @@ def open_project_judge(
 
 
 def _check_judge(workspace: Workspace, section: Section, references: References) -> None:
-    """Reject a judge beyond the limits of one run."""
     try:
         judge = section.build(JudgeSection, references, "judge")
     except SpecError as error:

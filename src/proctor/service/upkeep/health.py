@@ -47,7 +47,6 @@ async def read_figures(hub: Hub, caller: Caller) -> dict[str, Json]:
 
 
 def _measure_storage(hub: Hub) -> dict[str, Json]:
-    """Return the size of a SQLite file with its log, and the free disk space; None if unknown."""
     file = hub.database.file
     size: int | None = None
     if file is not None:
@@ -206,7 +205,6 @@ async def _check_writing(hub: Hub, look_s: float, *, is_late: bool) -> list[Reas
 
 
 def _check_disk(hub: Hub) -> list[Reason]:
-    """Return problems with the disks of the workspace and of a SQLite file."""
     folders = {hub.settings.home, *([hub.database.file.parent] if hub.database.file is not None else [])}
     # The fuller one decides.
     free = min((free_bytes for folder in folders if (free_bytes := _measure_free_bytes(folder)) is not None), default=DISK_LOW_BYTES)

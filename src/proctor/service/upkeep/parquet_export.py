@@ -8,9 +8,9 @@ A record is a received body, or the list of all spans of a trace. An unreadable 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import AsyncGenerator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import msgspec
 import sqlalchemy as sa
@@ -57,45 +57,39 @@ async def export_parquet(connection: AsyncConnection, folder: Path) -> ExportCou
 
 
 async def _export_traces(connection: AsyncConnection, folder: Path, names: dict[str, str]) -> int:
-    files = _DayFiles(folder, _TRACES)
-    last: tuple[str, str] = ("", "")
-    try:
-        while rows := await _read_page(connection, sa.select(traces), traces, last):
+    with _DayFiles(folder, _TRACES) as files:
+        async for rows in _read_pages(connection, sa.select(traces), traces):
             pieces = await list_pieces(connection, rows)
             for row in rows:
                 error, record = _write_record(pieces[row["id"]])
                 columns = {name: row[name] for name in ("id", "project_id", "agent_id", "format", "status", "outcome")}
                 columns |= {"trace_id": row["external_id"], "agent": names.get(row["agent_id"]), "at": row["created_at"], "record": record}
                 files.add({**columns, "metadata": to_json(row["metadata"]).decode(), "error": error or row["error"]})
-            last = (rows[-1]["created_at"], rows[-1]["id"])
         return files.finish()
-    finally:
-        files.close()
 
 
 async def _export_results(connection: AsyncConnection, folder: Path, names: dict[str, str]) -> int:
-    files = _DayFiles(folder, _RESULTS)
     query = sa.select(results, traces.c.external_id).join(traces, traces.c.id == results.c.trace_id, isouter=True)
-    last: tuple[str, str] = ("", "")
-    try:
-        while rows := await _read_page(connection, query, results, last):
+    with _DayFiles(folder, _RESULTS) as files:
+        async for rows in _read_pages(connection, query, results):
             for row in rows:
                 columns = {
                     name: row[name] for name in ("project_id", "agent_id", "case_id", "case_version", "outcome", "score", "verdict", "code")
                 }
                 columns |= {"trace_id": row["external_id"], "trace": row["trace_id"], "agent": names.get(row["agent_id"])}
                 files.add({**columns, "at": row["created_at"], "case": row["case_key"], "result": expand_bytes(row["body"]).decode()})
-            last = (rows[-1]["created_at"], rows[-1]["id"])
         return files.finish()
-    finally:
-        files.close()
 
 
-async def _read_page(connection: AsyncConnection, query: sa.Select[Any], table: sa.Table, last: tuple[str, str]) -> list[Row]:
-    """Return the next rows in order of creation."""
+async def _read_pages(connection: AsyncConnection, query: sa.Select[Any], table: sa.Table) -> AsyncGenerator[list[Row]]:
+    order = (table.c.created_at, table.c.id)
+    last = ("", "")
     # After the last row, not by offset: every page costs the same, and concurrent deletions skip nothing.
-    following = sa.or_(table.c.created_at > last[0], sa.and_(table.c.created_at == last[0], table.c.id > last[1]))
-    return await fetch_all(connection, query.where(following).order_by(table.c.created_at, table.c.id).limit(_ROWS_AT_ONCE))
+    while rows := await fetch_all(
+        connection, query.where(sa.tuple_(*order) > sa.tuple_(*map(sa.literal, last))).order_by(*order).limit(_ROWS_AT_ONCE)
+    ):
+        yield rows
+        last = (rows[-1]["created_at"], rows[-1]["id"])
 
 
 def _write_record(pieces: Sequence[bytes]) -> tuple[str | None, str | None]:
@@ -189,7 +183,9 @@ class _DayFiles:
         self._end_day()
         return self._count
 
-    def close(self) -> None:
-        """Close the file."""
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
         if self._writer is not None:
             self._writer.close()

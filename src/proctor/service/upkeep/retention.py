@@ -185,7 +185,6 @@ async def keep_sweeping(hub: Hub, *, every_s: float = 3_600, report: Callable[[S
 
 
 async def _sweep_project(hub: Hub, bound: ProjectBounds, swept: SweepCounts, batch: int) -> None:
-    """Delete data beyond the retention of a project."""
 
     async def delete_older(kind: str, before: str) -> list[Deletable]:
         async with hub.database.writing() as connection:

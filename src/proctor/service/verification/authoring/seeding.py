@@ -72,7 +72,6 @@ async def make_baseline(hub: Hub, filling: SeedSources) -> Baseline:
 
 
 def _build_baseline(filling: SeedSources, around: Surroundings, limits: SandboxLimits) -> Baseline:
-    """Build the initial data, which takes long for many rows."""
     simulator = find_simulator(filling.kind)
     draft = Draft(NO_ROWS, filling.kind)
     seeds = join_config(filling.kind, filling.config, [unpack(blob) for _, blob in filling.datasets])

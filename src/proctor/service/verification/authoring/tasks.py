@@ -88,13 +88,11 @@ def _describe_lack(kind: str, kinds: list[str]) -> str:
 
 
 def _list_places(value: Json) -> Iterator[tuple[str, ScenarioStep]]:
-    """Yield the steps of a scenario, each with its place."""
     for index, step in enumerate(read_scenario(value)):
         yield f"scenario.steps.{index}" if "steps" in value else f"scenario.{step.step}", step
 
 
 async def _list_kinds(tx: Transaction, environment_id: str | None) -> list[str]:
-    """Return the kinds of systems that an environment has."""
     if environment_id is None:
         return []
     rows = (await list_parts(tx, "simulator", [environment_id]))[environment_id]

@@ -139,7 +139,6 @@ async def _rank_places(tx: Transaction, benchmark_id: str, place: Shape, version
 
 
 async def _choose_listed_runs(tx: Transaction, newest: Sequence[Row], version: int | None) -> list[Row]:
-    """Return published runs whose solver has not opted out."""
     runs = [row for row in newest if row["body"].get("published") and not row["body"].get("unlisted")]
     if version is not None:
         runs = [row for row in runs if _find_version(row) == version]

@@ -169,7 +169,6 @@ async def cancel_run(hub: Hub, caller: Caller, id: str) -> dict[str, Json]:
 
 
 def _show_older(run: Mapping[str, Json]) -> dict[str, Json]:
-    """Return a benchmark run with the states of the first generation."""
     shown = {**run, "status": _older_status(run), "run_id": run["id"]}
     if "task_runs" in run:
         shown["task_runs"] = [{**task, "status": _older_status(task), "run_id": run["id"]} for task in run["task_runs"]]

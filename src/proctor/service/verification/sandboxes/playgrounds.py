@@ -253,7 +253,6 @@ async def list_sandboxes_of(tx: Transaction, playgrounds: list[str]) -> list[dic
 
 
 async def _open_sandbox(tx: Transaction, simulator: Row, playground_id: str | None, prepared: Baseline | None) -> dict[str, Json]:
-    """Store a sandbox of a user, and return it with its token."""
     row = await tx.add(SANDBOX, _make_sandbox(simulator, playground_id))
     shown = {**SANDBOX.show(row), "type": row["body"]["type"]}
     if prepared is None:
@@ -301,7 +300,6 @@ async def _read_seed_sources(tx: Transaction, simulator: Row, datasets: Sequence
 
 
 async def _seed(hub: Hub, fillings: Sequence[SeedSources | None]) -> list[Baseline | None]:
-    """Seed systems, in order. Raises `Refusal` for invalid data."""
     return [None if filling is None else await make_baseline(hub, filling) for filling in fillings]
 
 

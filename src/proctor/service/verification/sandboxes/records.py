@@ -158,7 +158,6 @@ async def remove_dataset(hub: Hub, caller: Caller, id: str, dataset_id: str) -> 
 
 
 async def _fill(hub: Hub, head: Row, dataset_id: str, blob: bytes) -> None:
-    """Add data to a sandbox and its baseline."""
     store = open_store(hub, head["organization_id"])
     simulator = find_simulator(head["kind"])
     async with hub.sandbox_turns.get(head["id"]):
@@ -181,7 +180,6 @@ async def _fill(hub: Hub, head: Row, dataset_id: str, blob: bytes) -> None:
 
 
 async def _find_live(hub: Hub, caller: Caller, id: str) -> tuple[Row, Row]:
-    """Return the record of a caller's sandbox, and the head of its rows."""
     await close_overdue(hub, caller)
     async with reading(hub, caller) as tx:
         row = await tx.require("sandbox", id)

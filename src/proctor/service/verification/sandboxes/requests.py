@@ -130,7 +130,6 @@ def _is_over(hub: Hub, head: Row) -> bool:
 
 
 def _is_open(head: Row, system: str, path: str) -> bool:
-    """Return whether a path needs no token."""
     return head["kind"] == system and is_open_path(find_simulator(system), path)
 
 
@@ -271,7 +270,11 @@ async def read_end_state(hub: Hub, heads: Sequence[Row]) -> EndState:
             notes = await store.list_notes(head["id"]) if head["steps"] else ()
             if now is not None:
                 stamps += make_stamps([now])
-                unplayed += _list_unplayed(now, notes, full)
+                failed = [note for note in notes if note.get("error")]
+                unplayed += [f"the step {each['step']} of {now['kind']} could not be performed: {each['error']}" for each in failed]
+                why = full or "its time had not come"
+                waiting = cast("list[dict[str, Json]]", now["steps"] or [])[now["steps_done"] :]
+                unplayed += [f"the step {each['step']} of {now['kind']} did not happen: {why}" for each in waiting]
             # The clock stops at the end of the sandbox.
             ends = [moment for moment in (head["closed_at"], head["expires_at"]) if moment is not None]
             around = msgspec.structs.replace(make_surroundings(hub), now=functools.partial(_find_end, hub, ends))
@@ -283,13 +286,6 @@ async def read_end_state(hub: Hub, heads: Sequence[Row]) -> EndState:
     families["changes"] = tuple(changes)
     families["systems"] = tuple(dict.fromkeys(head["kind"] for head in heads))
     return EndState(State(**families), tuple(stamps), tuple(unplayed))
-
-
-def _list_unplayed(head: Row, notes: Iterable[Mapping[str, Json]], full: str) -> list[str]:
-    """Return descriptions of steps that failed or did not happen."""
-    failed = [f"the step {note['step']} of {head['kind']} could not be performed: {note['error']}" for note in notes if note.get("error")]
-    steps = cast("list[dict[str, Json]]", head["steps"] or [])[head["steps_done"] :]
-    return failed + [f"the step {note['step']} of {head['kind']} did not happen: {full or 'its time had not come'}" for note in steps]
 
 
 def _find_end(hub: Hub, ends: Sequence[str]) -> str:

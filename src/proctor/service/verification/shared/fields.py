@@ -209,30 +209,24 @@ def whole(*, least: int = 1, most: int = 1_000) -> Kind:
     return Kind({"type": "integer", "minimum": least, "maximum": most}, read)
 
 
-def _read_flag(value: Json) -> bool:
-    if not isinstance(value, bool):
-        raise ValueError(f"expected true or false, got {kind_of(value)}")
-    return value
+def _read_as(expected: str, *kinds: type, longest: int | None = None) -> Callable[[Json], Json]:
+    def read(value: Json) -> Json:
+        if not isinstance(value, kinds):
+            raise ValueError(f"expected {expected}, got {kind_of(value)}")
+        return _check_storable(value, longest)
+
+    return read
 
 
-def _read_object(value: Json) -> dict[str, Json]:
-    if not isinstance(value, dict):
-        raise ValueError(f"expected an object, got {kind_of(value)}")
-    return _check_storable(cast(dict[str, Json], value), _LONGEST_OBJECT)
+_read_object = _read_as("an object", dict, longest=_LONGEST_OBJECT)
 
 
-def _read_config(value: Json) -> dict[str, Json]:
+def _read_config(value: Json) -> Json:
     config = _read_object(value)
     wrong = list_plain_secrets(config, "config")
     if wrong:
         raise ValueError(f"{wrong[0]} looks like a secret; write ${{NAME}} in its place")
     return config
-
-
-def _read_object_or_list(value: Json) -> Json:
-    if not isinstance(value, (dict, list)):
-        raise ValueError(f"expected an object or a list, got {kind_of(value)}")
-    return _check_storable(cast(Json, value))
 
 
 def _read_texts(value: Json) -> list[str]:
@@ -244,11 +238,11 @@ def _read_texts(value: Json) -> list[str]:
     return list(dict.fromkeys(_check_storable(texts)))
 
 
-FLAG = Kind({"type": "boolean"}, _read_flag)
+FLAG = Kind({"type": "boolean"}, _read_as("true or false", bool))
 OBJECT = Kind({"type": "object"}, _read_object)
 CONFIG = Kind({"type": "object"}, _read_config)
 """Settings without plain secrets."""
-OBJECT_OR_LIST = Kind({"type": ["object", "array"]}, _read_object_or_list)
+OBJECT_OR_LIST = Kind({"type": ["object", "array"]}, _read_as("an object or a list", dict, list))
 TEXTS = Kind({"type": "array", "items": {"type": "string", "minLength": 1, "maxLength": _LONGEST_TAG}, "maxItems": _MOST_TAGS}, _read_texts)
 """Short texts, each once."""
 
