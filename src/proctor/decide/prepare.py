@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import math
-import re
 from collections.abc import Callable, Generator, Iterable, Sequence
 from typing import TYPE_CHECKING
 
@@ -25,6 +24,7 @@ from proctor.model.cost import PriceList
 from proctor.model.evidence import Evidence, Json, Source
 from proctor.model.judgement import Opinion, PendingVerdict, Question
 from proctor.model.lazy_cases import is_lazy, map_sequence
+from proctor.model.lazy_pattern import lazy_pattern
 from proctor.model.result import CaseResult
 from proctor.model.verdict import Verdict, errored, missing, skipped
 from proctor.scoring.score import score_case
@@ -466,8 +466,8 @@ def list_claims(case: Case, evidence: Evidence) -> dict[int, PosedClaim]:
 # text that JavaScript would read as a number or boolean becomes one, a double beyond 2^53; anything else stays as written.
 
 # StrNumericLiteral of ECMAScript; `007` is decimal there.
-_DECIMAL = re.compile(r"[+-]?(?:Infinity|(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?)")
-_PREFIXED = re.compile(r"0(?:[xX][0-9a-fA-F]+|[bB][01]+|[oO][0-7]+)")
+_DECIMAL = lazy_pattern(r"[+-]?(?:Infinity|(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?)")
+_PREFIXED = lazy_pattern(r"0(?:[xX][0-9a-fA-F]+|[bB][01]+|[oO][0-7]+)")
 
 
 class Captured(msgspec.Struct, frozen=True):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import json
+import functools
 import math
 from collections.abc import Callable
 from typing import Any, Final, TypeGuard
@@ -14,15 +14,21 @@ from proctor.model.lazy_pattern import lazy_pattern
 
 # --- numbers and texts as JavaScript's `JSON.stringify` writes them
 
-# `json.dumps` would create such an encoder for every text.
-_encode = json.JSONEncoder(ensure_ascii=False).encode
 _SURROGATE = lazy_pattern("[\ud800-\udfff]")
 _decode_any = msgspec.json.Decoder().decode
 
 
+@functools.cache
+def _make_encoder() -> Callable[[str], str]:
+    from json import JSONEncoder  # slow to import
+
+    # `json.dumps` would create such an encoder for every text.
+    return JSONEncoder(ensure_ascii=False).encode
+
+
 def quote_javascript_text(text: str) -> str:
     """Return a text in double quotes, escaped only where JSON requires it; a lone surrogate is written as its escape."""
-    quoted = _encode(text)
+    quoted = _make_encoder()(text)
     return quoted if quoted.isascii() else _SURROGATE.sub(lambda half: f"\\u{ord(half[0]):04x}", quoted)
 
 

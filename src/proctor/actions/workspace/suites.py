@@ -19,7 +19,6 @@ from proctor.errors import InputError
 from proctor.formats.native.declared_evidence import parse_complete, write_declared
 from proctor.formats.native.drafting import make_unique
 from proctor.formats.suites import read_suite
-from proctor.formats.workspace_file import read_price_file, read_workspace
 from proctor.model.case import Case, Suite
 from proctor.model.cost import Price, PriceList
 from proctor.model.evidence import Json
@@ -39,8 +38,10 @@ def add_workspace(suite: Suite, start: Path | None = None) -> Suite:
     file = find_workspace_file(start)
     text = read_suite_text(file) if file is not None else ""
     # Parsing the whole file costs more than a small check, and most have neither.
-    if _NAMES_SUITE_KEYS.search(text) is None:
+    if not text or _NAMES_SUITE_KEYS.search(text) is None:
         return suite
+    from proctor.formats.workspace_file import read_workspace  # few workspaces need it
+
     workspace = read_workspace(text, file=str(file) if start is not None or file is None else os.path.relpath(file))
     listed = workspace.prices or PriceList()
     prices: dict[str, Price] = {}
@@ -61,6 +62,8 @@ def with_prices(suite: Suite, file: str | None) -> Suite:
     check_path(Path(file))
     if not Path(file).is_file():
         raise InputError(f"--prices: no such file: {file}")
+    from proctor.formats.workspace_file import read_price_file  # only for this flag
+
     return msgspec.structs.replace(suite, prices=read_price_file(read_suite_text(Path(file)), file=file))
 
 

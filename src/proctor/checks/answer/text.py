@@ -7,13 +7,13 @@ Evidence without a text is undecided: `missing_evidence`.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Final
+from functools import partial
+from typing import Any, Final
 
 import msgspec
 
 from proctor.checks.registry import Decide, Reads, check
 from proctor.checks.shared.answer import AROUND, NO_TEXT, POINTER, fail_text_claim, quote_around
-from proctor.checks.shared.places import locate_text
 from proctor.model.evidence import Evidence
 from proctor.model.show import explain_alike, show
 from proctor.model.verdict import TextRange, Verdict, defer_verdict, failed, passed
@@ -68,20 +68,26 @@ class ResponseNotEmpty(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=
     """The answer is more than white space."""
 
 
+def _locate_text(*given: Any, **options: Any) -> Iterator[TextRange]:
+    from proctor.checks.shared.places import locate_text  # only reports with highlights need it
+
+    return locate_text(*given, **options)
+
+
 def _locate(spec: ResponseContains | ResponseNotContains, evidence: Evidence) -> Iterator[TextRange]:
-    return locate_text("$.text", evidence.text, spec.text, ignore_case=spec.ignore_case)
+    return _locate_text("$.text", evidence.text, spec.text, ignore_case=spec.ignore_case)
 
 
 def _locate_start(spec: ResponseStartsWith, evidence: Evidence) -> Iterator[TextRange]:
-    return locate_text("$.text", evidence.text, spec.text, ignore_case=spec.ignore_case, at="start")
+    return _locate_text("$.text", evidence.text, spec.text, ignore_case=spec.ignore_case, at="start")
 
 
 def _locate_end(spec: ResponseEndsWith, evidence: Evidence) -> Iterator[TextRange]:
-    return locate_text("$.text", evidence.text, spec.text, ignore_case=spec.ignore_case, at="end")
+    return _locate_text("$.text", evidence.text, spec.text, ignore_case=spec.ignore_case, at="end")
 
 
 def _locate_whole(spec: ResponseEquals, evidence: Evidence) -> Iterator[TextRange]:
-    return locate_text("$.text", evidence.text, spec.text, ignore_case=spec.ignore_case, at="whole")
+    return _locate_text("$.text", evidence.text, spec.text, ignore_case=spec.ignore_case, at="whole")
 
 
 @check(
@@ -104,7 +110,7 @@ def response_contains(spec: ResponseContains) -> Decide:
             return NO_TEXT
         if needle in (text.lower() if folds else text):
             return good
-        return defer_verdict(lambda: fail_text_claim(f"contain {show(spec.text)}", spec.text, text, _explain_near_miss(spec.text, text)))
+        return defer_verdict(partial(_fail_not_contained, spec.text, text))
 
     return decide
 
@@ -234,6 +240,10 @@ BLANKS: Final = (
     "\t\n\v\f\r \xa0\u1680\u2000\u2001\u2002\u2003\u2004\u2005\u2006\u2007\u2008\u2009\u200a\u2028\u2029\u202f\u205f\u3000\ufeff"
 )
 """The white space of JavaScript."""
+
+
+def _fail_not_contained(needle: str, text: str) -> Verdict:
+    return fail_text_claim(f"contain {show(needle)}", needle, text, _explain_near_miss(needle, text))
 
 
 def _explain_near_miss(needle: str, text: str) -> str | None:

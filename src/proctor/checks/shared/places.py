@@ -18,7 +18,6 @@ characters show what a pointer cannot.
 
 from __future__ import annotations
 
-import json
 import math
 import re
 from bisect import bisect_left, bisect_right
@@ -341,7 +340,11 @@ def _skip(tokens: Iterator[re.Match[str]]) -> int:
 
 
 def _read_name(quoted: str) -> str:
-    return quoted[1:-1] if "\\" not in quoted else json.loads(quoted, strict=False)
+    if "\\" not in quoted:
+        return quoted[1:-1]
+    import json  # few texts have escapes
+
+    return json.loads(quoted, strict=False)
 
 
 class JsonDocument(msgspec.Struct, frozen=True):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import gc
 import sys
 import time
@@ -42,6 +41,8 @@ from proctor.model.result import CaseResult, RunResult
 from proctor.sources.records import Record, read_records
 
 if TYPE_CHECKING:
+    import argparse
+
     from proctor.actions.judging.judges import OpenedJudge
     from proctor.report.builders.run import RunReport
 

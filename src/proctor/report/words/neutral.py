@@ -38,7 +38,9 @@ def _escape(match: re.Match[str]) -> str:
 def to_one_line(text: str, limit: int = 200) -> str:
     """Return the text on one line, shortened in the middle, misleading characters escaped."""
     # Shortened first, so that long texts are not searched in full.
-    return _HARMFUL.sub(_escape, shorten(text, limit))
+    short = shorten(text, limit)
+    # Most texts are plain, and the pattern takes longer to compile than a small report to write.
+    return short if short.isascii() and short.isprintable() else _HARMFUL.sub(_escape, short)
 
 
 def to_block(text: str) -> str:
