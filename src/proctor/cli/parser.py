@@ -94,7 +94,7 @@ def parse_plain(added: Sequence[tuple[tuple[str, ...], _Settings]], arguments: S
         name = next((name for name in names if name.startswith("--")), names[0]).lstrip("-").replace("-", "_")
         options.update(dict.fromkeys(names, (name, settings)))
         is_flag = settings.get("action") == "store_true"
-        values[name] = False if is_flag else settings.get("default")
+        values[name] = settings.get("default", False if is_flag else None)
         if isinstance(values[name], str) and "type" in settings:
             return None
     rest = list(arguments)

@@ -12,7 +12,6 @@ import msgspec
 from proctor.checks.answer.text import BLANKS
 from proctor.checks.registry import MISSING, Decide, Registry, decide_with_caution, default_registry, find_reads
 from proctor.decide.broken_off import RUN_ERROR, SERVER_GONE, cut_short, is_broken, is_refusal, mark_missing_turns, may_claim_refusal
-from proctor.decide.cost import with_agent_cost, with_cost
 from proctor.decide.judging import Deliberation, add_input, prepare_check, settle_all
 from proctor.decide.matching import CaseIndex, list_messages
 from proctor.decide.quick import Clock, DecideCase, make_quick_decision, needs_clock
@@ -98,6 +97,8 @@ class PreparedCase:
         if evidence.no_run is not None:
             return evidence, None, skip_case(case, "no_run", f"no run of an agent: {evidence.no_run}", source=source, attempt=attempt)
         if self.prices is not None:
+            from proctor.decide.cost import with_agent_cost  # few suites have prices
+
             evidence = with_agent_cost(evidence, self.prices)
         if evidence.error is not None and not case.assertions:
             # A case without assertions passes in some dialects, but a run that broke off is no success.
@@ -155,7 +156,11 @@ class PreparedCase:
 
     def add_cost(self, result: CaseResult, evidence: Evidence) -> CaseResult:
         """Return an undecided result with the cost of its evidence, if there are prices."""
-        return result if self.prices is None else with_cost(result, evidence, self.prices)
+        if self.prices is None:
+            return result
+        from proctor.decide.cost import with_cost  # few suites have prices
+
+        return with_cost(result, evidence, self.prices)
 
     def make_quick_decision(self) -> DecideCase:
         """Return a function equivalent to `decide`, with the fewest steps if the case is boolean with independent assertions.

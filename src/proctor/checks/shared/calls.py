@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from proctor.checks.registry import Decide
-from proctor.checks.shared.places import iterate_whole_texts
 from proctor.errors import SpecError
 from proctor.expressions.text_form import NO_SCOPE, Scope
 from proctor.matchers.call_arguments import ArgumentRule, Difference
@@ -123,6 +122,8 @@ def locate_fitting(
 
 def locate_arguments(evidence: Evidence, name: str, arguments: Sequence[str]) -> Iterator[TextRange]:
     """Yield the texts of these arguments in the first call of a tool that has one of them."""
+    from proctor.checks.shared.places import iterate_whole_texts  # only reports with highlights need it
+
     calls = list_recorded_calls(evidence) or ()
     wanted = frozenset(arguments)
     for index in find_indexes_of(calls, name):

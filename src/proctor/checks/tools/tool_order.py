@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from functools import partial
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
@@ -33,10 +33,12 @@ from proctor.checks.shared.calls import (
     resolve_name,
 )
 from proctor.errors import SpecError
-from proctor.matchers.calls import MatchOptions, Pairing, ToolCallMatch, check_options
 from proctor.model.evidence import Evidence, Json, ToolCall
 from proctor.model.show import show
 from proctor.model.verdict import TextRange, Verdict, defer_verdict, failed, passed
+
+if TYPE_CHECKING:
+    from proctor.matchers.calls import Pairing, ToolCallMatch
 
 
 class ToolsExactly(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -315,6 +317,8 @@ def tool_calls_match(spec: ToolCallsMatch) -> Decide:
 
 
 def _prepare(spec: ToolCallsMatch) -> Pairing:
+    from proctor.matchers.calls import MatchOptions, Pairing, check_options  # the other checks compare only names
+
     options = MatchOptions(
         order=spec.order, arguments=spec.arguments, max_extra=spec.max_extra, negative=spec.negative, positive_only=spec.positive_only
     )

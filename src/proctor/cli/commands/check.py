@@ -99,7 +99,7 @@ def run(arguments: list[str]) -> int:
         raise InputError("--record requires --explain")
     if options.suite == STANDARD_INPUT and STANDARD_INPUT in options.evidence:
         raise InputError("standard input is either the suite or the evidence, not both")
-    loaded = with_prices(load_suite(options.suite, dialect=options.dialect, trust=options.trust), options.prices)
+    loaded = with_prices(load_suite(options.suite, dialect=options.dialect, trust=options.trust, remember=True), options.prices)
     suite = select_cases(with_complete(loaded, options.complete), options)
     if suite is None:
         return Exit.NOTHING
