@@ -11,35 +11,11 @@ from proctor.cli.commands import check, run
 from proctor.cli.exit_codes import ParserDone
 from proctor.cli.parser import CommandParser, parse_plain
 
-WORDS = [
-    "suite.yaml",
-    "a.jsonl",
-    "b.jsonl",
-    "-",
-    "--",
-    "-x",
-    "-v",
-    "-k",
-    "name=a",
-    "-3",
-    "--quiet",
-    "--format",
-    "jsonl",
-    "yaml",
-    "--output",
-    "out.json",
-    "--judge-samples",
-    "2",
-    "0",
-    "--fail-on",
-    "skipped",
-    "--format=json",
-    "--explain",
-    "--now",
-    "--trust",
-    "-h",
-    "-xv",
-] + ["", "not slow"]
+LINE = (
+    "suite.yaml a.jsonl b.jsonl - -- -x -v -k name=a -3 --quiet --format jsonl yaml --output out.json --judge-samples 2 0 --fail-on skipped "
+    "--format=json --explain --now --trust -h -xv"
+)
+WORDS = (*LINE.split(), "", "not slow")
 
 
 def _parse(parser: Any, words: list[str]) -> Any:
