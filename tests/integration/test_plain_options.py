@@ -9,13 +9,13 @@ import pytest
 
 from proctor.cli.commands import check, run
 from proctor.cli.exit_codes import ParserDone
-from proctor.cli.parser import CommandParser, parse_plain
+from proctor.cli.parser import CommandParser, collect_parser, parse_plain
 
 LINE = (
-    "suite.yaml a.jsonl b.jsonl - -- -x -v -k name=a -3 --quiet --format jsonl yaml --output out.json --judge-samples 2 0 --fail-on skipped "
+    "suite.yaml a.jsonl b.jsonl - -- -x -v -k name=a -3 --quiet --format jsonl yaml --output out.json --judge-samples 2 0 --fail-on all "
     "--format=json --explain --now --trust -h -xv"
 )
-WORDS = (*LINE.split(), "", "not slow")
+WORDS: tuple[str, ...] = (*LINE.split(), "", "not slow")
 
 
 def _parse(parser: Any, words: list[str]) -> Any:
@@ -25,21 +25,29 @@ def _parse(parser: Any, words: list[str]) -> Any:
         return done.code
 
 
-def _split(parser: Any) -> tuple[Any, Any]:
-    """Return a function that parses plain lines only, and the parser of `argparse`."""
-    assert isinstance(parser, CommandParser)
-    added = [(names, settings) for _, names, settings in parser._added]
-    return (lambda words: parse_plain(added, words)), parser._make_full()
+def _find_added(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """Return the options of `check`, with their settings."""
+    found: list[CommandParser] = []
+
+    def parse_args(parser: CommandParser, words: list[str]) -> None:
+        found.append(parser)
+        raise ParserDone(0)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(CommandParser, "parse_args", parse_args)
+        with pytest.raises(ParserDone):
+            check.run([])
+    return [(names, settings) for _, names, settings in found[0].added]
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_plain_lines_are_parsed_alike(seed: int, capsys: pytest.CaptureFixture[str]) -> None:
+def test_plain_lines_are_parsed_alike(seed: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     chance = random.Random(seed)
-    plain, full = _split(check._make_parser())
+    added, full = _find_added(monkeypatch), collect_parser("check")
     count = 0
     for _ in range(1500):
         words = chance.choices(WORDS, k=chance.randrange(7))
-        found = plain(words)
+        found = parse_plain(added, words)
         if found is not None:
             count += 1
             assert vars(found) == _parse(full, words), words
@@ -47,10 +55,10 @@ def test_plain_lines_are_parsed_alike(seed: int, capsys: pytest.CaptureFixture[s
     capsys.readouterr()
 
 
-def test_the_usual_line_needs_no_other_parser() -> None:
-    plain, _ = _split(check._make_parser())
+def test_the_usual_line_needs_no_other_parser(monkeypatch: pytest.MonkeyPatch) -> None:
+    added = _find_added(monkeypatch)
     for line in ("suite.yaml e.jsonl", "s e f --format junit --output r.xml", "--quiet s - -k a", "s e --judge-samples 3 -x --strict"):
-        assert plain(line.split()) is not None, line
+        assert parse_plain(added, line.split()) is not None, line
 
 
 @pytest.mark.parametrize("module", [check, run])

@@ -32,7 +32,7 @@ class CommandParser:
     def __init__(self, name: str, summary: str, examples: Iterable[str]) -> None:
         self._head = (name, summary, tuple(examples))
         self._groups: list[tuple[Any, ...]] = []
-        self._added: list[tuple[int | None, tuple[str, ...], _Settings]] = []
+        self.added: list[tuple[int | None, tuple[str, ...], _Settings]] = []
         """The group of an option, if any, its names and its settings."""
         self._full: KindParser | None = None
 
@@ -47,11 +47,11 @@ class CommandParser:
 
     def _add(self, group: int | None, names: tuple[str, ...], settings: _Settings) -> None:
         assert self._full is None, "an option was added after the parser was made"
-        self._added.append((group, names, settings))
+        self.added.append((group, names, settings))
 
     def parse_args(self, arguments: Sequence[str]) -> SimpleNamespace | argparse.Namespace:
         """Return the options of a command line. Raises `ParserDone` after help or an error."""
-        plain = None if self._full is not None else parse_plain([(names, settings) for _, names, settings in self._added], arguments)
+        plain = None if self._full is not None else parse_plain([(names, settings) for _, names, settings in self.added], arguments)
         return self._make_full().parse_args(arguments) if plain is None else plain
 
     def _make_full(self) -> KindParser:
@@ -60,7 +60,7 @@ class CommandParser:
 
             self._full = make_full_parser(*self._head)
             groups = [self._full.add_argument_group(*given) for given in self._groups]
-            for group, names, settings in self._added:
+            for group, names, settings in self.added:
                 (self._full if group is None else groups[group]).add_argument(*names, **settings)
         return self._full
 

@@ -233,5 +233,5 @@ def _origin(file: str, place: _Place) -> Origin:
 
 
 def _is_same(one: Suite, other: Suite) -> bool:
-    """Return whether two suites are equal, also in the types that `==` does not tell apart."""
+    """Return whether two suites are equal, also in the types that `==` does not distinguish."""
     return one == other and _encode(one) == _encode(other) and repr(one) == repr(other)
