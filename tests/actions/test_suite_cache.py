@@ -11,7 +11,7 @@ import pytest
 
 from proctor.actions.workspace import suite_cache
 from proctor.actions.workspace.suite_cache import SWITCH, SuiteCache
-from proctor.actions.workspace.suites import load_suite
+from proctor.actions.workspace.suites import load_remembered, load_suite
 from proctor.checks import registry
 from proctor.errors import InputError
 from proctor.model.case import Suite
@@ -56,11 +56,11 @@ def _recall(path: str = "suite.yaml", dialect: str | None = None) -> Suite | Non
 
 
 def test_a_suite_comes_back_as_it_was_read(place: Path) -> None:
-    first = load_suite("suite.yaml", remember=True)
+    first = load_remembered("suite.yaml")
     recalled = _recall()
     assert recalled is not None and recalled is not first
     assert (repr(recalled), msgspec.msgpack.encode(recalled)) == (repr(first), msgspec.msgpack.encode(first))
-    assert load_suite("suite.yaml", remember=True) == load_suite("suite.yaml") == first
+    assert load_remembered("suite.yaml") == load_suite("suite.yaml") == first
     assert [stored.stat().st_mode & 0o777 for stored in (*_find_stored(place), _find_stored(place)[0].parent)] == [0o600, 0o700]
 
 
@@ -70,8 +70,8 @@ def test_every_example_is_the_same_read_or_recalled(place: Path, path: Path) -> 
         read = load_suite(path)
     except InputError:
         pytest.skip("not a suite")
-    assert repr(load_suite(path, remember=True)) == repr(read)
-    assert repr(load_suite(path, remember=True)) == repr(read)
+    assert repr(load_remembered(str(path))) == repr(read)
+    assert repr(load_remembered(str(path))) == repr(read)
 
 
 @pytest.mark.parametrize(
@@ -85,31 +85,31 @@ def test_every_example_is_the_same_read_or_recalled(place: Path, path: Path) -> 
 )
 def test_a_suite_with_anything_rare_is_not_remembered_or_comes_back_whole(place: Path, more: str) -> None:
     (place / "suite.yaml").write_text(SUITE + more)
-    first = load_suite("suite.yaml", remember=True)
+    first = load_remembered("suite.yaml")
     recalled = _recall()
     assert recalled is None or repr(recalled) == repr(first)
-    assert load_suite("suite.yaml", remember=True) == first
+    assert load_remembered("suite.yaml") == first
 
 
 def test_other_text_name_or_dialect_is_another_suite(place: Path) -> None:
-    load_suite("suite.yaml", remember=True)
+    load_remembered("suite.yaml")
     assert _recall(dialect="native") is None
     (place / "other.yaml").write_text(SUITE)
     assert _recall("other.yaml") is None
     (place / "suite.yaml").write_text(SUITE.replace("refund processed", "refund sent"))
     assert _recall() is None
-    assert "refund sent" in repr(load_suite("suite.yaml", remember=True))
+    assert "refund sent" in repr(load_remembered("suite.yaml"))
 
 
 def test_another_version_of_the_reader_reads_again(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    load_suite("suite.yaml", remember=True)
+    load_remembered("suite.yaml")
     monkeypatch.setattr(suite_cache, "_list_changes", lambda: ["1"])
     assert _recall() is None
 
 
 @pytest.mark.parametrize("fault", ["empty", "cut", "garbage", "writable", "link", "other spec", "other module", "unknown check"])
 def test_an_odd_file_is_ignored(place: Path, fault: str) -> None:
-    first = load_suite("suite.yaml", remember=True)
+    first = load_remembered("suite.yaml")
     (stored,) = _find_stored(place)
     data = stored.read_bytes()
     if fault == "writable":
@@ -130,11 +130,11 @@ def test_an_odd_file_is_ignored(place: Path, fault: str) -> None:
         stored.write_bytes(changed)
         registry.MODULES.clear()
         registry.default_registry.cache_clear()
-    assert repr(load_suite("suite.yaml", remember=True)) == repr(first)
+    assert repr(load_remembered("suite.yaml")) == repr(first)
 
 
 def test_own_checks_and_plugins_switch_it_off(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    load_suite("suite.yaml", remember=True)
+    load_remembered("suite.yaml")
     monkeypatch.setattr(registry, "has_plugins", lambda: True)
     assert _recall() is None
     monkeypatch.undo()
@@ -142,12 +142,12 @@ def test_own_checks_and_plugins_switch_it_off(place: Path, monkeypatch: pytest.M
     (place / "proctor.yaml").write_text("checks: [own.py]\n")
     (place / "own.py").write_text("raise RuntimeError('read again')\n")
     with pytest.raises(InputError, match=r"own\.py"):
-        load_suite("suite.yaml", remember=True)
+        load_remembered("suite.yaml")
 
 
 def test_the_switch_leaves_nothing_behind(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(SWITCH, "0")
-    load_suite("suite.yaml", remember=True)
+    load_remembered("suite.yaml")
     assert not _find_stored(place)
 
 
@@ -155,5 +155,5 @@ def test_a_folder_that_others_may_write_to_is_not_used(place: Path) -> None:
     folder = place / "cache/proctor/suites"
     folder.mkdir(parents=True)
     folder.chmod(0o777)
-    load_suite("suite.yaml", remember=True)
+    load_remembered("suite.yaml")
     assert not _find_stored(place)

@@ -100,18 +100,13 @@ def load_suite(
     checks: OwnChecks | None = None,
     trust: bool | None = None,
     held: int | None = None,
-    remember: bool = False,
 ) -> Suite:
     """The suite at `path`: one file, or every suite file of a folder as one suite; `-` is standard input.
 
     `checks` are functions of evidence that the suite may name in addition to the built-in checks; by default, those of the files that
     `proctor.yaml` names. With `trust` it may name data files outside its folder. Up to `held` cases of a data file are held in memory
-    (5,000); if there are more, each is built on demand. With `remember`, a file that was read before need not be parsed again
-    (`suite_cache.py`). Raises `InputError` holding every problem of every file.
+    (5,000); if there are more, each is built on demand. Raises `InputError` holding every problem of every file.
     """
-    cache = _open_cache(Path(path), dialect) if remember and checks is None and path != STANDARD_INPUT else None
-    if cache is not None and (remembered := _recall(cache)) is not None:
-        return add_workspace(remembered)
     registry = registry_of(checks)
     if path == STANDARD_INPUT:
         from proctor.formats.suites import read_suite  # not for a suite that was read before
@@ -122,8 +117,21 @@ def load_suite(
     check_path(place)
     if place.is_dir():
         return add_workspace(_join_suites(place, _load_folder(place, dialect, registry, trust)))
-    suite = load_file(place, dialect, registry, trust=trust, held=held, text=cache.text if cache is not None else None)
-    if cache is not None and not suite.data_files and registry is default_registry():
+    return add_workspace(load_file(place, dialect, registry, trust=trust, held=held))
+
+
+def load_remembered(path: str, *, dialect: str | None = None, trust: bool | None = None) -> Suite:
+    """The suite at `path`, like `load_suite`; a file that was read before need not be parsed again (`suite_cache.py`)."""
+    cache = _open_cache(Path(path), dialect) if path != STANDARD_INPUT else None
+    if cache is None:
+        return load_suite(path, dialect=dialect, trust=trust)
+    recalled = cache.recall()
+    registry = find_registry()
+    # Own checks may have joined ours since.
+    if recalled is not None and registry is default_registry():
+        return add_workspace(recalled)
+    suite = load_file(Path(path), dialect, registry, trust=trust, text=cache.text)
+    if not suite.data_files and registry is default_registry():
         cache.remember(suite)
     return add_workspace(suite)
 
@@ -133,12 +141,6 @@ def _open_cache(path: Path, dialect: str | None) -> SuiteCache | None:
         return SuiteCache(read_suite_text(path), str(path), dialect, os.environ)
     except InputError:  # `load_suite` reports it, or it is a folder
         return None
-
-
-def _recall(cache: SuiteCache) -> Suite | None:
-    """Return the suite as it was read before, unless own checks have joined ours since."""
-    suite = cache.recall()
-    return suite if suite is not None and find_registry() is default_registry() else None
 
 
 def load_suites(paths: Sequence[str | Path], *, dialect: str | None = None, trust: bool | None = None) -> Suite:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from proctor.actions.checking.check_stream import CheckStream, Shows
-from proctor.actions.workspace.suites import STANDARD_INPUT, load_suite, with_complete, with_prices
+from proctor.actions.workspace.suites import STANDARD_INPUT, load_remembered, with_complete, with_prices
 from proctor.cli.exit_codes import Exit
 from proctor.cli.flags import (
     FirstFailure,
@@ -99,7 +99,7 @@ def run(arguments: list[str]) -> int:
         raise InputError("--record requires --explain")
     if options.suite == STANDARD_INPUT and STANDARD_INPUT in options.evidence:
         raise InputError("standard input is either the suite or the evidence, not both")
-    loaded = with_prices(load_suite(options.suite, dialect=options.dialect, trust=options.trust, remember=True), options.prices)
+    loaded = with_prices(load_remembered(options.suite, dialect=options.dialect, trust=options.trust), options.prices)
     suite = select_cases(with_complete(loaded, options.complete), options)
     if suite is None:
         return Exit.NOTHING
