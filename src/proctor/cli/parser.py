@@ -40,10 +40,11 @@ class CommandParser:
         """Add an option or a positional argument."""
         self._add(None, names, settings)
 
-    def add_argument_group(self, *given: Any) -> _Group:
+    def add_argument_group(self, *given: Any) -> SimpleNamespace:
         """Add a group of options, for the help."""
         self._groups.append(given)
-        return _Group(self._add, len(self._groups) - 1)
+        number = len(self._groups) - 1
+        return SimpleNamespace(add_argument=lambda *names, **settings: self._add(number, names, settings))
 
     def _add(self, group: int | None, names: tuple[str, ...], settings: _Settings) -> None:
         assert self._full is None, "an option was added after the parser was made"
@@ -66,15 +67,6 @@ class CommandParser:
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._make_full(), name)
-
-
-class _Group:
-    def __init__(self, add: Any, number: int) -> None:
-        self._add_to = add
-        self._number = number
-
-    def add_argument(self, *names: str, **settings: Any) -> None:
-        self._add_to(self._number, names, settings)
 
 
 def parse_plain(added: Sequence[tuple[tuple[str, ...], _Settings]], arguments: Sequence[str]) -> SimpleNamespace | None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import math
 from collections.abc import Callable
 from typing import Any, Final, TypeGuard
@@ -18,17 +17,11 @@ _SURROGATE = lazy_pattern("[\ud800-\udfff]")
 _decode_any = msgspec.json.Decoder().decode
 
 
-@functools.cache
-def _make_encoder() -> Callable[[str], str]:
-    from json import JSONEncoder  # slow to import
-
-    # `json.dumps` would create such an encoder for every text.
-    return JSONEncoder(ensure_ascii=False).encode
-
-
 def quote_javascript_text(text: str) -> str:
     """Return a text in double quotes, escaped only where JSON requires it; a lone surrogate is written as its escape."""
-    quoted = _make_encoder()(text)
+    from json.encoder import encode_basestring  # slow to import
+
+    quoted = encode_basestring(text)
     return quoted if quoted.isascii() else _SURROGATE.sub(lambda half: f"\\u{ord(half[0]):04x}", quoted)
 
 

@@ -25,17 +25,23 @@ _LONGEST_TEXT = 100_000
 _LARGEST_FILE = 1_000_000
 _SLOTS = 512
 """The number of files; a suite replaces the one in its slot."""
-_CODE = ("checks", "expressions", "formats", "matchers", "model", "patterns", "validators.py")
+_CODE = ("checks", "expressions", "formats", "matchers", "model", "patterns")
 """The packages that reading a suite depends on."""
 
-_Place = tuple[int | None, int | None, str]
-"""Line, column and path."""
+_IN_CLAIM = ("check", "id", "label", "weight", "axis", "required", "advisory", "because")
+_IN_CASE = ("id", "name", "description", "input", "tags")
+_IN_SUITE = ("name", "description", "settings")
+"""Fields that are stored as they are."""
+
+
+class _Place(msgspec.Struct, array_like=True, frozen=True):
+    line: int | None
+    column: int | None
+    path: str
 
 
 class _Claim(msgspec.Struct, array_like=True, frozen=True):
     check: str
-    module: str
-    spec: dict[str, Any]
     id: str | None
     label: str
     weight: float
@@ -43,7 +49,9 @@ class _Claim(msgspec.Struct, array_like=True, frozen=True):
     required: bool
     advisory: bool
     because: str
-    origin: _Place
+    module: str
+    spec: dict[str, Any]
+    place: _Place
 
 
 class _Case(msgspec.Struct, array_like=True, frozen=True):
@@ -53,20 +61,20 @@ class _Case(msgspec.Struct, array_like=True, frozen=True):
     input: str | None
     tags: dict[str, Any]
     claims: tuple[_Claim, ...]
-    origin: _Place
+    place: _Place
 
 
 class Remembered(msgspec.Struct, array_like=True, frozen=True):
     """One suite as it is stored."""
 
+    name: str
+    description: str
+    settings: dict[str, Any]
     key: str
     """Everything that its reading depends on."""
     plugin_free: tuple[tuple[str, int], ...]
     """Folders without plugins, and when they changed last."""
     file: str
-    name: str
-    description: str
-    settings: dict[str, Any]
     cases: tuple[_Case, ...]
 
 
@@ -109,14 +117,10 @@ class SuiteCache:
 
     def _describe(self, suite: Suite) -> Remembered:
         cases = tuple(
-            _Case(
-                *(case.id, case.name, case.description, case.input, case.tags),
-                tuple(_describe_claim(claim) for claim in case.assertions),
-                _place(case.origin),
-            )
+            _Case(**_copy(case, _IN_CASE), claims=tuple(map(_describe_claim, case.assertions)), place=_describe_place(case.origin))
             for case in suite.cases
         )
-        return Remembered(self._key, tuple(checks.PLUGIN_FREE), self._file, suite.name, suite.description, suite.settings, cases)
+        return Remembered(**_copy(suite, _IN_SUITE), key=self._key, plugin_free=tuple(checks.PLUGIN_FREE), file=self._file, cases=cases)
 
     def _read(self) -> Remembered | None:
         if self._folder is None:
@@ -168,68 +172,38 @@ def _list_changes() -> list[str]:
     from proctor import __version__  # the package itself imports this module
 
     here = os.path.join(os.path.dirname(__file__), "..", "..")
-    waiting = [os.path.join(here, name) for name in _CODE]
-    changes: list[str] = []
-    while waiting:
-        path = waiting.pop()
-        if path.endswith(".py"):
-            changes.append(str(os.stat(path).st_mtime_ns))
-            continue
-        with os.scandir(path) as entries:
-            for entry in entries:
-                if entry.name.endswith(".py"):
-                    changes.append(str(entry.stat().st_mtime_ns))
-                elif "." not in entry.name and not entry.name.startswith("__") and entry.is_dir():
-                    waiting.append(entry.path)
-    return [__version__, *sorted(changes)]
+    files = (os.path.join(folder, name) for part in _CODE for folder, _, names in os.walk(os.path.join(here, part)) for name in names)
+    return [__version__, *sorted(f"{file} {os.stat(file).st_mtime_ns}" for file in files if file.endswith(".py"))]
 
 
-def _place(origin: Origin) -> _Place:
-    return origin.line, origin.column, origin.path
+def _copy(value: msgspec.Struct, fields: tuple[str, ...]) -> dict[str, Any]:
+    return {name: getattr(value, name) for name in fields}
+
+
+def _describe_place(origin: Origin) -> _Place:
+    return _Place(origin.line, origin.column, origin.path)
 
 
 def _describe_claim(claim: Assertion) -> _Claim:
-    spec = msgspec.to_builtins(claim.spec)
     owner = checks.default_registry().get(claim.check).owner
-    more = (claim.id, claim.label, claim.weight, claim.axis, claim.required, claim.advisory, claim.because)
-    return _Claim(claim.check, owner, spec, *more, _place(claim.origin))
+    spec = msgspec.to_builtins(claim.spec)
+    return _Claim(**_copy(claim, _IN_CLAIM), module=owner, spec=spec, place=_describe_place(claim.origin))
 
 
 def _build(remembered: Remembered) -> Suite:
-    file = remembered.file
+    def find_origin(place: _Place) -> Origin:
+        return Origin(file=remembered.file, line=place.line, column=place.column, path=place.path)
+
+    def build_claim(claim: _Claim) -> Assertion:
+        checks.MODULES.setdefault(claim.check, claim.module)
+        spec = convert_to(claim.spec, checks.default_registry().get(claim.check).spec)
+        return Assertion(**_copy(claim, _IN_CLAIM), spec=spec, origin=find_origin(claim.place))
+
     cases = tuple(
-        Case(
-            id=case.id,
-            name=case.name,
-            description=case.description,
-            input=case.input,
-            tags=case.tags,
-            assertions=tuple(_build_claim(claim, file) for claim in case.claims),
-            origin=_origin(file, case.origin),
-        )
+        Case(**_copy(case, _IN_CASE), assertions=tuple(map(build_claim, case.claims)), origin=find_origin(case.place))
         for case in remembered.cases
     )
-    return Suite(name=remembered.name, path=file, description=remembered.description, settings=remembered.settings, cases=cases)
-
-
-def _build_claim(claim: _Claim, file: str) -> Assertion:
-    checks.MODULES.setdefault(claim.check, claim.module)
-    return Assertion(
-        check=claim.check,
-        spec=convert_to(claim.spec, checks.default_registry().get(claim.check).spec),
-        id=claim.id,
-        label=claim.label,
-        weight=claim.weight,
-        axis=claim.axis,
-        required=claim.required,
-        advisory=claim.advisory,
-        because=claim.because,
-        origin=_origin(file, claim.origin),
-    )
-
-
-def _origin(file: str, place: _Place) -> Origin:
-    return Origin(file=file, line=place[0], column=place[1], path=place[2])
+    return Suite(**_copy(remembered, _IN_SUITE), path=remembered.file, cases=cases)
 
 
 def _is_same(one: Suite, other: Suite) -> bool:

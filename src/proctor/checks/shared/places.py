@@ -18,6 +18,7 @@ characters show what a pointer cannot.
 
 from __future__ import annotations
 
+import json
 import math
 import re
 from bisect import bisect_left, bisect_right
@@ -340,11 +341,7 @@ def _skip(tokens: Iterator[re.Match[str]]) -> int:
 
 
 def _read_name(quoted: str) -> str:
-    if "\\" not in quoted:
-        return quoted[1:-1]
-    import json  # few texts have escapes
-
-    return json.loads(quoted, strict=False)
+    return quoted[1:-1] if "\\" not in quoted else json.loads(quoted, strict=False)
 
 
 class JsonDocument(msgspec.Struct, frozen=True):

@@ -49,9 +49,17 @@ class JsonLines:
         from proctor.report.data.json_text import CaseEncoder  # only for this format
 
         self._write = output.write
+        self._encode_into = CaseEncoder().encode_into
         self._parts: list[bytes] = []
         # A pipe may have a waiting reader; a file is read when complete.
-        self.add = CaseEncoder().make_line_writer(self._parts, self._flush, most_parts=MOST_PARTS if output.is_file else 0)
+        self._most_parts = MOST_PARTS if output.is_file else 0
+
+    def add(self, result: CaseResult) -> None:
+        """Write the line, or buffer it."""
+        parts = self._parts
+        self._encode_into(parts, result, b"\n")
+        if len(parts) > self._most_parts:
+            self._flush()
 
     def _flush(self) -> None:
         lines = b"".join(self._parts)

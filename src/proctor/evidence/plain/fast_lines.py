@@ -120,7 +120,6 @@ class _Line(_RawLine, frozen=True, kw_only=True, omit_defaults=True, forbid_unkn
 
 
 _LONGEST_MARK = 200
-_QUOTE = ord('"')
 _LINE = make_json_decoder(_Line)
 _decode_any = msgspec.json.Decoder().decode
 _encode_into = msgspec.json.Encoder().encode_into
@@ -163,27 +162,20 @@ def decode_unique_line(line: bytes) -> Evidence | None:
         evidence = _LINE.decode(line)
     except _UNREADABLE:
         return None
-    text = evidence.text
-    # Most lines: the answer is neither JSON nor removed, no field has to be filled in, and no account is stored.
-    if (
-        text
-        and text[-1] not in LAST_LETTERS
-        and text[0] not in MAYBE_JSON
-        and evidence.body is None
-        and evidence.usage is None
-        and get_stored_account(evidence) is None
-    ):
-        return evidence
     # The general reader combines a stored account with markers.
     if get_stored_account(evidence) is not None and _has_removed_data(evidence):
         return None
+    text = evidence.text
+    # Most lines: the answer is neither JSON nor removed, and no field has to be filled in.
+    if evidence.body is None and evidence.usage is None and text and text[0] not in MAYBE_JSON and text[-1] not in LAST_LETTERS:
+        return evidence
     return _complete_evidence(evidence)
 
 
 def _has_removed_data(evidence: _Line) -> bool:
     if find_removed(evidence.text) is not None:
         return True
-    raw, marks, find, get = msgspec.Raw, LAST_LETTERS, find_removed, _get_stored  # local names, for a loop over all calls of every failure
+    raw, marks, find = msgspec.Raw, LAST_LETTERS, find_removed  # local names, for a loop over all calls of every failure
     for call in evidence.tool_calls or ():
         name = call.name
         if name[-1:] in marks and is_redacted(name):
@@ -191,15 +183,12 @@ def _has_removed_data(evidence: _Line) -> bool:
         for value in (call.arguments or {}).values():
             # A mark ends in one of `LAST_LETTERS`; few texts do.
             kind = type(value)
-            if kind is str:
-                if value[-1:] in marks and find(value) is not None:
-                    return True
-            elif kind is not int and find(value) is not None:
+            if kind is not int and (kind is not str or value[-1:] in marks) and find(value) is not None:
                 return True
-        result = get(call)
+        result = _get_stored(call)
         if type(result) is raw:
             written = bytes(result)
-            if written[0] != _QUOTE or len(written) >= _LONGEST_MARK:
+            if not written.startswith(b'"') or len(written) >= _LONGEST_MARK:
                 continue
             result = _decode_value(written)
         if result is not None and is_redacted(result):

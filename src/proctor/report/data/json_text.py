@@ -5,7 +5,7 @@ The names and their order are a contract. Results of one suite repeat labels, or
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 
 import msgspec
 
@@ -59,41 +59,6 @@ class CaseEncoder:
             return
         evidence = self._encode_evidence(result)
         parts += (frame.head, str(result.attempt).encode(), b',"evidence":', evidence, frame.encode_tail(result), end)
-
-    def make_line_writer(self, parts: list[bytes], flush: Callable[[], None], *, most_parts: int) -> Callable[[CaseResult], None]:
-        """Return a function that appends the line of a result to `parts`, and calls `flush` when there are more than `most_parts`.
-
-        A clean pass like the one before is recognised here: over a long file, calls cost as much as what they do.
-        """
-        encode_into = self.encode_into
-        last: _CaseFrame | None = None
-
-        def add(result: CaseResult) -> None:
-            nonlocal last
-            source = result.source
-            if (
-                last is not None
-                and result.verdicts is last.clean
-                and result.case is last.case
-                and source is not None
-                and source.file is last.file
-                and source.line is not None
-                and source.id is None
-                and result.attempt == 0
-                and result.account is None
-                and result.exchange is None
-                and not result.ranges
-            ):
-                parts.append(last.before_line)
-                parts.append(b"%d" % source.line)
-                parts.append(last.clean_tail)
-            else:
-                encode_into(parts, result, b"\n")
-                last = self._last
-            if len(parts) > most_parts:
-                flush()
-
-        return add
 
     def _find_frame(self, case: Case) -> _CaseFrame:
         frame = self._cases.get(id(case))
