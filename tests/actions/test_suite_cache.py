@@ -91,6 +91,12 @@ def test_a_suite_with_anything_rare_is_not_remembered_or_comes_back_whole(place:
     assert load_remembered("suite.yaml") == first
 
 
+def test_the_cases_of_a_large_matrix_are_not_remembered(place: Path) -> None:
+    (place / "suite.yaml").write_text(f"proctor: 1\nmatrix: {{n: {[str(number) for number in range(600)]}}}\n" + SUITE.partition("\n")[2])
+    assert len(load_remembered("suite.yaml").cases) == 600
+    assert not _find_stored(place)
+
+
 def test_other_text_name_or_dialect_is_another_suite(place: Path) -> None:
     load_remembered("suite.yaml")
     assert _recall(dialect="native") is None

@@ -23,6 +23,7 @@ SWITCH = "PROCTOR_SUITE_CACHE"
 _FORMAT = "1"
 _LONGEST_TEXT = 100_000
 _LARGEST_FILE = 1_000_000
+_MOST_CASES = 500
 _SLOTS = 512
 """The number of files; a suite replaces the one in its slot."""
 _CODE = ("checks", "expressions", "formats", "matchers", "model", "patterns")
@@ -105,7 +106,8 @@ class SuiteCache:
 
     def remember(self, suite: Suite) -> None:
         """Store a suite, if it comes back as it is."""
-        if self._folder is None or checks.has_plugins():
+        # A matrix can make very many cases of a short text; warnings are not stored.
+        if self._folder is None or len(suite.cases) > _MOST_CASES or suite.warnings or checks.has_plugins():
             return
         try:
             remembered = self._describe(suite)
