@@ -278,7 +278,7 @@ def command_line_page() -> str:
         "| 5 | nothing selected, or everything skipped |",
         "",
         "Environment: `NO_COLOR` (no colours), `PROCTOR_DISABLE_PLUGINS=1` (only the built-in checks), `PROCTOR_DEBUG=1` (a traceback",
-        "for an internal error).",
+        "for an internal error), `PROCTOR_SUITE_CACHE=0` (suites that `check` has read are not remembered in the user's cache folder).",
         "",
         "```",
         write_usage(),

@@ -90,6 +90,8 @@ HEAD_START_S = 8.0
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    # Neither what a test finds nor what it leaves behind may depend on the suites that this user has checked.
+    os.environ["PROCTOR_SUITE_CACHE"] = "0"
     # How fast examples are made says how busy the machine is, not whether the test is right.
     settings.register_profile("any machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
     settings.load_profile("any machine")

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 
 import proctor
 from proctor.checks.registry import Registry, check, read_entry
-from proctor.decide import prepare
+from proctor.decide import cost
 from proctor.decide.prepare import PreparedCase, decide_guarded
 from proctor.errors import CheckFault, EvidenceError, InputError
 from proctor.model.case import Assertion, Capture, Case, Skip
@@ -189,7 +189,7 @@ def test_a_skipped_case_is_not_priced(case: Case, monkeypatch: pytest.MonkeyPatc
     def price(*_: object) -> Evidence:
         raise AssertionError("the price of a skipped case is nothing that anybody asks for")
 
-    monkeypatch.setattr(prepare, "with_agent_cost", price)
+    monkeypatch.setattr(cost, "with_agent_cost", price)
     prepared = PreparedCase(case, Registry(), prices=PriceList())
     with pytest.raises(StopIteration) as ended:
         next(prepared.deliberate(Evidence(no_run="a file")))

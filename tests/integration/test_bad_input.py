@@ -157,7 +157,7 @@ def test_an_internal_error_is_exit_3_without_a_traceback(tmp_path: Path, monkeyp
     def broken(*_: object, **__: object) -> None:
         raise RuntimeError("a bug")
 
-    monkeypatch.setattr("proctor.cli.commands.check.load_suite", broken)
+    monkeypatch.setattr("proctor.cli.commands.check.load_remembered", broken)
     done = proctor("check", tmp_path / "suite.yaml", "-")
     assert done.code == 3
     assert "a bug" in done.err and "Traceback" not in done.err

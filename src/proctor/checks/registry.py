@@ -319,12 +319,23 @@ def iterate_builtin_modules() -> Iterator[ModuleType]:
             yield importlib.import_module(info.name)
 
 
+MODULES: dict[str, str] = {}
+"""Our modules by check, as far as they are known from an earlier run; a wrong one does no harm."""
+
+
 def find_builtin_module(name: str) -> ModuleType | None:
     """Return our module that defines the check `name`, found by its text.
 
     Loading every module to use three checks would dominate the cost of a small run. Without source files nothing is found, and the caller
     loads everything.
     """
+    if (known := MODULES.get(name, "")).startswith("proctor.checks."):
+        try:
+            module = importlib.import_module(known)
+        except ImportError:  # it was renamed
+            module = None
+        if module is not None and any(entry.name == name for entry in iterate_entries(module)):
+            return module
     mark = re.compile(rf'@check\(\s*"{re.escape(name)}"'.encode())
     for subpackage in os.listdir(_FOLDER):
         if subpackage in _WITHOUT_CHECKS or "." in subpackage or subpackage.startswith("_"):
@@ -363,7 +374,7 @@ def _find_builtin(name: str | None) -> Iterable[CheckEntry]:
 def iterate_plugin_entries() -> Iterator[CheckEntry]:
     """Yield the checks that other distributions offer under the entry point group `proctor.checks`."""
     # Plugins are third-party code; this switch disables them.
-    if os.environ.get(PLUGIN_SWITCH) or not _some_distribution_mentions(ENTRY_POINTS):
+    if not has_plugins():
         return
     from importlib.metadata import entry_points  # slow to import; needed only when a plugin is installed
 
@@ -375,6 +386,15 @@ def iterate_plugin_entries() -> Iterator[CheckEntry]:
             yield read_entry(loaded)
 
 
+def has_plugins() -> bool:
+    """Return whether other distributions may offer checks."""
+    return not os.environ.get(PLUGIN_SWITCH) and _some_distribution_mentions(ENTRY_POINTS)
+
+
+PLUGIN_FREE: set[tuple[str, int]] = set()
+"""Folders of distributions that offer no checks, and when they changed last."""
+
+
 def _some_distribution_mentions(group: str) -> bool:
     """Return whether any installed distribution declares the group.
 
@@ -383,6 +403,9 @@ def _some_distribution_mentions(group: str) -> bool:
     wanted = f"[{group}]".encode()
     for folder in sys.path:
         try:
+            state = (folder, os.stat(folder or ".").st_mtime_ns)
+            if state in PLUGIN_FREE:
+                continue
             names = os.listdir(folder or ".")
         except OSError:
             continue
@@ -394,4 +417,7 @@ def _some_distribution_mentions(group: str) -> bool:
                             return True
                 except OSError:
                     continue
+        # Installing a distribution changes the time of its folder.
+        if os.path.isabs(folder):
+            PLUGIN_FREE.add(state)
     return False

@@ -1,6 +1,6 @@
 """The command line. This module stays small, so that `proctor --version` is fast."""
 
-import importlib
+import gc
 import sys
 
 
@@ -12,18 +12,14 @@ def main() -> int:
 
         print(f"proctor {__version__}")
         return 0
-    _import_msgspec()
+    # Modules are not garbage; `Command.run` enables the collector again.
+    gc.disable()
+    from proctor.cli.libraries import end_quickly, import_libraries
+
+    import_libraries()
     from proctor.cli.main import run  # the rest of the command line, only when there is something to do
 
-    return run(arguments)
-
-
-def _import_msgspec() -> None:
-    # msgspec prefers the functions of typing_extensions to the same ones of `typing`; loading them takes as long as loading msgspec.
-    if "typing_extensions" in sys.modules:
-        return
-    sys.modules["typing_extensions"] = None  # pyright: ignore[reportArgumentType] - its import fails
-    try:
-        importlib.import_module("msgspec")
-    finally:
-        del sys.modules["typing_extensions"]
+    code = run(arguments)
+    gc.enable()
+    end_quickly(code)
+    return code

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import os
 import sys
 from collections.abc import Iterable
@@ -18,6 +17,9 @@ from proctor.model.case import Suite
 from proctor.model.result import CaseResult, RunResult
 
 if TYPE_CHECKING:
+    import argparse
+    from pathlib import Path
+
     from proctor.actions.judging.judge_settings import JudgeOptions
     from proctor.actions.judging.judges import OpenedJudge
     from proctor.actions.workspace.gating import BaseRun, OutcomeCounter

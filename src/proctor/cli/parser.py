@@ -1,97 +1,162 @@
-"""The option parser: `argparse` with better errors.
+"""The options of a command.
 
 Usage errors end with exit code 4 and name the nearest valid word. `argparse` is used instead of a larger library because every command
-pays for the import of the parser before it does any work.
+pays for the import of the parser before it does any work; a plain command line does not need even `argparse`.
 """
 
 from __future__ import annotations
 
-import argparse
-import functools
 import re
-import sys
-from collections.abc import Iterable
-from typing import Any, NoReturn, Protocol
+from collections.abc import Iterable, Mapping, Sequence
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, NoReturn, Protocol, cast
 
 from proctor.cli.commands import load_command
-from proctor.cli.exit_codes import Exit, ParserDone
-from proctor.model.show import nearest
+
+if TYPE_CHECKING:
+    import argparse
+
+    from proctor.cli.full_parser import KindParser
+
+_Settings = Mapping[str, Any]
+_PLAIN_SETTINGS = frozenset(("action", "choices", "default", "help", "metavar", "nargs", "type"))
 
 
-class _Reached(Exception):
-    """Raised to hand over the parser of a command."""
+class CommandParser:
+    """The options of one command: `argparse.ArgumentParser`, made only if a command line needs it.
+
+    Importing and filling it takes as long as deciding a small suite. So the calls are remembered, and a plain line is parsed here; help,
+    errors and anything else is left to the parser, which is made from the remembered calls.
+    """
+
+    def __init__(self, name: str, summary: str, examples: Iterable[str]) -> None:
+        self._head = (name, summary, tuple(examples))
+        self._groups: list[tuple[Any, ...]] = []
+        self.added: list[tuple[int | None, tuple[str, ...], _Settings]] = []
+        """The group of an option, if any, its names and its settings."""
+        self._full: KindParser | None = None
+
+    def add_argument(self, *names: str, **settings: Any) -> None:
+        """Add an option or a positional argument."""
+        self._add(None, names, settings)
+
+    def add_argument_group(self, *given: Any) -> SimpleNamespace:
+        """Add a group of options, for the help."""
+        self._groups.append(given)
+        number = len(self._groups) - 1
+        return SimpleNamespace(add_argument=lambda *names, **settings: self._add(number, names, settings))
+
+    def _add(self, group: int | None, names: tuple[str, ...], settings: _Settings) -> None:
+        assert self._full is None, "an option was added after the parser was made"
+        self.added.append((group, names, settings))
+
+    def parse_args(self, arguments: Sequence[str]) -> SimpleNamespace | argparse.Namespace:
+        """Return the options of a command line. Raises `ParserDone` after help or an error."""
+        plain = None if self._full is not None else parse_plain([(names, settings) for _, names, settings in self.added], arguments)
+        return self._make_full().parse_args(arguments) if plain is None else plain
+
+    def _make_full(self) -> KindParser:
+        if self._full is None:
+            from proctor.cli.full_parser import make_full_parser  # slow to import
+
+            self._full = make_full_parser(*self._head)
+            groups = [self._full.add_argument_group(*given) for given in self._groups]
+            for group, names, settings in self.added:
+                (self._full if group is None else groups[group]).add_argument(*names, **settings)
+        return self._full
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._make_full(), name)
 
 
-_collected: list[KindParser] = []
-_collecting: list[bool] = []
+def parse_plain(added: Sequence[tuple[tuple[str, ...], _Settings]], arguments: Sequence[str]) -> SimpleNamespace | None:
+    """Return the options of a plain command line; None if `argparse` must parse it, for example to report an error.
+
+    Plain are flags and options written out, each with its value as the next word, and positional arguments in one row.
+    """
+    values: dict[str, Any] = {}
+    options: dict[str, tuple[str, _Settings]] = {}
+    positions: list[tuple[str, _Settings]] = []
+    for names, settings in added:
+        if not _PLAIN_SETTINGS.issuperset(settings):
+            return None
+        if not names[0].startswith("-"):
+            positions.append((names[0], settings))
+            continue
+        name = next((name for name in names if name.startswith("--")), names[0]).lstrip("-").replace("-", "_")
+        options.update(dict.fromkeys(names, (name, settings)))
+        is_flag = settings.get("action") == "store_true"
+        values[name] = settings.get("default", False if is_flag else None)
+        if isinstance(values[name], str) and "type" in settings:
+            return None
+    rest = list(arguments)
+    row: list[str] = []
+    has_ended = False
+    while rest:
+        word = rest.pop(0)
+        if word == "-" or not word.startswith("-"):
+            if has_ended:
+                return None
+            row.append(word)
+            continue
+        has_ended = bool(row)
+        name, settings = options.get(word, ("", {}))
+        action = settings.get("action", "store")
+        if action == "store_true":
+            values[name] = True
+        elif not name or action != "store" or "nargs" in settings or not rest or rest[0].startswith("-"):
+            return None
+        else:
+            found = _read_plain(rest.pop(0), settings)
+            if found is None:
+                return None
+            values[name] = found
+    return SimpleNamespace(**values) if _add_row(values, positions, row) else None
 
 
-class KindParser(argparse.ArgumentParser):
-    """A parser whose errors suggest the nearest option."""
+def _add_row(values: dict[str, Any], positions: Sequence[tuple[str, _Settings]], row: list[str]) -> bool:
+    """Add the positional arguments; return whether they are as expected: one each, or several for the last one."""
+    if len(row) < len(positions) or (len(row) > len(positions) and (not positions or positions[-1][1].get("nargs") != "+")):
+        return False
+    for number, (name, settings) in enumerate(positions):
+        several = settings.get("nargs")
+        if several not in (None, "+") or (several == "+" and number < len(positions) - 1):
+            return False
+        words = row[number:] if several == "+" else row[number : number + 1]
+        found = [_read_plain(word, settings) for word in words]
+        if None in found:
+            return False
+        values[name] = found if several == "+" else found[0]
+    return True
 
-    def print_help(self, file: Any = None) -> None:
-        """Print the help, or hand the parser over to `Parsed`."""
-        if _collecting:
-            _collected.append(self)
-            raise _Reached
-        super().print_help(file)
 
-    def format_help(self) -> str:
-        """Return the help, in the width of the terminal."""
-        self.formatter_class = argparse.RawDescriptionHelpFormatter
-        return super().format_help()
-
-    def error(self, message: str) -> NoReturn:
-        """Print the message, the nearest option and where to find help; exit with 4."""
-        lines = [f"{self.prog}: {message}"]
-        # `argparse` provides only its message.
-        unknown = re.findall(r"--?[A-Za-z][\w-]*", message) if "unrecognized" in message else []
-        known = [option for action in self._actions for option in action.option_strings]
-        for word in unknown:
-            close = nearest(word, known)
-            if close:
-                lines.append(f"  nearest to {word}: {', '.join(close)}")
-        choice = re.search(r"invalid choice: '([^']*)' \(choose from (.*)\)", message)
-        if choice:
-            close = nearest(choice[1], re.findall(r"[\w-]+", choice[2]))
-            if close:
-                lines.append(f"  nearest: {', '.join(close)}")
-        lines.append(f"  `{self.prog} --help` shows what there is")
-        print("\n".join(lines), file=sys.stderr)
-        raise ParserDone(Exit.USAGE)
-
-    def exit(self, status: int = 0, message: str | None = None) -> NoReturn:
-        """End the command with this code, after the help was printed."""
-        if message:
-            print(message, end="", file=sys.stderr)
-        raise ParserDone(status)
+def _read_plain(word: str, settings: _Settings) -> Any:
+    """Return the value of an option, or None if it is invalid."""
+    try:
+        value = settings["type"](word) if "type" in settings else word
+    except Exception:  # `argparse` reports it
+        return None
+    return value if value in settings.get("choices", (value,)) else None
 
 
 def make_parser(name: str, summary: str, examples: Iterable[str]) -> KindParser:
     """Return a parser for one command, with examples under its help."""
-    text = "examples:\n" + "\n".join(f"  {example}" for example in examples)
-    return KindParser(
-        prog=f"proctor {name}",
-        description=summary,
-        epilog=text,
-        # Every flag asks for a formatter, and one without a width imports `shutil` to measure the terminal.
-        formatter_class=functools.partial(argparse.RawDescriptionHelpFormatter, width=100),
-        # Abbreviations would become ambiguous with new options.
-        allow_abbrev=False,
-    )
+    return cast("KindParser", CommandParser(name, summary, examples))
 
 
 def collect_parser(command: str) -> KindParser:
     """Return the parser of a command. Raises `MissingExtra` if its extra is not installed."""
+    from proctor.cli.full_parser import Reached, collected, collecting  # slow to import
+
     module = load_command(command)
-    _collecting.append(True)
+    collecting.append(True)
     try:
         # Every command prints its help without doing anything.
         module.run(["--help"])
-    except _Reached:
-        return _collected.pop()
+    except Reached:
+        return collected.pop()
     finally:
-        _collecting.pop()
+        collecting.pop()
     raise AssertionError(f"{command} has no parser")
 
 
@@ -146,21 +211,27 @@ def add_trust_flag(parser: argparse.ArgumentParser, doing: str) -> None:
     parser.add_argument("--trust", action="store_true", default=None, help=f"trust the suite: {doing} (also PROCTOR_TRUST=1)")
 
 
+def _refuse(message: str) -> NoReturn:
+    from argparse import ArgumentTypeError  # slow to import
+
+    raise ArgumentTypeError(message)
+
+
 def parse_share(text: str) -> float:
     """Return a number from 0 to 1."""
     value = float(text)
     if not 0 <= value <= 1:
-        raise argparse.ArgumentTypeError(f"expected a number from 0 to 1, found {text}")
+        _refuse(f"expected a number from 0 to 1, found {text}")
     return value
 
 
 def parse_whole(text: str, least: int | None = None) -> int:
     """Return a whole number of plain digits; Python would also accept `1_0` and other scripts."""
     if not re.fullmatch(r"[+-]?[0-9]{1,18}", text):
-        raise argparse.ArgumentTypeError(f"expected a whole number, found {text!r}")
+        _refuse(f"expected a whole number, found {text!r}")
     value = int(text)
     if least is not None and value < least:
-        raise argparse.ArgumentTypeError(f"expected at least {least}, found {value}")
+        _refuse(f"expected at least {least}, found {value}")
     return value
 
 
@@ -178,5 +249,5 @@ def parse_amount(text: str) -> float:
     """Return an amount of money above 0."""
     value = float(text)
     if not 0 < value < float("inf"):
-        raise argparse.ArgumentTypeError(f"expected a number above 0, found {text}")
+        _refuse(f"expected a number above 0, found {text}")
     return value

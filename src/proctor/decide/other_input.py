@@ -6,7 +6,6 @@ decided whatever its input was. `--strict` rejects it.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 
 import msgspec
@@ -14,13 +13,14 @@ import msgspec
 from proctor.decide.matching import list_messages, list_recorded_messages, show_messages
 from proctor.model.case import Case
 from proctor.model.evidence import Evidence
+from proctor.model.lazy_pattern import lazy_pattern
 from proctor.model.problem import NOWHERE, Origin, Problem
 
 OTHER_INPUT = "other_input"
 """The code of such a record."""
 _MOST_WARNINGS = 100
 """The maximum number of cases with their own warning; records of further cases are counted together."""
-_PLACEHOLDER = re.compile(r"\{[\w .-]+\}")
+_PLACEHOLDER = lazy_pattern(r"\{[\w .-]+\}")
 
 
 class OtherInput(msgspec.Struct, omit_defaults=True):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import re
 from collections.abc import Callable, Generator, Iterable, Sequence
 from typing import TYPE_CHECKING
 
@@ -11,7 +10,6 @@ import msgspec
 
 from proctor.checks.registry import MISSING, Decide, Registry, decide_with_caution, default_registry, find_reads
 from proctor.decide.broken_off import RUN_ERROR, SERVER_GONE, cut_short, is_broken, is_refusal, mark_missing_turns, may_claim_refusal
-from proctor.decide.cost import with_agent_cost, with_cost
 from proctor.decide.judging import Deliberation, add_input, prepare_check, settle_all
 from proctor.decide.matching import CaseIndex, list_messages
 from proctor.decide.quick import Clock, DecideCase, make_quick_decision, needs_clock
@@ -24,6 +22,7 @@ from proctor.model.evidence import Evidence, Json, Source
 from proctor.model.json_values import JAVASCRIPT_BLANKS, is_finite, to_whole_number
 from proctor.model.judgement import Opinion, PendingVerdict, Question
 from proctor.model.lazy_cases import is_lazy, map_sequence
+from proctor.model.lazy_pattern import lazy_pattern
 from proctor.model.result import CaseResult
 from proctor.model.verdict import Verdict, errored, missing, skipped
 from proctor.scoring.score import score_case
@@ -97,6 +96,8 @@ class PreparedCase:
         if evidence.no_run is not None:
             return evidence, None, skip_case(case, "no_run", f"no run of an agent: {evidence.no_run}", source=source, attempt=attempt)
         if self.prices is not None:
+            from proctor.decide.cost import with_agent_cost  # few suites have prices
+
             evidence = with_agent_cost(evidence, self.prices)
         if evidence.error is not None and not case.assertions:
             # A case without assertions passes in some dialects, but a run that broke off is no success.
@@ -153,7 +154,11 @@ class PreparedCase:
 
     def add_cost(self, result: CaseResult, evidence: Evidence) -> CaseResult:
         """Return an undecided result with the cost of its evidence, if there are prices."""
-        return result if self.prices is None else with_cost(result, evidence, self.prices)
+        if self.prices is None:
+            return result
+        from proctor.decide.cost import with_cost  # few suites have prices
+
+        return with_cost(result, evidence, self.prices)
 
     def make_quick_decision(self) -> DecideCase:
         """Return a function equivalent to `decide`, with the fewest steps if the case is boolean with independent assertions.
@@ -453,8 +458,8 @@ def list_claims(case: Case, evidence: Evidence) -> dict[int, PosedClaim]:
 # text that JavaScript would read as a number or boolean becomes one, a double beyond 2^53; anything else stays as written.
 
 # StrNumericLiteral of ECMAScript; `007` is decimal there.
-_DECIMAL = re.compile(r"[+-]?(?:Infinity|(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?)")
-_PREFIXED = re.compile(r"0(?:[xX][0-9a-fA-F]+|[bB][01]+|[oO][0-7]+)")
+_DECIMAL = lazy_pattern(r"[+-]?(?:Infinity|(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?)")
+_PREFIXED = lazy_pattern(r"0(?:[xX][0-9a-fA-F]+|[bB][01]+|[oO][0-7]+)")
 
 
 class Captured(msgspec.Struct, frozen=True):

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import msgspec
 
 from proctor.errors import EvidenceError
-from proctor.evidence.otlp.spans import Span
 from proctor.evidence.plain.fast_lines import decode_line
 from proctor.evidence.values.json_bytes import decode, too_deep_error
 from proctor.model.evidence import Evidence, Json
 from proctor.model.json_values import exceeds_depth, join_surrogates
 from proctor.model.mapping import EvidenceMap, list_paths
+
+if TYPE_CHECKING:
+    from proctor.evidence.otlp.spans import Span
 
 
 def read_document(value: Json, *, format: str | None = None, mapping: EvidenceMap | None = None) -> list[Evidence]:

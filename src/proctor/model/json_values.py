@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Callable
 from typing import Any, Final, TypeGuard
@@ -12,8 +11,8 @@ import msgspec
 from proctor.model.evidence import Json
 from proctor.model.lazy_pattern import lazy_pattern
 
-# `json.dumps` would create such an encoder for every text.
-_encode = json.JSONEncoder(ensure_ascii=False).encode
+# --- numbers and texts as JavaScript's `JSON.stringify` writes them
+
 _SURROGATE = lazy_pattern("[\ud800-\udfff]")
 _decode_any = msgspec.json.Decoder().decode
 
@@ -27,7 +26,9 @@ JAVASCRIPT_BLANKS: Final = (
 
 def quote_javascript_text(text: str) -> str:
     """Return a text in double quotes, escaped only where JSON requires it; a lone surrogate is written as its escape."""
-    quoted = _encode(text)
+    from json.encoder import encode_basestring  # slow to import
+
+    quoted = encode_basestring(text)
     return quoted if quoted.isascii() else _SURROGATE.sub(lambda half: f"\\u{ord(half[0]):04x}", quoted)
 
 
@@ -252,7 +253,9 @@ def encode_strangers(value: object) -> bytes:
     try:
         return _encode_plain(value)
     except (UnicodeEncodeError, OverflowError):
-        return json.dumps(msgspec.to_builtins(value), separators=(",", ":")).encode()
+        from json import dumps  # only such values need it
+
+        return dumps(msgspec.to_builtins(value), separators=(",", ":")).encode()
 
 
 def decode_strangers(data: bytes | str) -> Json:
@@ -260,7 +263,9 @@ def decode_strangers(data: bytes | str) -> Json:
     try:
         return _decode_any(data)
     except (msgspec.DecodeError, RecursionError):
-        return json.loads(data)  # msgspec rejects the escape of a lone surrogate
+        from json import loads  # msgspec rejects the escape of a lone surrogate
+
+        return loads(data)
 
 
 def write_document(value: object) -> bytes:
@@ -273,4 +278,6 @@ def indent_json(data: bytes) -> bytes:
     try:
         return msgspec.json.format(data, indent=2)
     except msgspec.DecodeError:
-        return json.dumps(json.loads(data), indent=2).encode()  # as above
+        from json import dumps, loads  # as above
+
+        return dumps(loads(data), indent=2).encode()

@@ -4,7 +4,6 @@ A case result refers to the case and its verdicts instead of copying every label
 of assertions.
 """
 
-import heapq
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Literal
 
@@ -263,6 +262,8 @@ class RunResult(msgspec.Struct, frozen=True, kw_only=True):
     def _repr_html_(self) -> str:
         """Show the run in a notebook, failures first."""
         ranks = {"fail": 0, "error": 1, "skip": 2, "pass": 3}
+        import heapq  # only notebooks need it
+
         ordered = heapq.nsmallest(MOST_ROWS, self.cases, key=lambda case: ranks[case.outcome])
         rows = [(write_outcome(case.outcome), write_text(case.case.id), write_text(_find_first_reason(case))) for case in ordered]
         counts = ", ".join(f"{number:,} {outcome}" for outcome, number in self.counts.items() if number)

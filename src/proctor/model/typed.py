@@ -8,7 +8,7 @@ imported, and a command uses few of them.
 
 from __future__ import annotations
 
-import threading
+from _thread import allocate_lock
 from collections.abc import Callable
 from typing import Any, TypeVar, cast, overload
 
@@ -16,7 +16,8 @@ import msgspec
 
 T = TypeVar("T")
 
-_LEARNING = threading.Lock()
+# Of `_thread`, because `threading` takes longer to import than this module.
+_LEARNING = allocate_lock()
 _KNOWN: set[Any] = set()
 
 
@@ -66,9 +67,12 @@ class _LazyDecoder:
         self._kind = kind
 
     def __getattr__(self, name: str) -> Any:
-        learn_type(self._kind)
+        # Making the decoder learns the type, which `learn_type` need not do before.
+        with _LEARNING:
+            decoder = self._make(self._kind)
+            _KNOWN.add(self._kind)
         # The method becomes an attribute, so that later calls do not come this way.
-        method = getattr(self._make(self._kind), name)
+        method = getattr(decoder, name)
         setattr(self, name, method)
         return method
 

@@ -149,13 +149,21 @@ class Tally:
         case: Case | None = None
         passes = 0
         score_sum = 0.0
+        last: CaseResult | None = None
         for result in results:
-            if result.case is case and result.outcome == "pass" and result.score is not None:
+            # Evidence without a source shares the result of a clean pass.
+            if result is last:
+                passes += 1
+                score_sum += 1.0
+            elif result.case is case and result.outcome == "pass" and result.score is not None:
                 passes += 1
                 score_sum += result.score
                 if result.cost is not None:
                     self._costs.add(result.cost)
+                elif result.score == 1.0:
+                    last = result
             else:
+                last = None
                 self.add(result)
                 # A failure between passes of the same case does not end the series; only another case does.
                 if case is not None and case is not result.case:

@@ -22,7 +22,6 @@ from proctor.model.problem import Problem
 from proctor.model.result import CaseResult, Incomplete, RunResult, Unmet
 from proctor.model.show import nearest
 from proctor.model.stamps import stamp_moment
-from proctor.report.blocks.exchange import with_exchange
 from proctor.scoring.metrics import Tally
 from proctor.scoring.statistics import decide_outcome
 from proctor.sources.records import Record
@@ -180,6 +179,8 @@ class CheckStream:
         """Return a result with the parts of its evidence that this run shows."""
         if self._shows == "verdicts":
             return result
+        from proctor.report.blocks.exchange import with_exchange  # few formats show it
+
         result = with_exchange(with_account(result, evidence), evidence)
         return msgspec.structs.replace(result, evidence=evidence) if self._shows == "evidence" else result
 

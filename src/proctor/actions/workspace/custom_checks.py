@@ -9,22 +9,25 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from proctor.checks.registry import CheckEntry, Decide, Registry, default_registry, set_own_entry
 from proctor.errors import InputError
-from proctor.formats.workspace_file import OwnCheckSettings, read_workspace
 from proctor.model.evidence import Evidence, Json
+from proctor.model.lazy_pattern import lazy_pattern
 from proctor.model.verdict import Verdict, errored
 from proctor.sources.texts import read_suite_text
+
+if TYPE_CHECKING:
+    from proctor.formats.workspace_file import OwnCheckSettings
 
 WORKSPACE_FILES = ("proctor.yaml", "proctor.yml")
 OwnChecks = Sequence[Callable[..., Any]]
 """Functions of evidence, marked with `@proctor.check` or not."""
 
-_NAMES_CHECKS = re.compile(r"""^\s*["']?checks["']?\s*:""", re.MULTILINE)
+_NAMES_CHECKS = lazy_pattern(r"""^\s*["']?checks["']?\s*:""", re.MULTILINE)
 
 
 def find_workspace_file(start: Path | None = None) -> Path | None:
@@ -37,7 +40,7 @@ def find_workspace_file(start: Path | None = None) -> Path | None:
 def find_registry(start: Path | None = None) -> Registry:
     """Return the checks that exist in the working folder: that of the nearest workspace file. Raises `InputError`."""
     file, settings = _find_settings(start)
-    if file is None or not settings.files:
+    if file is None or settings is None or not settings.files:
         return default_registry()
     from proctor.sources.check_files import load_check_file  # only needed for custom checks
 
@@ -52,16 +55,25 @@ def registry_of(checks: OwnChecks | None) -> Registry:
     from proctor.checks.shared.custom_checks import read_own_check  # slow, and only needed with functions
 
     # Without functions no time limit is needed, so no workspace file is read.
-    seconds = _find_settings()[1].timeout_s if checks else 0.0
+    seconds = _find_timeout_s() if checks else 0.0
     return extend_registry([_limit_time(read_own_check(function), seconds) for function in checks])
 
 
-def _find_settings(start: Path | None = None) -> tuple[Path | None, OwnCheckSettings]:
+def _find_timeout_s() -> float:
+    from proctor.formats.workspace_file import OwnCheckSettings  # only with functions
+
+    return (_find_settings()[1] or OwnCheckSettings()).timeout_s
+
+
+def _find_settings(start: Path | None = None) -> tuple[Path | None, OwnCheckSettings | None]:
+    """Return the nearest workspace file and its settings of custom checks; None if it has none. Raises `InputError`."""
     file = find_workspace_file(start)
     text = read_suite_text(file) if file is not None else ""
     # Most workspaces have no custom checks, and parsing the whole file costs more than a small check.
-    if _NAMES_CHECKS.search(text) is None:
-        return file, OwnCheckSettings()
+    if not text or _NAMES_CHECKS.search(text) is None:
+        return file, None
+    from proctor.formats.workspace_file import read_workspace  # hardly any workspace needs it
+
     return file, read_workspace(text, file=str(file)).checks
 
 

@@ -14,12 +14,9 @@ from pathlib import Path
 import msgspec
 
 from proctor.actions.workspace.custom_checks import OwnChecks, find_registry, find_workspace_file, registry_of
-from proctor.checks.registry import Registry
+from proctor.actions.workspace.suite_cache import SuiteCache
+from proctor.checks.registry import Registry, default_registry
 from proctor.errors import InputError
-from proctor.formats.native.declared_evidence import parse_complete, write_declared
-from proctor.formats.native.drafting import make_unique
-from proctor.formats.suites import read_suite
-from proctor.formats.workspace_file import read_price_file, read_workspace
 from proctor.model.case import Case, Suite
 from proctor.model.cost import Price, PriceList
 from proctor.model.evidence import Json
@@ -28,7 +25,6 @@ from proctor.model.lazy_pattern import lazy_pattern
 from proctor.model.mapping import DeclaredEvidence
 from proctor.model.problem import Problem
 from proctor.sources.records import LINE_SUFFIXES
-from proctor.sources.tables.open import DataFiles
 from proctor.sources.texts import check_path, list_suite_files, read_piped_suite, read_suite_text
 
 _NAMES_SUITE_KEYS = lazy_pattern(r"""(?:^|[{,])\s*["']?(prices|evidence|input_price)["']?\s*:""", re.MULTILINE)
@@ -39,8 +35,10 @@ def add_workspace(suite: Suite, start: Path | None = None) -> Suite:
     file = find_workspace_file(start)
     text = read_suite_text(file) if file is not None else ""
     # Parsing the whole file costs more than a small check, and most have neither.
-    if _NAMES_SUITE_KEYS.search(text) is None:
+    if not text or _NAMES_SUITE_KEYS.search(text) is None:
         return suite
+    from proctor.formats.workspace_file import read_workspace  # few workspaces need it
+
     workspace = read_workspace(text, file=str(file) if start is not None or file is None else os.path.relpath(file))
     listed = workspace.prices or PriceList()
     prices: dict[str, Price] = {}
@@ -61,11 +59,17 @@ def with_prices(suite: Suite, file: str | None) -> Suite:
     check_path(Path(file))
     if not Path(file).is_file():
         raise InputError(f"--prices: no such file: {file}")
+    from proctor.formats.workspace_file import read_price_file  # only for this flag
+
     return msgspec.structs.replace(suite, prices=read_price_file(read_suite_text(Path(file)), file=file))
 
 
 def with_complete(suite: Suite, parts: str) -> Suite:
     """Return the suite with the parts that `--complete` declares. Raises `InputError` for an unknown part."""
+    if not parts:
+        return suite
+    from proctor.formats.native.declared_evidence import parse_complete  # only for this flag
+
     declaration = parse_complete(parts, "--complete")
     return suite if declaration is None else msgspec.structs.replace(suite, evidence_given=declaration)
 
@@ -105,6 +109,8 @@ def load_suite(
     """
     registry = registry_of(checks)
     if path == STANDARD_INPUT:
+        from proctor.formats.suites import read_suite  # not for a suite that was read before
+
         suite = read_suite(read_piped_suite(), file="<stdin>", dialect=dialect, name="stdin", registry=registry)
         return add_workspace(msgspec.structs.replace(suite, path=None))
     place = Path(path)
@@ -112,6 +118,29 @@ def load_suite(
     if place.is_dir():
         return add_workspace(_join_suites(place, _load_folder(place, dialect, registry, trust)))
     return add_workspace(load_file(place, dialect, registry, trust=trust, held=held))
+
+
+def load_remembered(path: str, *, dialect: str | None = None, trust: bool | None = None) -> Suite:
+    """The suite at `path`, like `load_suite`; a file that was read before need not be parsed again (`suite_cache.py`)."""
+    cache = _open_cache(Path(path), dialect) if path != STANDARD_INPUT else None
+    if cache is None:
+        return load_suite(path, dialect=dialect, trust=trust)
+    recalled = cache.recall()
+    registry = find_registry()
+    # Own checks may have joined ours since.
+    if recalled is not None and registry is default_registry():
+        return add_workspace(recalled)
+    suite = load_file(Path(path), dialect, registry, trust=trust, text=cache.text)
+    if not suite.data_files and registry is default_registry():
+        cache.remember(suite)
+    return add_workspace(suite)
+
+
+def _open_cache(path: Path, dialect: str | None) -> SuiteCache | None:
+    try:
+        return SuiteCache(read_suite_text(path), str(path), dialect, os.environ)
+    except InputError:  # `load_suite` reports it, or it is a folder
+        return None
 
 
 def load_suites(paths: Sequence[str | Path], *, dialect: str | None = None, trust: bool | None = None) -> Suite:
@@ -136,13 +165,21 @@ def load_suites(paths: Sequence[str | Path], *, dialect: str | None = None, trus
 
 def parse_suite(text: str, *, dialect: str | None = None, name: str = "suite", checks: OwnChecks | None = None) -> Suite:
     """A suite from text rather than from a file; `checks` as in `load_suite`."""
+    from proctor.formats.suites import read_suite  # not for a suite that was read before
+
     return add_workspace(read_suite(text, dialect=dialect, name=name, registry=registry_of(checks)))
 
 
 def load_file(
-    path: Path, dialect: str | None = None, registry: Registry | None = None, *, trust: bool | None = None, held: int | None = None
+    path: Path,
+    dialect: str | None = None,
+    registry: Registry | None = None,
+    *,
+    trust: bool | None = None,
+    held: int | None = None,
+    text: str | None = None,
 ) -> Suite:
-    """Return the suite in one file; an MCPLab suite includes the library of its workspace."""
+    """Return the suite in one file, whose `text` may be known; an MCPLab suite includes the library of its workspace."""
     if not path.exists():
         raise InputError(f"no suite at {str(path)!r}: no such file or folder; `proctor init` writes one to start from")
 
@@ -161,9 +198,18 @@ def load_file(
 
         return load_nearest_library(path)
 
+    from proctor.formats.suites import read_suite  # not for a suite that was read before
+    from proctor.sources.tables.open import DataFiles
+
     source = DataFiles(path.parent, trusted=is_trust_granted(trust), held=held)
     suite = read_suite(
-        read_suite_text(path), file=str(path), dialect=dialect, name=path.stem, library=library, registry=registry, source=source
+        read_suite_text(path) if text is None else text,
+        file=str(path),
+        dialect=dialect,
+        name=path.stem,
+        library=library,
+        registry=registry,
+        source=source,
     )
     return msgspec.structs.replace(suite, data_files=tuple(source.opened)) if source.opened else suite
 
@@ -220,6 +266,7 @@ def shared_ids(suites: Iterable[Suite]) -> list[Problem]:
 def _join_suites(folder: Path, suites: list[Suite]) -> Suite:
     """Join several suites; an id that two MCPLab configs use is prefixed with the name of its config."""
     from proctor.actions.workspace.combined_suites import SUITES, describe_parts  # only for several suites
+    from proctor.formats.native.drafting import make_unique
 
     problems = shared_ids(suites)
     if problems:
@@ -260,6 +307,8 @@ def _join_suites(folder: Path, suites: list[Suite]) -> Suite:
 
 def _find_shared_evidence(suites: list[Suite]) -> DeclaredEvidence | None:
     """Return how all these suites read evidence. Raises `InputError` if they differ: each record is read once for all of them."""
+    from proctor.formats.native.declared_evidence import write_declared  # only for several suites
+
     first = suites[0]
     for suite in suites[1:]:
         if (suite.evidence and write_declared(suite.evidence)) != (first.evidence and write_declared(first.evidence)):

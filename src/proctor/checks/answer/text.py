@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Iterator
-from typing import ClassVar
+from functools import partial
+from typing import ClassVar, Literal
 
 import msgspec
 
 from proctor.checks.registry import Decide, Reads, check
 from proctor.checks.shared.answer import AROUND, NO_TEXT, POINTER, fail_text_claim, over_text, quote_around
-from proctor.checks.shared.places import At, locate_text
 from proctor.model.evidence import Evidence
 from proctor.model.json_values import JAVASCRIPT_BLANKS
 from proctor.model.show import explain_alike, show
@@ -25,7 +25,7 @@ class TextClaim(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A text that is compared with the answer."""
 
     # Where in the answer it must be.
-    at: ClassVar[At] = "anywhere"
+    at: ClassVar[Literal["anywhere", "start", "end", "whole"]] = "anywhere"
     text: str
     """The text to compare with."""
     ignore_case: bool = True
@@ -67,6 +67,8 @@ class ResponseNotEmpty(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=
 
 
 def _locate(spec: TextClaim, evidence: Evidence) -> Iterator[TextRange]:
+    from proctor.checks.shared.places import locate_text  # only reports with highlights need it
+
     return locate_text("$.text", evidence.text, spec.text, ignore_case=spec.ignore_case, at=spec.at)
 
 
@@ -88,7 +90,7 @@ def response_contains(spec: ResponseContains) -> Decide:
             return NO_TEXT
         if needle in (text.lower() if folds else text):
             return good
-        return defer_verdict(lambda: fail_text_claim(f"contain {show(spec.text)}", spec.text, text, _explain_near_miss(spec.text, text)))
+        return defer_verdict(partial(_fail_not_contained, spec.text, text))
 
     return decide
 
@@ -197,6 +199,10 @@ def response_not_empty(spec: ResponseNotEmpty) -> Decide:
     return over_text(
         lambda text: good if text.strip(JAVASCRIPT_BLANKS) else failed(f"expected an answer, found {show(text)}", pointers=POINTER)
     )
+
+
+def _fail_not_contained(needle: str, text: str) -> Verdict:
+    return fail_text_claim(f"contain {show(needle)}", needle, text, _explain_near_miss(needle, text))
 
 
 def _explain_near_miss(needle: str, text: str) -> str | None:

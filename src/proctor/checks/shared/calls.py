@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from proctor.checks.registry import Decide
-from proctor.checks.shared.places import iterate_whole_texts
 from proctor.errors import SpecError
 from proctor.expressions.text_form import NO_SCOPE, Scope
 from proctor.matchers.call_arguments import ArgumentRule, Difference
@@ -43,6 +42,11 @@ def over_calls(decide: Callable[[Evidence, Sequence[ToolCall]], Verdict]) -> Dec
         return MISSING_CALLS if calls is None else decide(evidence, calls)
 
     return decide_evidence
+
+
+def decide_in_words(decide: Decide, evidence: Evidence) -> Verdict:
+    """Return the verdict with its reason, for a decision that is deferred."""
+    return decide(evidence).with_words()
 
 
 def describe_call(call: ToolCall) -> dict[str, Json]:
@@ -133,6 +137,8 @@ def locate_fitting(rule: ArgumentRule | None, evidence: Evidence, name: str, *, 
 
 def locate_arguments(evidence: Evidence, name: str, arguments: Sequence[str]) -> Iterator[TextRange]:
     """Yield the texts of these arguments in the first call of a tool that has one of them."""
+    from proctor.checks.shared.places import iterate_whole_texts  # only reports with highlights need it
+
     calls = list_recorded_calls(evidence) or ()
     wanted = frozenset(arguments)
     for index in find_indexes_of(calls, name):

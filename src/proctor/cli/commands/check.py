@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import argparse
 import gc
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from proctor.actions.checking.check_stream import CheckStream, Shows
-from proctor.actions.workspace.suites import STANDARD_INPUT, load_suite, with_complete, with_prices
+from proctor.actions.workspace.suites import STANDARD_INPUT, load_remembered, with_complete, with_prices
 from proctor.cli.exit_codes import Exit
 from proctor.cli.flags import (
     FirstFailure,
@@ -32,6 +31,8 @@ from proctor.model.result import CaseResult
 from proctor.sources.records import Record, read_records
 
 if TYPE_CHECKING:
+    import argparse
+
     from proctor.actions.judging.judges import OpenedJudge
     from proctor.actions.workspace.status_line import StatusLine
     from proctor.report.builders.run import RunReport
@@ -90,7 +91,7 @@ def run(arguments: list[str]) -> int:
         raise InputError("--record requires --explain")
     if options.suite == STANDARD_INPUT and STANDARD_INPUT in options.evidence:
         raise InputError("standard input is either the suite or the evidence, not both")
-    loaded = with_prices(load_suite(options.suite, dialect=options.dialect, trust=options.trust), options.prices)
+    loaded = with_prices(load_remembered(options.suite, dialect=options.dialect, trust=options.trust), options.prices)
     suite = select_cases(with_complete(loaded, options.complete), options)
     if suite is None:
         return Exit.NOTHING

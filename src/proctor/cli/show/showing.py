@@ -1,8 +1,10 @@
 """Shows a finished run in the requested format, and chooses the exit code."""
 
-import argparse
+from __future__ import annotations
+
 import sys
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 from proctor.cli.exit_codes import Exit
 from proctor.cli.show.output import Output
@@ -12,6 +14,9 @@ from proctor.model.case import Suite
 from proctor.model.result import RunResult
 from proctor.model.run import RunEntry
 from proctor.report.document.model import Section
+
+if TYPE_CHECKING:
+    import argparse
 
 Entries = Mapping[tuple[str, int], RunEntry]
 

@@ -288,6 +288,9 @@ def take_agreeing(entry: Mapping[str, Json], keys: Sequence[str], part: Part, at
 
 def find_answers(entry: Mapping[str, Json]) -> dict[str, str]:
     """Return the texts under the usual answer fields, which must agree; a blank text or a `message` counts if there is no other."""
+    # Few answers have several of these fields, and asking for each takes as long as reading the rest of the answer.
+    if ANSWER_FIELDS.isdisjoint(entry):
+        return {}
     texts = {key: value for key in ANSWERS if isinstance(value := entry.get(key), str)}
     if len(texts) < 2:
         return texts

@@ -17,19 +17,19 @@ a kind at most: the state that checks read has one place for each.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 
 from proctor.errors import SpecError
 from proctor.formats.text.located import Located, Reading
 from proctor.model.case import LONGEST_S, Assertion, Step, System
 from proctor.model.evidence import Json
+from proctor.model.lazy_pattern import lazy_pattern
 from proctor.model.show import nearest
 from proctor.patterns.globs import strip_leading_marks
 
 SYSTEM_KEYS = ("kind", "seed", "datasets", "scenario")
 _LATE = "after_s"
-_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,39}")
+_NAME = lazy_pattern(r"[A-Za-z][A-Za-z0-9_]{0,39}")
 
 
 def read_systems(node: Located | None, reading: Reading) -> tuple[System, ...]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import re
+from proctor.model.lazy_pattern import lazy_pattern
 
 _NAMES: dict[str, tuple[str, ...]] = {
     "answer_relevancy": ("answer-relevance", "answer_relevancy", "relevance_to_query", "response_relevancy"),
@@ -60,7 +60,7 @@ _NAMES: dict[str, tuple[str, ...]] = {
 }
 """Each check with the types of promptfoo, and the metrics of DeepEval, Ragas and MLflow, that it is equivalent or nearest to."""
 COUNTERPARTS: dict[str, str] = {name: check for check, names in _NAMES.items() for name in names}
-_LETTERS = re.compile(r"[^a-z0-9]")
+_LETTERS = lazy_pattern(r"[^a-z0-9]")
 
 
 def find_counterpart(name: str) -> str | None:

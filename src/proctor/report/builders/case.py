@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterator, Mapping
 
 from proctor.model.result import AssertionResult, CaseResult
 from proctor.model.verdict import Verdict
-from proctor.report.blocks.exchange import describe_exchange
 from proctor.report.document.model import Block, Code, Facts, Item, Items, Line, Listing, Output, Paragraph, Rest, Section, Text, Value
 from proctor.report.words.faults import find_case_fault, find_remedy
 from proctor.report.words.findings import write_findings
@@ -131,7 +130,11 @@ class CaseBuilder:
             rows.append(("score", (Text(" · ".join(parts), limit=1000),)))
         if result.now is not None:
             rows.append(("clock", (Text(result.now), ", as the evidence has none")))
-        exchange = describe_exchange(result.exchange)[:MOST_EXCHANGE] if result.exchange is not None else ()
+        exchange: list[tuple[str, str]] = []
+        if result.exchange is not None:
+            from proctor.report.blocks.exchange import describe_exchange  # few reports show it
+
+            exchange = describe_exchange(result.exchange)[:MOST_EXCHANGE]
         rows += [(label, (Text(text, limit=400),)) for label, text in exchange]
         if result.simulated_user is not None:
             rows.append(("user", (Text(describe_user(result.simulated_user), limit=400),)))

@@ -10,10 +10,8 @@ from typing import TypeVar
 
 from proctor.model.result import CaseResult, RunResult
 from proctor.model.verdict import OUTCOMES, Outcome
-from proctor.report.blocks.outcomes import describe_pass_rate
 from proctor.report.builders.case import CaseBuilder, title_case
 from proctor.report.document import model as doc
-from proctor.report.document.markdown import write_markdown
 from proctor.report.words.faults import Failure, JudgeFaults, Repeats
 from proctor.report.words.neutral import to_one_line
 from proctor.report.words.tallies import AxisTally, TagTally, UserTally, name_axis, name_value
@@ -257,7 +255,11 @@ class RunReport:
         """Return the pass rate of attempts and cases; empty for one case or one attempt per case, whose counts say it all."""
         passed = sum(summary.outcome == "pass" for summary in run.summary)
         is_repeated = len(run.summary) > 1 and any(summary.runs > 1 for summary in run.summary)
-        return describe_pass_rate(run.counts or self._counts, len(run.summary), passed) if is_repeated else ""
+        if not is_repeated:
+            return ""
+        from proctor.report.blocks.outcomes import describe_pass_rate  # few runs repeat a case
+
+        return describe_pass_rate(run.counts or self._counts, len(run.summary), passed)
 
     def _list_repeated(self, run: RunResult) -> Iterator[doc.Section]:
         repeated = [summary for summary in run.summary if summary.runs > 1]
@@ -361,4 +363,6 @@ def _find_share(counts: Mapping[str, int]) -> float | None:
 
 def render_markdown(run: RunResult, pivot: doc.Section | None = None) -> str:
     """Return the whole run as Markdown."""
+    from proctor.report.document.markdown import write_markdown  # one format at a time
+
     return write_markdown(RunReport("markdown").finish(run, pivot))

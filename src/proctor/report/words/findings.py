@@ -6,7 +6,6 @@ who judged. Other details are in the JSON. Rows may come from plugins, so their 
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from typing import Literal
 
@@ -14,11 +13,12 @@ import msgspec
 
 from proctor.model.evidence import Json
 from proctor.model.json_values import is_integer, is_number
+from proctor.model.lazy_pattern import lazy_pattern
 from proctor.model.show import shorten, show
 from proctor.model.verdict import Verdict
 from proctor.report.words.wording import LABEL_WIDTH, number_words, pad_label, weight_words
 
-_VARIABLE = re.compile(r'"(?:[^"\\]|\\.)*"' + r"|'(?:[^'\\]|\\.)*'" + r"|\d+(?:[.,:]\d+)*")
+_VARIABLE = lazy_pattern(r'"(?:[^"\\]|\\.)*"' + r"|'(?:[^'\\]|\\.)*'" + r"|\d+(?:[.,:]\d+)*")
 """The parts in which similar reasons may differ."""
 
 

@@ -38,12 +38,17 @@ def _escape(match: re.Match[str]) -> str:
 def to_one_line(text: str, limit: int = 200) -> str:
     """Return the text on one line, shortened in the middle, misleading characters escaped."""
     # Shortened first, so that long texts are not searched in full.
-    return _HARMFUL.sub(_escape, shorten(text, limit))
+    return _escape_harmful(shorten(text, limit))
+
+
+def _escape_harmful(text: str) -> str:
+    # All of these characters are unprintable. Most texts have none, and the pattern takes longer to compile than a small report to write.
+    return text if text.isprintable() else _HARMFUL.sub(_escape, text)
 
 
 def to_block(text: str) -> str:
     """Return the whole text with line breaks and spaces, misleading characters escaped; tabs become spaces."""
-    return "\n".join(_HARMFUL.sub(_escape, line.replace("\t", "    ")) for line in _LINE_BREAK.split(text))
+    return "\n".join(_escape_harmful(line.replace("\t", "    ")) for line in _LINE_BREAK.split(text))
 
 
 def to_lines(text: str, *, limit: int = 2000, most_lines: int = 20) -> list[str]:
@@ -51,7 +56,7 @@ def to_lines(text: str, *, limit: int = 2000, most_lines: int = 20) -> list[str]
     lines = _LINE_BREAK.split(shorten(text, limit).strip())
     if len(lines) > most_lines:
         lines = [*lines[:most_lines], f"… {len(lines) - most_lines} more lines"]
-    return [_HARMFUL.sub(_escape, line.expandtabs(4).rstrip()) for line in lines]
+    return [_escape_harmful(line.expandtabs(4).rstrip()) for line in lines]
 
 
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")

@@ -40,6 +40,7 @@ from proctor.targets.answers.account import AGENT_FAILED, BEFORE, is_empty, mark
 
 _CALL_FIELDS = (*CALLS, "actions", "steps", *DEFINING)
 _ERROR_FIELDS = ("error", "errors", "exception", "traceback")
+_ERRORS = frozenset(_ERROR_FIELDS)
 _RECOGNISED = frozenset((*ANSWERS, *_CALL_FIELDS, *HOLDERS, *_ERROR_FIELDS, "success", "ok", "model", "choices"))
 _RECORD = CARRYING - frozenset(_CALL_FIELDS)
 """Fields that make an object with an answer a record of plain evidence; `tool_calls` next to `answer` does not."""
@@ -300,7 +301,8 @@ def find_reported_failure(body: Json, *, has_answer: bool) -> str | None:
     """
     if not isinstance(body, dict):
         return None
-    key = next((key for key in _ERROR_FIELDS if is_error(body.get(key)) and not is_empty(body[key])), None)
+    has_error = not _ERRORS.isdisjoint(body)
+    key = next((key for key in _ERROR_FIELDS if is_error(body.get(key)) and not is_empty(body[key])), None) if has_error else None
     if key is not None:
         value = body[key][0] if isinstance(body[key], list) else body[key]
         holder = value if isinstance(value, dict) else body

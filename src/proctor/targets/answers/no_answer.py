@@ -91,17 +91,21 @@ def refuse_empty(answer: HttpAnswer, what: str) -> NoAnswer:
     return NoAnswer(code="empty_answer", reason=f"the agent answered nothing (status {answer.status}, {what})", keeps_body=True)
 
 
+_INNER_STATUSES = ("statusCode", "status_code", "httpStatus", "http_status", "status")
+
+
 def refuse_failure(answer: HttpAnswer, response_path: str | None) -> NoAnswer | None:
     """Return the failure that the body reports, or None; the status may already report it."""
     if refuse_status(answer) is not None:
         return None
-    statuses = [dict_or_empty(answer.body).get(key) for key in ("statusCode", "status_code", "httpStatus", "http_status", "status")]
+    body = dict_or_empty(answer.body)
+    statuses = [body[key] for key in _INNER_STATUSES if key in body]
     # `type` instead of `isinstance`: a flag `"status": true` is not a status.
     inner = next((status for status in statuses if type(status) is int and 400 <= status < 600), None)
     if inner is not None:
         reason = f"the agent answered status {answer.status}, and in its answer status {inner}, which is not an answer"
         return NoAnswer(code="http_status", reason=reason, keeps_body=True)
-    has_answer = response_path is not None or find_answer_field(dict_or_empty(answer.body)) is not None
+    has_answer = response_path is not None or find_answer_field(body) is not None
     failure = find_reported_failure(answer.body, has_answer=has_answer)
     if failure is None:
         return None

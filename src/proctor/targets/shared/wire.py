@@ -16,6 +16,7 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any, Self, cast
 from urllib.parse import urljoin, urlsplit
+from weakref import WeakKeyDictionary
 
 import msgspec
 
@@ -113,6 +114,8 @@ class Wire:
         self._transport = transport
         self._limit = limit_bytes
         self._clients: dict[str, httpx2.AsyncClient] | None = None
+        self._sockets: WeakKeyDictionary[Any, Any] = WeakKeyDictionary()
+        """The socket of every open connection."""
         """By scheme, each created on first use."""
 
     async def open(self) -> None:
@@ -228,14 +231,15 @@ class Wire:
                 # As bytes: httpx2 encodes header texts as ASCII, and would raise for any other character.
                 headers=[(name.encode(), value.encode()) for name, value in headers.items()],
                 content=json_bytes(request.body) if request.has_body else None,
-                extensions={"trace": watch.note_event},
             )
+            watch.listen(built.extensions)
             # Streamed, so that an answer beyond the limit is aborted instead of read to its end.
             with watch:
                 response = await client.send(built, stream=True, auth=None)
-                _acknowledge_at_once(response)
+                self._acknowledge_at_once(response)
+                received = _read_headers(response.headers)
                 try:
-                    data = await unpack_answer(response.aiter_raw(), response.headers.get("content-encoding", ""), max_bytes=self._limit)
+                    data = await unpack_answer(response.aiter_raw(), received.get("content-encoding", ""), max_bytes=self._limit)
                 finally:
                     await response.aclose()
         except (httpx2.InvalidURL, httpx2.TransportError, AddressRefused, TooLarge, BadPacking) as error:
@@ -254,32 +258,50 @@ class Wire:
             else:
                 why = f"the connection broke before the answer was complete ({why})"
             raise TargetFault(code, f"{self._describe_request(request)}: {why}", safe=safe) from None
-        received = dict(response.headers.items())
         headers = {name: self.secrets.hide(received[name]) for name in _STORED_HEADERS if name in received}
         if "retry-after" not in headers:
             headers.pop("date", None)  # needed only for a wait
-        answer = read_content(response.status_code, data, response.charset_encoding)
+        # The client parses the whole header; most name no charset.
+        has_charset = "charset" in received.get("content-type", "").lower()
+        answer = read_content(response.status_code, data, response.charset_encoding if has_charset else None)
         text = self.secrets.hide(answer.text) if answer.text is not None else None
         answer = msgspec.structs.replace(
             answer, headers=headers, duration_ms=watch.read_ms(), body=self.secrets.hide_in(answer.body), text=text
         )
         return answer, received.get("location")
 
+    def _acknowledge_at_once(self, response: httpx2.Response) -> None:
+        """Make the system acknowledge received data at once, if it can.
 
-def _acknowledge_at_once(response: httpx2.Response) -> None:
-    """Make the system acknowledge received data at once, if it can.
+        A server that writes head and body apart waits for the acknowledgement of the head, which Linux holds back for 40 ms.
+        """
+        option = getattr(socket, "TCP_QUICKACK", None)
+        stream = response.extensions.get("network_stream")
+        if option is None or stream is None:
+            return
+        # Asking a stream for its socket makes it describe the whole connection.
+        connection = self._sockets.get(stream)
+        if connection is None:
+            connection = stream.get_extra_info("socket")
+            if connection is None:
+                return
+            self._sockets[stream] = connection
+        try:
+            connection.setsockopt(socket.IPPROTO_TCP, option, 1)
+        except OSError:
+            return  # not TCP, or already closed: reading the answer will show that
 
-    A server that writes head and body apart waits for the acknowledgement of the head, which Linux holds back for 40 ms.
-    """
-    option = getattr(socket, "TCP_QUICKACK", None)
-    stream = response.extensions.get("network_stream")
-    connection = stream.get_extra_info("socket") if stream is not None else None
-    if option is None or connection is None:
-        return
+
+def _read_headers(headers: httpx2.Headers) -> dict[str, str]:
+    """Return the headers by their names in lower case; those of one name are joined by commas, as `headers.items()` does in more time."""
+    received: dict[str, str] = {}
     try:
-        connection.setsockopt(socket.IPPROTO_TCP, option, 1)
-    except OSError:
-        return  # not TCP, or already closed: reading the answer will show that
+        for name, value in headers.raw:
+            key, text = name.decode("ascii").lower(), value.decode("ascii")
+            received[key] = f"{received[key]}, {text}" if key in received else text
+    except UnicodeDecodeError:  # the client finds the encoding
+        return dict(headers.items())
+    return received
 
 
 def new_client(*, certificates: bool, transport: MakeTransport | None = None) -> httpx2.AsyncClient:
@@ -356,6 +378,7 @@ class Stopwatch:
         self._total_s = 0.0
         self._since: float | None = None
         self._is_sent = False
+        self._extensions: dict[str, Any] = {}
 
     def __enter__(self) -> Self:
         self._since, self._is_sent = read_clock(), False
@@ -370,10 +393,17 @@ class Stopwatch:
         with self:
             return work()
 
+    def listen(self, extensions: dict[str, Any]) -> None:
+        """Have the HTTP client report the events of a request with these extensions, up to the one that counts."""
+        self._extensions = extensions
+        extensions["trace"] = self.note_event
+
     async def note_event(self, name: str, _: object) -> None:
         """Handle an event of the HTTP client: an exchange begins when the connection is open and the headers are sent."""
         if not self._is_sent and name.endswith(_SENDING):
             self._since, self._is_sent = read_clock(), True
+            # Every further event would cost time.
+            self._extensions.pop("trace", None)
 
     def read_ms(self) -> float:
         """Return the milliseconds of all intervals."""
