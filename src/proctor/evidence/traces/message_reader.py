@@ -15,7 +15,7 @@ from proctor.evidence.shared.message import Message, Role, ToolResult
 from proctor.evidence.shared.message_reader import CALL_LISTS, ROLES, fill, find_role, read_role
 from proctor.evidence.traces import vocabulary
 from proctor.evidence.unknowns.account import Unknowns
-from proctor.evidence.unknowns.markers import is_redacted
+from proctor.evidence.unknowns.markers import LAST_LETTERS, is_redacted
 from proctor.evidence.values.access import dict_or_empty, find_first, split_words
 from proctor.evidence.values.json_bytes import decode_container
 from proctor.evidence.values.text import as_text
@@ -216,7 +216,8 @@ class ParsedMessages:
                 return False
             texts.append(text)
         spoken = "".join(texts) if texts else None
-        self.messages.append(Message(role=role, text=None if is_redacted(spoken) else spoken))
+        is_removed = spoken and spoken[-1] in LAST_LETTERS and is_redacted(spoken)
+        self.messages.append(Message(role=role, text=None if is_removed else spoken))
         if "finish_reason" in value:
             self.ends.append((finish or "").lower())
         return True

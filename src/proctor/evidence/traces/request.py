@@ -96,6 +96,10 @@ class Exchange:
             return self.step.knows_calls()
         return not self.stopped_for_tools() and any(step.knows_calls() for step in self.steps)
 
+    def has_several_records(self) -> bool:
+        """Return whether several places may record the answer."""
+        return len(self.steps) > 1 or self.step.shape.answers > 1 or bool(self.step.span.events)
+
     def list_records(self) -> list[list[Message]]:
         """Return the answer as recorded in places other than the one that is read."""
         found: list[list[Message]] = []

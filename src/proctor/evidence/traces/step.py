@@ -66,8 +66,9 @@ class Step:
     is_whole = False
     """Whether the answer is recorded as the provider returned it."""
     unrecognised: Sequence[str] = ()
+    tool_name: str | bool | None = True
+    """The name that a tool span records; true until it is read, as are the fields below."""
     _usage: Usage | bool | None = True
-    """True until it is read."""
     _input: str | bool | None = True
     _output: tuple[str | None, bool] | None = None
 
@@ -131,7 +132,8 @@ class Step:
         """Return the input as text: the last text of a user in it."""
         if isinstance(self._input, bool):
             keys = self.names["input_value"]
-            parsed = self._read_event_texts(is_output=False) or self._read_only_messages(keys, "user")
+            parsed = self._read_event_texts(is_output=False) if self.span.events else None
+            parsed = parsed or self._read_only_messages(keys, "user")
             value: Json = None
             if parsed is None:
                 value, written = find_decoded(self.attributes, keys)
@@ -149,7 +151,7 @@ class Step:
                 messages = self._find_messages(value, written, "assistant")
             text = find_value(self.attributes, self.names["output_text"])
             if not isinstance(text, str) or not text:
-                parsed = self._read_event_texts(is_output=True) or messages
+                parsed = (self._read_event_texts(is_output=True) if self.span.events else None) or messages
                 text = _find_answer(value) if parsed is None else join_last_text(parsed.messages)
             self._output = text, value is None or isinstance(value, str) or messages is not None
         return self._output
@@ -353,7 +355,7 @@ class Step:
         self.outputs = self._read_messages("output_messages", vocabulary.INDEXED_OUTPUT if shape.indexed_output else (), "assistant")
         if "output.value" in attributes:
             self._prefer_raw_answer()
-        for fields in self._list_details():
+        for fields in self._list_details() if self.span.events else ():
             self._fill(
                 self._read(fields.get("gen_ai.input.messages"), "user"), self._read(fields.get("gen_ai.output.messages"), "assistant")
             )
@@ -409,24 +411,31 @@ class Step:
         self.outputs = outputs if self.outputs is None else self.outputs
 
     def _read_messages(self, table: str, indexed: tuple[str, ...], role: Role) -> list[Message] | None:
-        # The raw text if it encodes a structure: other spans may have the same text, which is then parsed once.
-        written = [(unquote(self.attributes[key]), key in vocabulary.ONLY_MESSAGES) for key in self.names[table]]
-        for prefix in indexed:
-            entries = unflatten(self.attributes, prefix)
-            written.append(([_with_role(entry) for entry in entries] if prefix == "gen_ai.prompt" else entries, False))
-        for value, only in written:
-            if value in (None, "", {}, []):
+        for key in self.names[table]:
+            # The raw text if it encodes a structure: other spans may have the same text, which is then parsed once.
+            value = unquote(self.attributes[key])
+            if value is None or value in ({}, ""):
                 continue
+            only = key in vocabulary.ONLY_MESSAGES
             parsed = self.cache.read(value, role)
             if parsed.messages or only:
-                self.unrecognised = [*self.unrecognised, *(parsed.list_unrecognised() if only else parsed.unrecognised)]
+                unrecognised = parsed.list_unrecognised() if only else parsed.unrecognised
+                self.unrecognised = [*self.unrecognised, *unrecognised] if unrecognised else self.unrecognised
             if parsed.messages:
-                if role == "assistant" and parsed.ends:
-                    self._note_ends(parsed.ends)
+                self._note_ends(parsed.ends, role)
+                return parsed.messages
+        for prefix in indexed:
+            entries = unflatten(self.attributes, prefix)
+            if entries:
+                parsed = self.cache.read([_with_role(entry) for entry in entries] if prefix == "gen_ai.prompt" else entries, role)
+                self.unrecognised = [*self.unrecognised, *parsed.unrecognised]
+                self._note_ends(parsed.ends, role)
                 return parsed.messages
         return None
 
-    def _note_ends(self, ends: Sequence[str]) -> None:
+    def _note_ends(self, ends: Sequence[str], role: Role) -> None:
+        if role != "assistant" or not ends:
+            return
         if ends[-1] or (not self.finish and self.span.scope in vocabulary.NAMES_ENDS):
             self.finish |= {ends[-1]}
         if len(ends) > self.choices and self._runs_no_tools():

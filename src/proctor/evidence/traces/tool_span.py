@@ -166,11 +166,14 @@ def find_tool_name(step: Step) -> str:
 
 
 def _find_recorded_name(step: Step) -> str | None:
-    for key in step.names["tool_name"]:
-        value = unquote(step.attributes[key])
-        if isinstance(value, str) and value and key != "fastmcp.component.key":
-            return _SPAN_SUFFIX.sub("", value) if key == vocabulary.TOOL_ENTITY else value
-    return text_or_none(step.attributes.get("name")) if "{name}" in step.span.name else None
+    if isinstance(step.tool_name, bool):
+        step.tool_name = text_or_none(step.attributes.get("name")) if "{name}" in step.span.name else None
+        for key in step.names["tool_name"]:
+            value = unquote(step.attributes[key])
+            if isinstance(value, str) and value and key != "fastmcp.component.key":
+                step.tool_name = _SPAN_SUFFIX.sub("", value) if key == vocabulary.TOOL_ENTITY else value
+                break
+    return step.tool_name
 
 
 def is_named_tool(step: Step) -> bool:

@@ -66,6 +66,8 @@ class Trace:
 
     def _find_agent_requests(self) -> list[Exchange]:
         outside = [exchange for exchange in self.exchanges if not exchange.nested]
+        if len(self.tree.list_kind("agent")) < 2:
+            return outside
         talking = {exchange.step.above["agent"] for exchange in outside if "agent" in exchange.step.above}
         # An agent that another agent runs answers that agent and not the user.
         inner: set[Step | None] = set()

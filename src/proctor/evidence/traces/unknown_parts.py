@@ -217,7 +217,7 @@ def _mark_losses(trace: Trace, unknowns: Unknowns) -> None:
 def _mark_differences(trace: Trace, unknowns: Unknowns) -> None:
     """Mark calls that only one of several places lists, and the last answer if two places have different texts of it."""
     for exchange in trace.exchanges:
-        for messages in exchange.list_records():
+        for messages in exchange.list_records() if exchange.has_several_records() else ():
             _mark_unlisted(messages, exchange.calls, exchange.step, unknowns)
             if exchange in trace.requests[-1:] and differ(join_last_text(messages), exchange.text):
                 unknowns.mark_parts(_ANSWER, f"two places of the span {show(exchange.step.span.name)} record different answers")
@@ -334,20 +334,20 @@ def _mark_ends(trace: Trace, unknowns: Unknowns) -> None:
     outer = dict.fromkeys((*trace.tree.roots, *trace.entries))
     if own:
         last = own[-1]
-        request = f"the last request to a model, in the span {show(last.step.span.name)},"
+        why = None
         # OpenInference marks a request that follows a failed tool with the error of that tool.
         is_failed = last.step.failed and last.step.span.message not in trace.tool_errors
         if is_failed or (not last.outputs and any(step.failed for step in last.steps)):
-            unknowns.mark_parts((*CALL_PARTS, *_ANSWER), f"{request} failed")
+            unknowns.mark_parts((*CALL_PARTS, *_ANSWER), f"the last request to a model, in the span {show(last.step.span.name)}, failed")
         call_names = {entry.call.name for entry in calls} if last.asks_application() else ()
-        why = None
-        if any(call.name in call_names for call in last.calls):
-            why = "asks for a tool"
+        if call_names and any(call.name in call_names for call in last.calls):
+            why = "asks for a tool, and nothing after it is recorded"
         elif last.outputs and not last.calls and calls and 0 < last.step.span.end_ns <= calls[-1].start_ns:
-            why = "was followed by a tool"
+            why = "was followed by a tool, and nothing after it is recorded"
         texts = [step.read_output()[0] for step in outer] if why is not None else ()
         if why is not None and not any(text and text.strip() and (text != last.text or not last.calls) for text in texts):
-            unknowns.mark_parts(("tool_calls", *_ANSWER), f"{request} {why}, and nothing after it is recorded")
+            why = f"the last request to a model, in the span {show(last.step.span.name)}, {why}"
+            unknowns.mark_parts(("tool_calls", *_ANSWER), why)
     # Canonical spans need no times, and a failure is the error of their run.
     for step in () if trace.canonical else outer:
         why = explain_failure(trace, step) or (None if step.kind in _NOT_RUNS or step.has_ended() else "has not ended")
