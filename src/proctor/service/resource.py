@@ -18,8 +18,8 @@
 
 `rest/declared_routes.py` derives the route and the OpenAPI schemas from the signature, `pages/inputs.py` the inputs of a form. After hub
 and caller come the ids of the path in order. A `Struct` is the body, or with GET the query; `Annotated[Mapping, AlertChanges]` gets the
-fields that were sent. Keyword parameters are query parameters; `**paging` selects a page. Requests are checked against their
-declared types and limits, whoever calls the operation.
+fields that were sent. Keyword parameters are query parameters; `**paging` selects a page. The operation checks declared types and limits
+for every caller.
 """
 
 from __future__ import annotations
