@@ -27,7 +27,7 @@ from __future__ import annotations
 import functools
 import re
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from typing import Annotated, Any, Generic, TypedDict, TypeVar, Union, cast, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Generic, Literal, TypedDict, TypeVar, Union, cast, get_args, get_origin, get_type_hints
 
 import msgspec
 from msgspec import Meta
@@ -149,7 +149,7 @@ def check_fields_of(kind: type[msgspec.Struct], values: Mapping[str, object], *,
             reason, _, place = str(error).partition(" - at `$")
             if values[name] is None:
                 reason = "cannot be empty"
-            elif not place and ("length" in reason or "= " in reason or "> " in reason):
+            elif not place and any(word in reason for word in ("length", "= ", "> ", "enum")):
                 reason = _describe_limits(hint, values[name]) or reason
             inside = f"{place.strip('.`')}: " if place else ""
             wrong[path + name] = [f"{inside}{reason[:1].lower()}{reason[1:]}"]
@@ -158,6 +158,9 @@ def check_fields_of(kind: type[msgspec.Struct], values: Mapping[str, object], *,
 
 
 def _describe_limits(hint: Any, value: object) -> str | None:
+    plain = get_args(hint)[0] if get_origin(hint) is Annotated else hint
+    if get_origin(plain) is Literal:
+        return f"expected one of {', '.join(get_args(plain))}"
     metas = [part for part in getattr(hint, "__metadata__", ()) if isinstance(part, Meta)]
     limits = {
         name: limit
@@ -166,7 +169,7 @@ def _describe_limits(hint: Any, value: object) -> str | None:
         if (limit := getattr(meta, name)) is not None
     }
     if "max_length" in limits:
-        unit = "entries" if get_origin(get_args(hint)[0]) is list else "characters"
+        unit = "entries" if get_origin(plain) is list else "characters"
         least = f"{limits['min_length']} to" if "min_length" in limits else "at most"
         return f"expected {least} {limits['max_length']} {unit}"
     if "le" in limits and "ge" in limits:
