@@ -54,7 +54,7 @@ class ClientWatch:
             await self._app(scope, receive, send)
             return
 
-        # A timer that a request sets keeps its context, and so this function, alive until it fires. The body must not be kept alive.
+        # A timer that a request sets keeps its context, and so this function, alive until it fires. The body must be freed earlier.
         receiving = [receive]
 
         async def wait_until_left() -> None:

@@ -165,7 +165,7 @@ class BodyBudget:
 _SLICE = 262_144
 """Bytes scanned in one call, during which no other thread runs."""
 _NOT_STRUCTURE, _NOT_COUNTED, _NOT_OPENING, _NOT_BRACKETS = (
-    bytes(code for code in range(256) if code not in kept) for kept in (b'"[]{},', b"[{,", b"[{", b"[]{}")
+    bytes(code for code in range(256) if code not in others) for others in (b'"[]{},', b"[{,", b"[{", b"[]{}")
 )
 _ALIKE = bytes.maketrans(b"{}", b"[]")
 

@@ -95,14 +95,14 @@ async def fetch_page(
     has_more = len(found) > size
     rows = list(reversed(found[:size])) if newer else found[:size]
     front, rear = (0, -1) if newer else (-1, 0)
-    ahead_of = rows[front] if has_more else None
+    next_from = rows[front] if has_more else None
     # There was a row on the other side when the cursor was issued.
-    behind = rows[rear] if rows and edge is not None else None
+    previous_from = rows[rear] if rows and edge is not None else None
     if stop is not None and not has_more:
         # A page that ends where the search stopped, not at the end of the list.
-        ahead_of, behind = stop, None if edge is None else {time: edge[1], id: edge[2]}
-    ahead = None if ahead_of is None else _write_cursor("newer" if newer else "older", ahead_of, time, id)
-    back = None if behind is None else _write_cursor("older" if newer else "newer", behind, time, id)
+        next_from, previous_from = stop, None if edge is None else {time: edge[1], id: edge[2]}
+    ahead = None if next_from is None else _write_cursor("newer" if newer else "older", next_from, time, id)
+    back = None if previous_from is None else _write_cursor("older" if newer else "newer", previous_from, time, id)
     return Page(rows=rows, next=back if newer else ahead, prev=ahead if newer else back, limit=size)
 
 
