@@ -23,13 +23,16 @@ tags: {team: billing, level: 2}
 cases:
   - id: refund
     input: I was charged twice
+    context: {order: 17, zone: {a: [1.5]}}
     tags: {flag: true, ratio: 1.0, none: null}
     expect:
       - tool_called: {name: refund, arguments: {order: 17, ratio: 1.0, flag: true, lines: [1, {a: null}]}}
         id: first
         weight: 2
+        when_missing: skip
         because: the rule
       - tools_in_order: [lookup_order, refund]
+        depends_on: [first]
       - {response_contains: refund processed, required: true}
       - response_matches: "^Refund"
 """

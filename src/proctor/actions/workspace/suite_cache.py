@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 
 from proctor.checks import registry as checks
-from proctor.model.case import Assertion, Case, Suite
+from proctor.model.case import Assertion, Case, Suite, WhenMissing
 from proctor.model.problem import Origin
 from proctor.model.typed import convert_to, make_msgpack_decoder
 
@@ -29,8 +29,8 @@ _SLOTS = 512
 _CODE = ("checks", "expressions", "formats", "matchers", "model", "patterns")
 """The packages that reading a suite depends on."""
 
-_IN_CLAIM = ("check", "id", "label", "weight", "axis", "required", "advisory", "because")
-_IN_CASE = ("id", "name", "description", "input", "tags")
+_IN_CLAIM = ("check", "id", "label", "weight", "axis", "required", "advisory", "because", "depends_on", "when_missing")
+_IN_CASE = ("id", "name", "description", "input", "tags", "context")
 _IN_SUITE = ("name", "description", "settings")
 """Fields that are stored as they are."""
 
@@ -50,6 +50,8 @@ class _Claim(msgspec.Struct, array_like=True, frozen=True):
     required: bool
     advisory: bool
     because: str
+    depends_on: tuple[str, ...]
+    when_missing: WhenMissing | None
     module: str
     spec: dict[str, Any]
     place: _Place
@@ -61,6 +63,7 @@ class _Case(msgspec.Struct, array_like=True, frozen=True):
     description: str
     input: str | None
     tags: dict[str, Any]
+    context: dict[str, Any]
     claims: tuple[_Claim, ...]
     place: _Place
 
