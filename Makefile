@@ -66,7 +66,7 @@ torture: .venv/.ready
 	PROCTOR_FHIR_SEARCHES=all $(BIN)/python -m pytest -m live -q tests/live/clients/test_fhir_second_opinion.py
 	$(MAKE) test-native
 	PROCTOR_PAGE_LATENCY_MS=700 $(BIN)/python -m pytest -m live -q tests/live/browser
-	PROCTOR_ON_REQUEST=1 PROCTOR_BATCH_DEATHS=10 $(BIN)/python -m pytest -m live -q tests/batches/test_kills.py tests/batches/dask/test_dask_deaths.py
+	PROCTOR_ON_REQUEST=1 PROCTOR_BATCH_DEATHS=10 $(BIN)/python -m pytest -m live -q tests/batches/test_kills.py tests/batches/cluster/test_dask_deaths.py
 	PROCTOR_BATCH_TRACES=1000000 PROCTOR_BATCH_PARTITIONS=50000 PROCTOR_BATCH_FILES=10000 $(BIN)/python -m pytest -q -s tests/batches/test_torture.py tests/batches/test_footers.py
 
 # The lowest and the highest versions that `pyproject.toml` allows, in separate environments; `ONLY="tests/store -k sqlite"` runs some of the tests.

@@ -35,10 +35,10 @@ LIVE_PLACES = {
     "store",
     "batches/test_kills.py",
     "batches/test_s3.py",
-    "batches/dask/test_dask_deaths.py",
+    "batches/cluster/test_dask_deaths.py",
     "integration/test_ci_templates.py",
     "mcp_server/test_criteria.py",
-    "targets/mcp/test_results.py",
+    "targets/mcp_agent/test_results.py",
 }
 """Folders and files with live tests. A run of live tests collects only these: collecting all takes every worker half a minute."""
 ON_BOTH_DATABASES = {

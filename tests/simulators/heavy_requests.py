@@ -76,7 +76,7 @@ def _join(pair: str, count: int) -> str:
 
 
 _FAX = "/faxes?to_number=%2B15550100"
-_OPERATORS = b"BT\n" + b"1 0 0 1 0 0 cm\n" * 200_000 + b"ET"
+_OPERATORS = b"BT\n" + b"1 0 0 1 0 0 cm\n" * 1_000_000 + b"ET"
 _TEXTS = b"(a) Tj T*\n"
 _HL7 = b"MSH|^~\\&|A|B|C|D|2026||ADT^A01|1|P|2.5\r" + b"PID|1||17~18~19^a&b\r" * 50_000
 _X12 = (

@@ -23,7 +23,7 @@ import os, time
 from pathlib import Path
 
 def answer(message):
-    with open(Path(__file__).parents[1] / "asked.log", "a") as log:
+    with open(Path(__file__).parent / "asked.log", "a") as log:
         log.write(message + "\\n")
     time.sleep(float(os.environ.get("AGENT_SECONDS", "0")))
     if os.environ.get("AGENT_FAILS") and message.endswith("7"):

@@ -8,16 +8,24 @@ from pathlib import Path
 import httpx2
 import pytest
 
-from proctor.llm.client import ModelWire
-from proctor.llm.ports import ModelFault
+from proctor.llm.client import Dialect, HttpModel
+from proctor.llm.ports import ChatReply, ModelFault
+from proctor.llm.settings import ModelSettings
 from proctor.service.settings import ServiceSettings
 from proctor.service.suites.outbound import Outbound
 from tests.llm.provider_server import Said, provider
 
 
-def guarded_wire(*allowed: str) -> ModelWire:
+def guarded_wire(*allowed: str) -> HttpModel:
     outbound = Outbound(ServiceSettings(home=Path("unused"), allowed_addresses=allowed))
-    return ModelWire(timeout_s=10, headers={"authorization": "Bearer key"}, transport=outbound.model_transport)
+    dialect = Dialect(
+        provider="any",
+        url=lambda _: "http://any",
+        headers=lambda _: {"authorization": "Bearer key"},
+        body=lambda request, settings, conceded: {},
+        reply=lambda answer, request, conceded: ChatReply(),
+    )
+    return HttpModel(dialect, ModelSettings(provider="any", timeout_s=10), transport=outbound.model_transport)
 
 
 async def test_a_model_on_this_machine_is_not_reached_and_learns_nothing() -> None:

@@ -13,7 +13,7 @@ from proctor.targets.mcp.agent import McpAgent
 from proctor.targets.mcp.servers import McpServers
 from proctor.targets.mcp.settings import ServerSettings
 from tests.targets.dying_http import dying_server
-from tests.targets.mcp.test_agent import DONE, attempt, calls
+from tests.targets.mcp_agent.test_agent import DONE, attempt, calls
 from tests.targets.mcp_twins import ScriptedModel, bare_shop, run
 
 CHECKS = {

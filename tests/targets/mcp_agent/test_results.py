@@ -17,7 +17,7 @@ from proctor.targets.mcp.results import can_be_written, mend_texts
 from proctor.targets.mcp.servers import McpServers
 from proctor.targets.mcp.settings import ServerSettings
 from tests.targets.cart_server import PICTURE, SOUND, cart_server
-from tests.targets.mcp.test_sessions import cart
+from tests.targets.mcp_agent.test_sessions import cart
 from tests.targets.mcp_twins import ROOT, ScriptedModel, attempt, calls, run
 
 RESULTS: dict[str, dict[str, Any]] = {
