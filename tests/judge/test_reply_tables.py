@@ -60,7 +60,7 @@ def test_reply_table_rows_affect_the_same_checks_as_the_original(row: dict[str, 
     plain, *judged = result.verdicts
     assert plain.outcome == "pass"
     assert [verdict.outcome for verdict in judged] == row["expect"]["outcomes"]
-    assert [verdict.reason for verdict in judged] == row["expect"]["says"]
+    assert [verdict.reason for verdict in judged] == row["expect"]["reasons"]
     assert [verdict.code for verdict in judged] == row.get("codes", [None, None])
     assert len(model.requests) == row["requests"]
     assert len(ids_in(model.requests[0])) == 2
