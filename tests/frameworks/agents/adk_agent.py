@@ -26,7 +26,7 @@ def prepare(settings: dict[str, Any]) -> Any:
     def handle(tool: Any, args: Any, tool_context: Any, error: Exception) -> Any:
         return {"error": str(error)}
 
-    # Older versions have no such callback: there the tool itself tells of its error.
+    # Older versions have no such callback: there the tool itself reports its error.
     options = {} if settings.get("told") else {"on_tool_error_callback": handle}
     os.environ["GOOGLE_GEMINI_BASE_URL"] = os.environ["MODEL_URL"]
 

@@ -163,16 +163,16 @@ async def breaks(message: str) -> Any:
 
 
 @case("f breaks, events kept", BREAKS)
-async def breaks_kept(message: str) -> Any:
-    kept = []
+async def breaks_collected(message: str) -> Any:
+    events = []
     handler = make_agent().run(message)
     try:
         async for event in handler.stream_events():
-            kept.append(event)
+            events.append(event)
         await handler
     except Exception:
-        return kept
-    return kept
+        return events
+    return events
 
 
 @case("f cut at length", CUT)

@@ -126,9 +126,9 @@ async def turns_streamed(message: str, session_id: str) -> Any:
 
 @case("c turns of a list", *TURNS)
 async def turns_list(message: str, session_id: str) -> Any:
-    kept = SESSIONS.setdefault(f"{session_id} list", [])
-    result = await Runner.run(make_agent(), [*kept, {"role": "user", "content": message}])
-    kept[:] = result.to_input_list()
+    history = SESSIONS.setdefault(f"{session_id} list", [])
+    result = await Runner.run(make_agent(), [*history, {"role": "user", "content": message}])
+    history[:] = result.to_input_list()
     return result
 
 
@@ -163,7 +163,7 @@ async def endless_streamed(message: str) -> Any:
 
 
 @case("f endless, stream kept", ENDLESS)
-async def endless_kept(message: str) -> Any:
+async def endless_collected(message: str) -> Any:
     result = Runner.run_streamed(make_agent(), message, max_turns=2)
     try:
         async for _ in result.stream_events():
@@ -179,7 +179,7 @@ async def breaks(message: str) -> Any:
 
 
 @case("f breaks, stream kept", BREAKS)
-async def breaks_kept(message: str) -> Any:
+async def breaks_collected(message: str) -> Any:
     result = Runner.run_streamed(make_agent(), message)
     try:
         async for _ in result.stream_events():
@@ -223,13 +223,13 @@ async def endless_handled_stream(message: str) -> Any:
 
 @case("f endless, events kept", ENDLESS)
 async def endless_events(message: str) -> Any:
-    kept = []
+    events = []
     try:
         async for event in Runner.run_streamed(make_agent(), message, max_turns=2).stream_events():
-            kept.append(event)
+            events.append(event)
     except Exception:
-        return kept
-    return kept
+        return events
+    return events
 
 
 @case("g form", FORM)

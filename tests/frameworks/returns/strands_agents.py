@@ -153,14 +153,14 @@ def breaks(message: str) -> Any:
 
 
 @case("f breaks, events kept", BREAKS)
-async def breaks_kept(message: str) -> Any:
-    kept = []
+async def breaks_collected(message: str) -> Any:
+    events = []
     try:
         async for event in make_agent().stream_async(message):
-            kept.append(event)
+            events.append(event)
     except Exception:
-        return kept
-    return kept
+        return events
+    return events
 
 
 @case("f cut at length", CUT)
