@@ -167,11 +167,11 @@ def _quotes_as_they_are(patch: pytest.MonkeyPatch) -> None:
 
 
 def _nothing_is_cut(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(bounds, "fit_value", lambda value, room: (value, 0))
+    patch.setattr(bounds, "fit_value", lambda value, limit: (value, 0))
 
 
 def _no_text_is_cut(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(bounds, "cut_text", lambda text, room: (text, 0))
+    patch.setattr(bounds, "cut_text", lambda text, limit: (text, 0))
 
 
 def _nothing_is_too_deep(patch: pytest.MonkeyPatch) -> None:

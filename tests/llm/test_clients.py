@@ -71,7 +71,7 @@ def test_every_failure_has_a_code(row: dict[str, Any]) -> None:
 async def test_a_refused_connection_is_a_transport_fault_with_the_address() -> None:
     async with provider([]) as gone:
         pass
-    with pytest.raises(ModelFault, match=r"cannot talk to http://127\.0\.0\.1:\d+/chat/completions") as caught:
+    with pytest.raises(ModelFault, match=r"http://127\.0\.0\.1:\d+/chat/completions") as caught:
         await ask(gone, timeout_s=5)
     assert caught.value.code == "transport" and caught.value.safe
 
@@ -79,7 +79,7 @@ async def test_a_refused_connection_is_a_transport_fault_with_the_address() -> N
 @pytest.mark.parametrize("host", ["a..b\u00fc.example", "a..b", ".com", "a" * 70])
 async def test_an_address_refused_by_the_client_is_a_fault(host: str) -> None:
     model = build_model(ModelSettings(provider="openai", model="m", base_url=f"http://{host}/v1"))
-    with pytest.raises(ModelFault, match="not an address that can be reached") as caught:
+    with pytest.raises(ModelFault) as caught:
         await model.complete(HI)
     assert caught.value.code == "bad_request"
     await model.close()
@@ -88,7 +88,7 @@ async def test_an_address_refused_by_the_client_is_a_fault(host: str) -> None:
 async def test_an_oversized_response_is_not_read_to_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(client, "MAX_ANSWER", 1024 * 1024)
     async with provider([ScriptedResponse(body=b" " * (1024 * 1024 + 1))]) as seen:
-        with pytest.raises(ModelFault, match="more than 1 MB") as caught:
+        with pytest.raises(ModelFault) as caught:
             await ask(seen)
     assert caught.value.code == "too_large"
 
@@ -105,15 +105,17 @@ async def test_a_deeply_nested_response_is_refused() -> None:
 async def test_a_redirect_never_carries_the_key_to_another_host() -> None:
     async with provider([openai_answer()]) as other:
         async with provider([ScriptedResponse(status=307, headers={"location": f"{other.url}/chat/completions"})]) as seen:
-            with pytest.raises(ModelFault, match="not followed"):
+            with pytest.raises(ModelFault) as caught:
                 await ask(seen, api_key=KEY)
+        assert (caught.value.code, caught.value.status) == ("bad_answer", 307)
         assert other.requests == []
 
 
 async def test_a_redirect_to_an_invalid_address_is_a_fault() -> None:
     async with provider([ScriptedResponse(status=302, headers={"location": "http://[half"})]) as seen:
-        with pytest.raises(ModelFault, match="redirects to another address"):
+        with pytest.raises(ModelFault) as caught:
             await ask(seen)
+    assert (caught.value.code, caught.value.status) == ("bad_answer", 302)
 
 
 async def test_cancelling_closes_the_connection() -> None:

@@ -229,7 +229,7 @@ def test_attachments_are_distinguished_by_type() -> None:
     content = double.messages[0].parts[0].content  # type: ignore[union-attr] - a user prompt
     assert content[:2] == ["See.", "a.txt:\nabc"]
     assert [getattr(each, "kind", "") for each in content[2:]] == ["binary", "image-url", "document-url"]
-    with pytest.raises(ModelFault, match="not base64") as caught:
+    with pytest.raises(ModelFault) as caught:
         broken = (Attachment(media_type="image/png", data="%%"),)
         double.ask(ChatRequest(messages=(ChatMessage(role="user", attachments=broken),)))
     assert caught.value.code == "bad_request"
@@ -279,7 +279,7 @@ async def test_a_model_that_never_answers_is_a_timeout() -> None:
             raise AssertionError
 
     model = ProviderModel("groq", Stuck(), ModelSettings(provider="groq", model="m", timeout_s=0.01))
-    with pytest.raises(ModelFault, match=r"no answer within 0\.01 s") as caught:
+    with pytest.raises(ModelFault, match=r"0\.01 s") as caught:
         await model.complete(ChatRequest(messages=MESSAGES))
     assert caught.value.code == "timeout" and caught.value.safe
 

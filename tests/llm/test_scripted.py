@@ -21,8 +21,9 @@ async def test_a_list_replies_line_by_line_and_then_fails() -> None:
     assert model.remaining == 1
     second = await model.complete(request_with("user"))
     assert second.finish == "tool_calls" and second.model == "scripted"
-    with pytest.raises(ModelFault, match="has only 2 replies"):
+    with pytest.raises(ModelFault) as caught:
         await model.complete(request_with("user"))
+    assert caught.value.code == "bad_answer"
     assert len(model.requests) == 3 and model.remaining == 0
     await model.close()
     assert model.closed
@@ -52,6 +53,6 @@ async def test_a_script_in_the_settings_is_shared_by_conversations() -> None:
         assert first.usage is not None and first.usage.input_tokens == 5
         assert (await model.complete(request_with("user", "assistant", "tool"))).text == "done"
     for _ in range(2):
-        with pytest.raises(ModelFault, match="slow down") as caught:
+        with pytest.raises(ModelFault) as caught:
             await model.complete(request_with("user", "assistant", "tool", "assistant", "user"))
         assert caught.value.code == "rate_limited" and caught.value.retry_after_s == 3

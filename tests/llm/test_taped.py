@@ -140,6 +140,6 @@ def test_an_invalid_recorded_reply_is_a_fault(recorded: Any) -> None:
         async def exchange(self, kind: str, request: Any, send: Any) -> Any:
             return recorded
 
-    with pytest.raises(ModelFault, match="the recording") as caught:
+    with pytest.raises(ModelFault) as caught:
         asyncio.run(TapedModel(ScriptedModel([]), Odd()).complete(HI))
     assert caught.value.code == "bad_answer"

@@ -256,16 +256,18 @@ async def test_a_response_before_the_request_was_read_counts() -> None:
     answer = b"HTTP/1.1 413 Too Large\r\ncontent-length: 26\r\n\r\n" + b'{"error": "far too large"}'
     async with raw_server(answer, early=True, stay=True) as seen:
         wire = made()
-        with pytest.raises(ModelFault, match="413: far too large"):
+        with pytest.raises(ModelFault, match="far too large") as caught:
             await wire.post(seen.url, {"a": "x" * 30_000_000})
+        assert caught.value.status == 413
         await wire.close()
 
 
 async def test_an_abandoned_request_closes_its_connection() -> None:
     async with provider(lambda request: ScriptedResponse(silent=request.body["a"] == "silent", body=FINE)) as server:
         wire = made(timeout_s=0.05)
-        with pytest.raises(ModelFault, match=r"did not answer within 0\.05 s"):
+        with pytest.raises(ModelFault, match=r"0\.05 s") as caught:
             await wire.post(server.url, {"a": "silent"})
+        assert caught.value.code == "timeout"
         await server.none_open.wait()
         assert await wire.post(server.url, {"a": "other"}) == FINE
         await wire.close()
@@ -324,7 +326,7 @@ def test_userinfo_becomes_basic_authorization_unless_a_header_is_set() -> None:
 async def test_a_key_invalid_in_a_header_is_a_bad_request_that_hides_it() -> None:
     async with provider([ScriptedResponse(body=FINE)]) as server:
         wire = made(authorization="Bearer sk-secret\r\nx-other: 1")
-        with pytest.raises(ModelFault, match="a header has a character that HTTP does not allow") as caught:
+        with pytest.raises(ModelFault) as caught:
             await wire.post(server.url, {"a": 1})
         assert caught.value.code == "bad_request" and "secret" not in caught.value.message
         assert server.requests == []

@@ -365,7 +365,7 @@ def test_a_target_that_does_not_open_in_time_ends_the_run() -> None:
         run_id="r1",
         settings=RunSettings(open_s=0.05),
     )
-    with pytest.raises(TargetError, match=r"was not open within 0\.05 s") as raised:
+    with pytest.raises(TargetError, match=r"0\.05 s") as raised:
         asyncio.run(runner.run())
     assert raised.value.code == "timeout"
 

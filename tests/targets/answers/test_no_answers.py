@@ -175,7 +175,7 @@ def test_a_turn_without_an_answer_ends_the_case_and_keeps_its_evidence(tmp_path:
     live = converse({"case": [{"tool_not_called": "refund"}]}, tmp_path)
     (case,) = live.result.cases
     assert (case.outcome, case.code) == ("error", "http_status")
-    assert case.reason is not None and case.reason.startswith("turn 2 of 3: the agent answered status 500")
+    assert case.reason is not None and case.reason.startswith("turn 2 of 3: ")
     evidence = live.entries["talk", 0].evidence
     assert (
         evidence is not None

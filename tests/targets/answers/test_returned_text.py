@@ -92,7 +92,11 @@ def test_a_pair_that_contains_itself_is_refused() -> None:
 def test_unreadable_evidence_names_no_command_line_option() -> None:
     with pytest.raises(TargetError) as refused:
         answered(["a", "b"])
-    assert "a list of 2 (text)" in refused.value.message and "--evidence-format" not in refused.value.message
+    assert (
+        refused.value.code == "bad_answer"
+        and "a list of 2 (text)" in refused.value.message
+        and "--evidence-format" not in refused.value.message
+    )
 
 
 def test_a_returned_conversation_yields_the_text_of_this_turn() -> None:

@@ -406,11 +406,11 @@ def test_a_hanging_function_leaves_no_watcher() -> None:
         return message
 
     try:
-        with pytest.raises(TargetFault, match="did not answer within") as caught:
+        with pytest.raises(TargetFault) as caught:
             capture(hangs, timeout_s=0.05)
     finally:
         release.set()
-    assert caught.value.evidence is not None and names(caught.value.evidence) == ["lookup_order"]
+    assert caught.value.code == "timeout" and caught.value.evidence is not None and names(caught.value.evidence) == ["lookup_order"]
     assert names(capture(lambda message: look_up(18))) == ["lookup_order"]
 
 

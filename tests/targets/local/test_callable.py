@@ -117,7 +117,7 @@ def test_an_exception_is_a_fault_with_its_message_and_place(error: BaseException
         raise error
 
     for function in (agent,) if isinstance(error, StopIteration) else (agent, later):
-        with pytest.raises(TargetFault, match=rf"{function.__name__}\(\) raised ") as caught:
+        with pytest.raises(TargetFault, match=rf"{function.__name__}\(\)") as caught:
             drive(function, attempt("hi"))
         assert caught.value.code == "agent_failed"
     if isinstance(error, ValueError):
@@ -189,7 +189,7 @@ def test_changes_to_context_and_history_affect_only_that_message() -> None:
 
 @pytest.mark.parametrize("returned", ["", " \n", "\u200b", {"text": ""}, {"text": "", "tool_calls": []}, Evidence(text="")])
 def test_an_empty_answer_is_a_fault(returned: Any) -> None:
-    with pytest.raises(TargetFault, match=r"returned an empty answer") as caught:
+    with pytest.raises(TargetFault) as caught:
         drive(lambda _: returned, attempt("hi"))
     assert caught.value.code == "empty_answer"
 
@@ -217,7 +217,7 @@ def test_an_envelope_of_messages_is_read_as_messages() -> None:
     state = {"messages": [*earlier, {"role": "assistant", "content": "done"}]}
     evidence = drive(lambda _: state, attempt("hi"))
     assert (evidence.text, [call.name for call in evidence.tool_calls or ()]) == ("done", ["f"])
-    with pytest.raises(TargetFault, match="is not evidence") as caught:
+    with pytest.raises(TargetFault) as caught:
         drive(lambda _: {"messages": [{"kind": "nobody knows"}]}, attempt("hi"))
     assert caught.value.code == "bad_answer"
 
@@ -236,7 +236,7 @@ def test_a_hanging_function_is_abandoned_at_its_time_limit() -> None:
         return message
 
     try:
-        with pytest.raises(TargetFault, match=r"hangs\(\) did not answer within 0\.05 s") as caught:
+        with pytest.raises(TargetFault, match=r"0\.05 s") as caught:
             drive(hangs, attempt("hi"), timeout_s=0.05)
         assert caught.value.code == "timeout"
     finally:
@@ -255,8 +255,9 @@ def test_a_hanging_async_function_is_cancelled() -> None:
             ended.append(message)
         return ""
 
-    with pytest.raises(TargetFault, match="did not answer within"):
+    with pytest.raises(TargetFault, match=r"0\.05 s") as caught:
         drive(hangs, attempt("hi"), timeout_s=0.05)
+    assert caught.value.code == "timeout"
     assert ended == ["hi"]
 
 

@@ -44,7 +44,7 @@ def folder(tmp_path: Path) -> Path:
 
 def test_recordings_replay_the_attempts_of_their_case_in_order(folder: Path) -> None:
     assert [drive(folder, attempt("hi", number=number)).text for number in (0, 1)] == ["first", "second"]
-    with pytest.raises(TargetFault, match="2 recordings of case 'case-1', none for attempt 3") as caught:
+    with pytest.raises(TargetFault, match="'case-1'") as caught:
         drive(folder, attempt("hi", number=2))
     assert caught.value.code == "no_recording"
 
@@ -55,8 +55,9 @@ def test_a_recording_may_refer_to_a_case_by_name(folder: Path) -> None:
 
 
 def test_a_missing_recording_is_a_fault_with_the_nearest_case(folder: Path) -> None:
-    with pytest.raises(TargetFault, match="no recording of case 'case-2'; nearest: case-1"):
+    with pytest.raises(TargetFault, match="'case-2'; nearest: case-1") as caught:
         drive(folder, attempt("hi", id="case-2"))
+    assert caught.value.code == "no_recording"
 
 
 def test_a_recording_without_a_case_is_the_default(folder: Path) -> None:

@@ -130,7 +130,7 @@ def test_invalid_direct_calls_are_refused(given: Any, words: str) -> None:
 
 def test_a_target_without_servers_refuses_the_case() -> None:
     case = Case(id="x", input="Hello", settings={"direct_calls": [step("search", {"query": "tea"})]})
-    with pytest.raises(TargetError, match="needs a target of type mcp_agent") as caught:
+    with pytest.raises(TargetError) as caught:
         messages_of(attempt(case))
     assert caught.value.code == "unsupported_step"
 

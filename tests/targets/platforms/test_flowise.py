@@ -69,7 +69,7 @@ def test_a_flowise_error_is_evidence_only_if_its_status_is_claimed() -> None:
     claim = Assertion(check="http_status", spec=HttpStatus(status=500))
     evidence, _ = drive(lambda _: refusal, attempt("hi", assertions=(claim,)))
     assert (evidence.http_status, evidence.text) == (500, "Error: chatflow not found")
-    with pytest.raises(TargetFault, match=r"status 500, which is not an answer: .*chatflow not found") as caught:
+    with pytest.raises(TargetFault, match="chatflow not found") as caught:
         drive(lambda _: refusal, attempt("hi"))
     assert caught.value.code == "http_status" and caught.value.evidence is not None and caught.value.evidence.text is None
 

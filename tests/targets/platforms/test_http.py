@@ -255,7 +255,7 @@ def test_an_unreachable_server_is_a_safe_fault_with_the_address() -> None:
             finally:
                 await target.close()
 
-        with pytest.raises(TargetFault, match=rf"POST {url}: cannot connect .*; is the agent running there\?") as caught:
+        with pytest.raises(TargetFault, match=f"POST {url}: ") as caught:
             asyncio.run(run())
         assert (caught.value.code, caught.value.safe) == ("unreachable", True)
 
@@ -307,7 +307,7 @@ def test_a_response_that_is_too_large_is_not_read_to_its_end(monkeypatch: pytest
             finally:
                 await target.close()
 
-    with pytest.raises(TargetFault, match=r"the answer is larger than 0\.00390625 MB; it was not read on") as caught:
+    with pytest.raises(TargetFault, match=r"0\.00390625 MB") as caught:
         asyncio.run(run())
     assert caught.value.code == "too_large"
 

@@ -134,18 +134,17 @@ def test_older_pages_are_searched_up_to_a_limit() -> None:
 
 
 def test_a_missing_execution_is_a_fault_at_the_time_limit() -> None:
-    with pytest.raises(
-        TargetFault, match=r"no finished execution with x-request-id 'request-a-0001' .* after 0\.1 s: n8n lists none"
-    ) as caught:
+    with pytest.raises(TargetFault, match=r"'request-a-0001' .* 0\.1 s") as caught:
         drive(N8n([execution("order-confirmed", "else")]), attempt("hi"), poll_for_s=0.1, poll_every_s=0.02)
     assert caught.value.code == "no_execution"
     waiting = execution("ai-agent-tool", "request-a-0001", finished=False, status="waiting", stoppedAt=None)
-    with pytest.raises(TargetFault, match="execution 2 is still waiting"):
+    with pytest.raises(TargetFault, match="execution 2 ") as caught:
         drive(N8n([waiting]), attempt("hi"), poll_for_s=0.1, poll_every_s=0.02)
+    assert caught.value.code == "no_execution"
 
 
 def test_a_wrong_key_is_a_fault_that_does_not_show_it() -> None:
-    with pytest.raises(TargetFault, match=r"refused the key \(status 401\)") as caught:
+    with pytest.raises(TargetFault, match="401") as caught:
         drive(N8n([]), attempt("hi"), api_key="wrong-key-value")
     assert caught.value.code == "unauthorized" and "wrong-key-value" not in str(caught.value)
 
@@ -154,8 +153,9 @@ def test_an_api_response_without_a_list_is_a_fault() -> None:
     def answer(request: ReceivedRequest) -> Reply:
         return Reply(data=b"<html>") if request.path.startswith("/api") else Reply(body={"ok": True})
 
-    with pytest.raises(TargetFault, match="answered status 200 without a list of executions"):
+    with pytest.raises(TargetFault) as caught:
         drive(answer, attempt("hi"))  # type: ignore[arg-type]
+    assert caught.value.code == "bad_answer"
 
 
 def test_an_unknown_webhook_is_not_looked_up() -> None:
