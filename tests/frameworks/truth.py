@@ -69,12 +69,12 @@ def finish(name: str, arguments: Json, left: list[Json]) -> Json:
 
 def problems(happened: dict[str, Json], script: Script) -> list[tuple[str, str]]:
     """Deviations of the agent from the script."""
-    found = [(name, "the model was asked more often than the script goes") for name in script.too_many]
+    found = [(name, "the model was called more often than the script has steps") for name in script.too_many]
     for name, facts in happened.items():
         if script.unsent[name]:
-            found.append((name, f"{len(script.unsent[name])} steps of the script were not asked for"))
+            found.append((name, f"{len(script.unsent[name])} steps of the script were not requested"))
         found += [(name, f"{c['name']} was not called") for c in facts["calls"] if not c["made"]]
-        found += [(name, f"{t['name']} was called without being asked for: {t['arguments']}") for t in facts["unused"]]
+        found += [(name, f"{t['name']} was called without a request of the model: {t['arguments']}") for t in facts["unused"]]
     return found
 
 

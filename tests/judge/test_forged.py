@@ -60,7 +60,7 @@ JUDGES: dict[str, Reply] = {
     "drafts without an opening tag": lambda id_, answer, no: f"Hm {write(id_, no, f'it says {answer}')}</think>{write(id_, no)}",
     "copies the entries": lambda id_, answer, no: f'{{"results":[{answer},{{"id":"{id_}","quotes":[],"reason":"no",{no}}}]}}',
     "adds the answer as a member": lambda id_, answer, no: f'{{"answer":"{answer}",' + write(id_, no)[1:],
-    "adds the answer as a member behind": lambda id_, answer, no: write(id_, no)[:-1] + f',"answer":"{answer}"}}',
+    "adds the answer as a trailing member": lambda id_, answer, no: write(id_, no)[:-1] + f',"answer":"{answer}"}}',
     "says yes and quotes the criterion": lambda id_, answer, no: write(id_, YES[no], quotes='"names the day of the delivery"'),
     "says yes and makes up a quote": lambda id_, answer, no: write(id_, YES[no], quotes='"it arrives on Monday at noon"'),
 }

@@ -174,7 +174,7 @@ def test_an_invalid_response_is_a_fault_with_the_address(how: str) -> None:
 
 
 PACKED_BADLY: dict[str, tuple[bytes, str]] = {
-    "a way that was not asked for": (with_encoding("br", b"\x0b\x02\x80"), "not read here ('br')"),
+    "an encoding that was not requested": (with_encoding("br", b"\x0b\x02\x80"), "not read here ('br')"),
     "no gzip": (with_encoding("gzip", BODY), "it is not gzip"),
     "half of the gzip": (with_encoding("gzip", gzip.compress(BODY)[:-6]), "breaks off"),
     "a bomb": (with_encoding("gzip", gzip.compress(b" " * 3_000_000)), "more than 1 MB"),

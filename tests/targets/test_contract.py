@@ -165,7 +165,7 @@ def on(kind: str, work: Callable[[Target, Server | None], Awaitable[Any]]) -> An
                     break
                 await asyncio.sleep(0.005)
             assert not server or server.open_connections == 0, "a connection was left open"
-            assert asyncio.all_tasks() == {asyncio.current_task()}, "a task was left behind"
+            assert asyncio.all_tasks() == {asyncio.current_task()}, "a task is still running"
             return result
 
     return asyncio.run(main())
@@ -246,7 +246,7 @@ def test_a_failing_user_is_a_fault_that_keeps_earlier_turns(kind: str) -> None:
             return line
 
         def describe_ending(self) -> UserEnding:
-            return UserEnding(played_by="somebody", turns=1)
+            return UserEnding(played_by="scripted", turns=1)
 
     async def work(target: Target, server: Server | None) -> TargetFault:
         with pytest.raises(TargetFault) as caught:

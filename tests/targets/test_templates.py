@@ -27,7 +27,7 @@ def test_a_template_becomes_the_body(row: dict[str, Any]) -> None:
     else:
         filled = Template(row["template"]).fill(values)
         assert filled == row["expect"]
-        assert json.dumps(filled, sort_keys=True) == json.dumps(row["expect"], sort_keys=True), "types are kept"
+        assert json.dumps(filled, sort_keys=True) == json.dumps(row["expect"], sort_keys=True), "types do not change"
 
 
 def test_a_missing_variable_is_a_problem_of_the_case_with_the_nearest_name() -> None:

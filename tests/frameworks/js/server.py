@@ -37,7 +37,7 @@ class Recording:
         """Reply at a position of the running scenario and record it."""
         with self.lock:
             if self.scenario is None:
-                raise ValueError("the model was asked outside a scenario")
+                raise ValueError("a model request outside a scenario")
             self.number += 1
             reply = wires.plan_reply(self.scenarios[self.scenario], position, self.number, prefix)
             self.replies.setdefault(self.scenario, []).append(reply)

@@ -173,11 +173,11 @@ def check_script(scenario: str, turns: list[Json], replies: list[Reply], ledger:
     """Report deviations from the script: steps requested twice or never, tools not run."""
     positions = [(reply.turn, reply.step) for reply in replies]
     wanted = [(turn, step) for turn, script in enumerate(turns) for step in range(len(script["steps"]) + 1)]
-    remarks = [] if positions == wanted else [f"{scenario}: the model was asked at {positions}, the script has {wanted}"]
+    remarks = [] if positions == wanted else [f"{scenario}: the model was called at {positions}, the script has {wanted}"]
     requested = [(call.name, call.arguments) for reply in replies for call in reply.calls]
     ran = [(one["name"], one["arguments"]) for one in ledger]
     if len(requested) != len(ran) or any(one not in ran for one in requested):
-        remarks.append(f"{scenario}: asked for {requested}, tools saw {ran}")
+        remarks.append(f"{scenario}: the model requested {requested}, tools ran {ran}")
     return remarks
 
 

@@ -164,7 +164,7 @@ async def breaks(message: str) -> Any:
     return await make_agent().ask(message)
 
 
-@case("f breaks, events kept", BREAKS)
+@case("f breaks, events collected", BREAKS)
 async def breaks_collected(message: str) -> Any:
     events = []
     try:

@@ -161,7 +161,7 @@ def breaks(message: str) -> Any:
     return make_agent().run(message=message, max_turns=3, user_input=False)
 
 
-@case("f breaks, events kept", BREAKS)
+@case("f breaks, events collected", BREAKS)
 def breaks_collected(message: str) -> Any:
     events = []
     try:

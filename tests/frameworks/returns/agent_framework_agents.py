@@ -150,7 +150,7 @@ async def breaks_streamed(message: str) -> Any:
     return make_agent().run(message, stream=True)
 
 
-@case("f breaks, updates kept", BREAKS)
+@case("f breaks, updates collected", BREAKS)
 async def breaks_collected(message: str) -> Any:
     updates = []
     try:

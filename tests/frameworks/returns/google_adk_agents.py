@@ -142,7 +142,7 @@ def parallel_streamed(message: str) -> Any:
     return ask(message, config=STREAMED)
 
 
-@case("e tool raises, told", FAILS)
+@case("e tool raises, reported", FAILS)
 def raises_reported(message: str) -> Any:
     return ask(message, make_agent(on_tool_error_callback=describe_error))
 
@@ -157,7 +157,7 @@ def endless(message: str) -> Any:
     return ask(message, config=RunConfig(max_llm_calls=2))
 
 
-@case("f endless, events kept", ENDLESS)
+@case("f endless, events collected", ENDLESS)
 async def endless_collected(message: str) -> Any:
     events = []
     try:

@@ -168,7 +168,7 @@ def endless(message: str) -> Any:
     return make_agent().invoke(given(message), {"recursion_limit": 6})
 
 
-@case("f endless, chunks kept", ENDLESS)
+@case("f endless, chunks collected", ENDLESS)
 def endless_collected(message: str) -> Any:
     chunks = []
     try:
@@ -220,7 +220,7 @@ def tool_limit(message: str) -> Any:
     return make_agent(middleware=[ToolCallLimitMiddleware(run_limit=2, exit_behavior="end")]).invoke(given(message))
 
 
-@case("f limit of tool calls, told to the model", ENDLESS)
+@case("f limit of tool calls, reported to the model", ENDLESS)
 def tool_limit_reported(message: str) -> Any:
     return make_agent(middleware=[ToolCallLimitMiddleware(run_limit=2)]).invoke(given(message))
 

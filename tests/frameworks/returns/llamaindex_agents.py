@@ -162,7 +162,7 @@ async def breaks(message: str) -> Any:
     return await make_agent().run(message)
 
 
-@case("f breaks, events kept", BREAKS)
+@case("f breaks, events collected", BREAKS)
 async def breaks_collected(message: str) -> Any:
     events = []
     handler = make_agent().run(message)

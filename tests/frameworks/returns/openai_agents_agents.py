@@ -162,7 +162,7 @@ async def endless_streamed(message: str) -> Any:
     return Runner.run_streamed(make_agent(), message, max_turns=2)
 
 
-@case("f endless, stream kept", ENDLESS)
+@case("f endless, stream collected", ENDLESS)
 async def endless_collected(message: str) -> Any:
     result = Runner.run_streamed(make_agent(), message, max_turns=2)
     try:
@@ -178,7 +178,7 @@ async def breaks(message: str) -> Any:
     return await Runner.run(make_agent(), message)
 
 
-@case("f breaks, stream kept", BREAKS)
+@case("f breaks, stream collected", BREAKS)
 async def breaks_collected(message: str) -> Any:
     result = Runner.run_streamed(make_agent(), message)
     try:
@@ -221,7 +221,7 @@ async def endless_handled_stream(message: str) -> Any:
     return Runner.run_streamed(make_agent(), message, max_turns=2, error_handlers=handlers)
 
 
-@case("f endless, events kept", ENDLESS)
+@case("f endless, events collected", ENDLESS)
 async def endless_events(message: str) -> Any:
     events = []
     try:

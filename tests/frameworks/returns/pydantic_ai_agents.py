@@ -198,7 +198,7 @@ async def endless(message: str) -> Any:
     return await make_agent().run(message, usage_limits=UsageLimits(request_limit=2))
 
 
-@case("f endless, run kept", ENDLESS)
+@case("f endless, run collected", ENDLESS)
 async def endless_collected(message: str) -> Any:
     last_run: Any = None
     try:

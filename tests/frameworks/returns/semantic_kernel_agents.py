@@ -160,7 +160,7 @@ async def breaks(message: str) -> Any:
     return await make_agent().get_response(messages=message)
 
 
-@case("f breaks, responses kept", BREAKS)
+@case("f breaks, responses collected", BREAKS)
 async def breaks_collected(message: str) -> Any:
     responses = []
     try:

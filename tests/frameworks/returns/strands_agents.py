@@ -152,7 +152,7 @@ def breaks(message: str) -> Any:
     return make_agent()(message)
 
 
-@case("f breaks, events kept", BREAKS)
+@case("f breaks, events collected", BREAKS)
 async def breaks_collected(message: str) -> Any:
     events = []
     try:

@@ -118,7 +118,7 @@ PLACES: dict[str, Callable[[Any], Any]] = {
     "alone": lambda part: part,
     "in the body": lambda part: {"text": "hello", "body": {"a": [part]}},
     "among the arguments": lambda part: {"text": "hello", "tool_calls": [{"name": "t", "arguments": {"x": part}}]},
-    "beside": lambda part: {"text": "hello", "messages": [part]},
+    "with text": lambda part: {"text": "hello", "messages": [part]},
     "in an Evidence": lambda part: Evidence(text="hello", metadata={"x": part}),
     "in a tool call of an Evidence": lambda part: Evidence(text="hello", tool_calls=(ToolCall(name="t", result=part),)),
     "as the text of an Evidence": lambda part: Evidence(text=part, tool_calls=()),

@@ -77,7 +77,7 @@ STOPPED: dict[str, tuple[Callable[[], Any], str]] = {
     "AutoGen, a timeout": (lambda: autogen_result("Timeout of 5 seconds reached"), "Timeout"),
     "AutoGen, stopped from outside": (lambda: autogen_result("External termination requested"), "External"),
     "AutoGen, max_tool_iterations": (lambda: autogen_result(None, autogen_summary(2)), "max_tool_iterations"),
-    "CrewAI, told to answer": (
+    "CrewAI, forced to answer": (
         lambda: shapes.crew_output([*shapes.openai_messages()[:-1], {"role": "user", "content": FORCED}, shapes.openai_messages()[-1]]),
         "max_iter",
     ),

@@ -108,7 +108,7 @@ def smol_memory() -> Any:
 # --- failed -------------------------------------------------------------------------------------------------------------------
 
 FAILED: dict[str, Callable[[], Any]] = {
-    "Agno, before the model was asked": lambda: agno_run("ERROR"),
+    "Agno, before the model was called": lambda: agno_run("ERROR"),
     "Agno, with messages": lambda: agno_run("ERROR", messages=agno_messages()),
     "Agno, a team": lambda: agno_run("ERROR", kind="TeamRunOutput"),
     "Agno, a stream": lambda: iter([shapes.agno_event("RunStartedEvent"), shapes.agno_event("RunErrorEvent", content=WORDS)]),
@@ -253,7 +253,7 @@ def test_the_events_of_a_workflow_show_the_calls_of_its_steps() -> None:
 
 UNSEEN: dict[str, Callable[[], Any]] = {
     "a step that is a function": lambda: agno_workflow(agno_step("one", "function")),
-    "a step whose run is not kept": lambda: agno_workflow(agno_step("one")),
+    "a step without its run": lambda: agno_workflow(agno_step("one")),
     "a workflow without steps": lambda: agno_workflow(),
     "events of a step that is a function": lambda: iter(workflow_events(agno_step("one", "function"), agno_step("two"))),
     "events without those of the agents": lambda: iter(

@@ -56,14 +56,14 @@ def test_every_framework_has_a_guide_that_its_errors_name() -> None:
 
 SHOWS_NO_CALLS: dict[str, Callable[[], Any]] = {
     "the last message of LangChain": lambda: shapes.lc_conversation()[-1],
-    "a state that kept the last message": lambda: shapes.lc_conversation()[-1:],
+    "a state with only the last message": lambda: shapes.lc_conversation()[-1:],
     "an output of CrewAI without messages": lambda: shapes.crew_output([]),
-    "a crew that asked a coworker": lambda: shapes.crew_output(shapes.openai_messages("Delegate work to coworker")),
+    "a crew that delegated to a coworker": lambda: shapes.crew_output(shapes.openai_messages("Delegate work to coworker")),
     "a crew whose messages were summed up": lambda: shapes.crew_output(
         [{"role": "user", "content": "<summary>\nmuch\n</summary>"}, {"role": "assistant", "content": shapes.TEXT}]
     ),
     "a result of Strands without messages": lambda: shapes.strands_run(has_messages=False),
-    "a thread of Semantic Kernel that a service keeps": lambda: shapes.kernel_response(has_history=False),
+    "a thread of Semantic Kernel stored by a service": lambda: shapes.kernel_response(has_history=False),
     "a message of Semantic Kernel": lambda: shapes.kernel_response().message,
     "a prediction without a trajectory": lambda: (
         shapes.dspy_prediction(trajectory=None)

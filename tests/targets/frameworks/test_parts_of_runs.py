@@ -245,10 +245,10 @@ CUT: dict[str, Callable[[], Any]] = {
     "the last message in an envelope": lambda: {"messages": [ANSWERED]},
     "the last message without a list": lambda: ANSWERED,
     "the last message as a client of OpenAI writes it": lambda: {**ANSWERED, "refusal": None, "function_call": None, "tool_calls": None},
-    "everything but what was said": lambda: [ASKS, RESULT, ANSWERED],
+    "everything but the user message": lambda: [ASKS, RESULT, ANSWERED],
     "a message of LlamaIndex": lambda: [llama_message()],
     "a state of LangGraph": lambda: {"messages": shapes.lc_conversation()[-1:]},
-    "a state of LangGraph without what was said": lambda: {"messages": shapes.lc_conversation()[1:]},
+    "a state of LangGraph without the user message": lambda: {"messages": shapes.lc_conversation()[1:]},
     "messages of Haystack": lambda: {"messages": shapes.haystack_result()["messages"][-1:]},
     "messages of Agent Framework": lambda: shapes.framework_response().messages[-1:],
     "a history of Semantic Kernel": lambda: shapes.make(

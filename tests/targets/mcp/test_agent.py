@@ -135,7 +135,7 @@ def test_a_result_marked_as_failed_is_a_tool_error() -> None:
     assert evidence.tool_calls is not None
     (call,) = evidence.tool_calls
     assert call.error_kind == "content-error" and "no order 99" in call.error and call.result["isError"] is True
-    assert json.loads(model.requests[1].messages[-1].text) == call.result, "the model is told the whole result, that it failed included"
+    assert json.loads(model.requests[1].messages[-1].text) == call.result, "the model gets the whole result, including the failure"
     assert evidence.error is None
 
 

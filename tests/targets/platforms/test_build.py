@@ -72,9 +72,9 @@ def test_a_refused_token_and_settings_are_not_shown() -> None:
 
 
 def test_files_are_relative_to_the_file_that_names_them(tmp_path: Path) -> None:
-    text = "targets: {it: {type: callable, function: 'beside_the_workspace:answer'}}"
+    text = "targets: {it: {type: callable, function: 'next_to_the_workspace:answer'}}"
     (tmp_path / "elsewhere").mkdir()
-    with pytest.raises(InputError, match="cannot import 'beside_the_workspace'"):
+    with pytest.raises(InputError, match="cannot import 'next_to_the_workspace'"):
         build_target(*read_workspace(text, file=str(tmp_path / "elsewhere" / "proctor.yaml")).find_target(), base=tmp_path)
 
 

@@ -76,7 +76,7 @@ def refused(n8n: N8n, go: Any, **more: Any) -> TargetFault:
 
 
 def test_the_webhook_gets_message_and_ids_and_the_execution_is_found() -> None:
-    ours, other = execution("ai-agent-tool", "request-a-0001"), execution("order-confirmed", "somebody-else")
+    ours, other = execution("ai-agent-tool", "request-a-0001"), execution("order-confirmed", "other-id")
     n8n = N8n([other], [other, ours], webhook=Reply(status=201, body={"output": "hi"}))
     evidence = drive(n8n, attempt("What is 2+3*4? Then confirm my order."))
     (trigger,) = n8n.triggers
@@ -111,7 +111,7 @@ def test_a_failed_execution_is_evidence_of_an_error() -> None:
         "http_status",
         'the agent answered status 500, which is not an answer: {"message":"Error in workflow"}',
     )
-    assert fault.evidence is not None and fault.evidence.nodes is not None, "what the execution shows is kept"
+    assert fault.evidence is not None and fault.evidence.nodes is not None, "the evidence of the execution is not lost"
 
 
 def test_every_turn_has_its_own_execution() -> None:
@@ -256,10 +256,10 @@ def test_a_trace_inside_the_response_is_read() -> None:
 
 def test_a_recording_has_only_our_execution_and_replays_without_waiting() -> None:
     tape = Recorder()
-    other, ours = execution("order-confirmed", "somebody-else"), execution("ai-agent-tool", "request-a-0001")
+    other, ours = execution("order-confirmed", "other-id"), execution("ai-agent-tool", "request-a-0001")
     recorded = drive(N8n([other], [other, ours]), attempt("hi"), tape)
     assert [kind for kind, *_ in tape.exchanges] == ["http", "http"]
-    assert "somebody-else" not in repr(tape.exchanges) and KEY not in repr(tape.exchanges) and "request-a-0001" not in repr(tape.exchanges)
+    assert "other-id" not in repr(tape.exchanges) and KEY not in repr(tape.exchanges) and "request-a-0001" not in repr(tape.exchanges)
 
     async def again() -> Evidence:
         base = tape.exchanges[0][1]["url"].removesuffix("/webhook/agent")
