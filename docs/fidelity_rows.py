@@ -123,7 +123,7 @@ def _case(row: dict[str, Any]) -> str:
 def _answer(value: object) -> str:
     """An answer in a cell, shortened; words as they are, other values as they would be written."""
     if isinstance(value, dict):
-        value = {key: entry for key, entry in value.items() if key not in ("evidence", "says")}
+        value = {key: entry for key, entry in value.items() if key not in ("evidence", "message", "reasons")}
     text = value if isinstance(value, str) else yaml.safe_dump(value, default_flow_style=True, width=10_000, allow_unicode=True).strip()
     text = " ".join(text.removesuffix("...").split())
     shown = text if len(text) <= 120 else f"{text[:117]}..."

@@ -12,7 +12,7 @@ from proctor.actions.running.mcplab_run import Ready, Together, prepare_all
 from proctor.actions.running.run import LiveRun, drive, read_run_options
 from proctor.actions.running.run_policy import McplabOptions, Policy
 from proctor.model.case import Suite
-from tests.llm.provider_server import Asked, Said
+from tests.llm.provider_server import ReceivedRequest, ScriptedResponse
 
 AGENTS = """\
 gpt: {provider: openai, model: gpt-test, temperature: 0, system: You are the shop's clerk.}
@@ -84,7 +84,7 @@ def prepare_mcplab(suite: Suite, environment: dict[str, str], **options: Any) ->
     return ready
 
 
-def completion(text: str = "", calls: list[tuple[str, Any]] | None = None) -> Said:
+def completion(text: str = "", calls: list[tuple[str, Any]] | None = None) -> ScriptedResponse:
     made = [
         {"id": f"call_{number}", "type": "function", "function": {"name": name, "arguments": json.dumps(arguments)}}
         for number, (name, arguments) in enumerate(calls or [])
@@ -94,10 +94,12 @@ def completion(text: str = "", calls: list[tuple[str, Any]] | None = None) -> Sa
         message["tool_calls"] = made
     finish = "tool_calls" if made else "stop"
     usage = {"prompt_tokens": 20, "completion_tokens": 5, "total_tokens": 25}
-    return Said(body={"model": "gpt-test-2026", "choices": [{"index": 0, "message": message, "finish_reason": finish}], "usage": usage})
+    return ScriptedResponse(
+        body={"model": "gpt-test-2026", "choices": [{"index": 0, "message": message, "finish_reason": finish}], "usage": usage}
+    )
 
 
-def clerk(asked: Asked) -> Said:
+def clerk(asked: ReceivedRequest) -> ScriptedResponse:
     """Looks the order up, then says what it was asked for."""
     messages = asked.body["messages"]
     if messages[-1]["role"] != "tool":
@@ -106,10 +108,10 @@ def clerk(asked: Asked) -> Said:
     return completion('{"total": 9.5}' if "total" in prompt else "It has shipped.")
 
 
-def restless(asked: Asked) -> Said:
+def restless(asked: ReceivedRequest) -> ScriptedResponse:
     """Never comes to an end."""
     return completion("", [("lookup_order", {"id": 17})])
 
 
-def answering(text: str) -> Callable[[Asked], Said]:
+def answering(text: str) -> Callable[[ReceivedRequest], ScriptedResponse]:
     return lambda asked: completion(text)

@@ -33,7 +33,7 @@ from proctor.store.files.run_files import RunFiles
 from tests.actions.mcplab.test_mcplab_command import model_server
 from tests.actions.mcplab_world import clerk
 from tests.integration.running import proctor as command
-from tests.llm.provider_server import Asked, Said
+from tests.llm.provider_server import ReceivedRequest, ScriptedResponse
 from tests.mcp_server.clients import connected
 from tests.rest.services import Service
 from tests.service.agents import LOOPBACK
@@ -50,9 +50,9 @@ Answers = dict[str, Any]
 every_dialect = pytest.mark.parametrize("dialect", list(TABLE))
 
 
-def answer(asked: Asked) -> Said:
+def answer(asked: ReceivedRequest) -> ScriptedResponse:
     """The agent of the workspace, and the model behind MCPLab's own agent."""
-    return Said(body=ANSWER) if asked.path == "/agent" else clerk(asked)
+    return ScriptedResponse(body=ANSWER) if asked.path == "/agent" else clerk(asked)
 
 
 class World:

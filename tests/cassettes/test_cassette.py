@@ -1,4 +1,4 @@
-"""Recorded and played again: the same answers, no network, and a clear word where something is missing."""
+"""Recording and replaying: the same answers without a network, and a clear message if a recording is missing."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from proctor.errors import InputError, StoreError, TargetError
 from proctor.model.json_values import MISSING
 
 
-def says(answer: Any) -> Callable[[], Awaitable[Any]]:
+def answering(answer: Any) -> Callable[[], Awaitable[Any]]:
     async def send() -> Any:
         if isinstance(answer, BaseException):
             raise answer
@@ -45,7 +45,7 @@ def record(path: Path, *exchanges: tuple[str, int, Kind, Any, Any], secrets: tup
                 if (case, attempt) not in tapes:
                     tapes[case, attempt] = cassette.scope(case, attempt)
                 try:
-                    await tapes[case, attempt].exchange(kind, request, says(answer))
+                    await tapes[case, attempt].exchange(kind, request, answering(answer))
                 except Exception as error:
                     assert error is answer
 
@@ -60,7 +60,7 @@ def entries(path: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
 
 
-# --- what is recorded is played ------------------------------------------------------------------------------------------------
+# --- replaying ---------------------------------------------------------------------------------------------------------------
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers(-(10**40), 10**40) | st.floats(allow_nan=False) | st.text(st.characters(), max_size=12),
@@ -74,7 +74,7 @@ EXCHANGES = st.lists(st.tuples(st.sampled_from(("a", "b")), st.integers(0, 1), K
 @given(EXCHANGES)
 @settings(max_examples=60, deadline=None)
 @pytest.mark.timeout(60)
-def test_what_was_recorded_is_played_exactly_and_twice(tmp_path_factory: pytest.TempPathFactory, exchanges: list[Any]) -> None:
+def test_a_recording_replays_exactly_and_repeatedly(tmp_path_factory: pytest.TempPathFactory, exchanges: list[Any]) -> None:
     path = tmp_path_factory.mktemp("cassette") / "c.jsonl"
     record(path, *exchanges)
     player = open_tape(path, "replay")
@@ -86,7 +86,7 @@ def test_what_was_recorded_is_played_exactly_and_twice(tmp_path_factory: pytest.
     assert player.list_unused() == () and player.describe_unused() is None
 
 
-def test_the_file_is_readable(tmp_path: Path) -> None:
+def test_the_file_is_human_readable(tmp_path: Path) -> None:
     path = tmp_path / "new" / "c.jsonl"
     record(
         path,
@@ -105,14 +105,14 @@ def test_the_file_is_readable(tmp_path: Path) -> None:
     assert "Wie heißt du?" in path.read_text(encoding="utf-8")
 
 
-def test_the_same_request_gets_its_answers_in_order_and_others_in_any_order(tmp_path: Path) -> None:
+def test_equal_requests_replay_in_order_and_others_in_any_order(tmp_path: Path) -> None:
     path = tmp_path / "c.jsonl"
     record(path, ("a", 0, "tool", {"q": 1}, "first"), ("a", 0, "tool", {"q": 2}, "other"), ("a", 0, "tool", {"q": 1}, "second"))
     tape = open_tape(path, "replay").scope("a")
     assert [play(tape, "tool", {"q": n}) for n in (2, 1, 1)] == ["other", "first", "second"]
 
 
-def test_side_by_side_exchanges_are_numbered_as_they_were_started(tmp_path: Path) -> None:
+def test_concurrent_exchanges_are_numbered_in_starting_order(tmp_path: Path) -> None:
     path = tmp_path / "c.jsonl"
 
     async def run() -> None:
@@ -126,7 +126,7 @@ def test_side_by_side_exchanges_are_numbered_as_they_were_started(tmp_path: Path
             tape = cassette.scope("a")
             first = asyncio.create_task(tape.exchange("tool", {"q": 1}, late))
             await asyncio.sleep(0)
-            await tape.exchange("tool", {"q": 1}, says("early"))
+            await tape.exchange("tool", {"q": 1}, answering("early"))
             slow.set()
             await first
 
@@ -136,7 +136,7 @@ def test_side_by_side_exchanges_are_numbered_as_they_were_started(tmp_path: Path
     assert [play(tape, "tool", {"q": 1}) for _ in range(2)] == ["late", "early"]
 
 
-def test_repeats_have_recordings_of_their_own(tmp_path: Path) -> None:
+def test_every_repeat_has_its_own_recordings(tmp_path: Path) -> None:
     path = tmp_path / "c.jsonl"
     record(path, *(("a", attempt, "chat", {"q": 1}, f"answer {attempt}") for attempt in range(3)))
     player = open_tape(path, "replay")
@@ -149,7 +149,7 @@ def test_key_order_and_spelling_of_numbers_do_not_matter(tmp_path: Path) -> None
     assert play(open_tape(path, "replay").scope("a"), "chat", {"y": 0, "x": 1.0}) == "yes"
 
 
-def test_an_answer_that_is_changed_by_its_reader_is_played_unchanged(tmp_path: Path) -> None:
+def test_a_modified_answer_is_replayed_unchanged(tmp_path: Path) -> None:
     path = tmp_path / "c.jsonl"
     record(path, ("a", 0, "tool", {}, {"items": [1]}))
     player = open_tape(path, "replay")
@@ -157,7 +157,7 @@ def test_an_answer_that_is_changed_by_its_reader_is_played_unchanged(tmp_path: P
     assert play(player.scope("a"), "tool", {}) == {"items": [1]}
 
 
-def test_faults_are_played_too(tmp_path: Path) -> None:
+def test_faults_are_replayed(tmp_path: Path) -> None:
     path = tmp_path / "c.jsonl"
     record(
         path,
@@ -194,7 +194,7 @@ def test_a_cancelled_exchange_is_not_recorded(tmp_path: Path) -> None:
     assert len(entries(path)) == 1
 
 
-def test_secrets_are_neither_in_the_file_nor_needed_to_play_it(tmp_path: Path) -> None:
+def test_secrets_are_not_recorded_and_not_needed_for_replay(tmp_path: Path) -> None:
     path = tmp_path / "c.jsonl"
     request = {
         "url": "http://h/?token=hunter2hunter2",
@@ -209,7 +209,7 @@ def test_secrets_are_neither_in_the_file_nor_needed_to_play_it(tmp_path: Path) -
 
 
 def test_a_request_built_from_a_scrubbed_answer_is_found(tmp_path: Path) -> None:
-    # The tool hands out a token; the model, and then the tool, are given it back, as JSON and inside a text.
+    # The tool returns a token; the model and then the tool receive it, as JSON and inside a text.
     def conversation(tape: Tape, send: Callable[[Any], Callable[[], Awaitable[Any]]]) -> Any:
         async def run() -> Any:
             login = await tape.exchange("tool", {"tool": "login"}, send({"token": "abc123"}))
@@ -220,7 +220,7 @@ def test_a_request_built_from_a_scrubbed_answer_is_found(tmp_path: Path) -> None
 
     path = tmp_path / "c.jsonl"
     with open_tape(path, "record") as cassette:
-        conversation(cassette.scope("a"), says)
+        conversation(cassette.scope("a"), answering)
     assert "abc123" not in path.read_text(encoding="utf-8")
     assert conversation(open_tape(path, "replay").scope("a"), lambda _: never) == {"found": True}
 
@@ -329,7 +329,7 @@ def test_a_miss_shows_the_nearest_recording(tmp_path: Path, case: str, attempt: 
     assert isinstance(caught.value, TargetError) and caught.value.code == "cassette_miss" and not caught.value.safe
 
 
-def test_a_request_asked_more_often_than_recorded_says_so_and_stays_a_miss(tmp_path: Path) -> None:
+def test_a_request_repeated_more_often_than_recorded_is_a_miss(tmp_path: Path) -> None:
     path = tmp_path / "c.jsonl"
     record(path, ("a", 0, "chat", {"q": 1}, "one"), ("a", 0, "chat", {"q": 2}, "two"))
     player = open_tape(path, "replay")
@@ -362,7 +362,7 @@ def test_the_first_difference_is_in_reading_order() -> None:
     assert found is not None and found.path == "$.a"
 
 
-def test_what_was_recorded_and_not_asked_for_is_reported(tmp_path: Path) -> None:
+def test_unused_recordings_are_reported(tmp_path: Path) -> None:
     path = tmp_path / "c.jsonl"
     record(path, *(("a", 0, "tool", {"tool": f"t{n}"}, n) for n in range(8)), ("b", 0, "tool", {"tool": "x"}, 1))
     player = open_tape(path, "replay")
@@ -377,7 +377,7 @@ def test_what_was_recorded_and_not_asked_for_is_reported(tmp_path: Path) -> None
 # --- recording again --------------------------------------------------------------------------------------------------------------
 
 
-def test_recording_a_scope_again_replaces_it_and_only_it(tmp_path: Path) -> None:
+def test_recording_a_scope_again_replaces_only_that_scope(tmp_path: Path) -> None:
     path = tmp_path / "c.jsonl"
     record(path, ("a", 0, "chat", {"q": 1}, "old"), ("a", 0, "chat", {"q": 2}, "old"), ("b", 0, "chat", {"q": 1}, "kept"))
     record(path, ("a", 0, "chat", {"q": 1}, "new"), ("c", 0, "chat", {"q": 1}, "more"))
@@ -398,7 +398,7 @@ def test_a_retried_attempt_keeps_only_its_last_try(tmp_path: Path) -> None:
         with open_tape(path, "record") as cassette:
             stale = asyncio.create_task(cassette.scope("a").exchange("chat", {"q": 1}, late))
             await asyncio.sleep(0)
-            await cassette.scope("a").exchange("chat", {"q": 1}, says("fresh"))
+            await cassette.scope("a").exchange("chat", {"q": 1}, answering("fresh"))
             release.set()
             assert await stale == "stale"
 
@@ -406,7 +406,7 @@ def test_a_retried_attempt_keeps_only_its_last_try(tmp_path: Path) -> None:
     assert [entry["response"] for entry in entries(path)[1:]] == ["fresh"]
 
 
-def test_a_recorder_that_died_leaves_a_file_that_is_right(tmp_path: Path) -> None:
+def test_a_crashed_recorder_leaves_a_valid_file(tmp_path: Path) -> None:
     path = tmp_path / "c.jsonl"
     record(path, ("a", 0, "chat", {"q": 1}, "old"), ("b", 0, "chat", {"q": 1}, "kept"))
     script = f"""
@@ -441,12 +441,12 @@ def test_a_full_disk_is_a_store_error_and_the_file_ends_with_a_whole_line(tmp_pa
     async def run() -> None:
         with open_tape(path, "record") as cassette:
             tape = cassette.scope("a")
-            await tape.exchange("chat", {"q": 1}, says("one"))
+            await tape.exchange("chat", {"q": 1}, answering("one"))
             with monkeypatch.context() as patch:
                 patch.setattr(os, "write", full)
                 with pytest.raises(StoreError, match="cannot be written: No space left on device"):
-                    await tape.exchange("chat", {"q": 2}, says("two"))
-            await tape.exchange("chat", {"q": 3}, says("three"))
+                    await tape.exchange("chat", {"q": 2}, answering("two"))
+            await tape.exchange("chat", {"q": 3}, answering("three"))
 
     asyncio.run(run())
     assert [entry["response"] for entry in entries(path)[1:]] == ["one", "three"]
@@ -474,7 +474,7 @@ def test_a_disk_too_full_to_compact_loses_nothing(tmp_path: Path, monkeypatch: p
     assert [entry["response"] for entry in entries(path)[1:]] == ["new"]
 
 
-def test_a_file_that_somebody_changed_while_it_was_recorded_is_a_store_error(tmp_path: Path) -> None:
+def test_a_file_changed_while_recording_is_a_store_error(tmp_path: Path) -> None:
     path = tmp_path / "c.jsonl"
     record(path, ("a", 0, "chat", {"q": 1}, "old"))
     cassette = open_tape(path, "record")
@@ -487,7 +487,7 @@ def test_a_file_that_somebody_changed_while_it_was_recorded_is_a_store_error(tmp
     with pytest.raises(ZeroDivisionError), open_tape(path, "record") as again:
         again.scope("a")
         path.unlink()
-        raise ZeroDivisionError  # what went wrong first is told
+        raise ZeroDivisionError  # the first error is reported
 
 
 def test_two_recorders_do_not_share_a_file(tmp_path: Path) -> None:
@@ -497,7 +497,7 @@ def test_two_recorders_do_not_share_a_file(tmp_path: Path) -> None:
     record(path, ("a", 0, "chat", {}, 1))
 
 
-def test_a_link_is_followed_and_the_mode_of_the_file_kept(tmp_path: Path) -> None:
+def test_a_link_is_followed_and_the_file_mode_preserved(tmp_path: Path) -> None:
     real, link = tmp_path / "real.jsonl", tmp_path / "link.jsonl"
     record(real, ("a", 0, "chat", {}, "old"))
     real.chmod(0o640)
@@ -513,26 +513,26 @@ def test_closing_twice_and_writing_after_it_does_nothing(tmp_path: Path) -> None
     tape = cassette.scope("a")
     cassette.close()
     cassette.close()
-    assert asyncio.run(tape.exchange("chat", {}, says("late"))) == "late"  # type: ignore[arg-type]
+    assert asyncio.run(tape.exchange("chat", {}, answering("late"))) == "late"  # type: ignore[arg-type]
     assert len(entries(path)) == 1
 
 
-def test_what_nests_without_end_cannot_be_kept(tmp_path: Path) -> None:
+def test_deeply_nested_values_cannot_be_recorded(tmp_path: Path) -> None:
     deep: Any = 1
     for _ in range(5000):
         deep = [deep]
     with open_tape(tmp_path / "c.jsonl", "record") as cassette, pytest.raises(TargetError, match="nested more than 256 levels deep"):
-        asyncio.run(cassette.scope("a").exchange("tool", {}, says(deep)))  # type: ignore[arg-type]
+        asyncio.run(cassette.scope("a").exchange("tool", {}, answering(deep)))  # type: ignore[arg-type]
 
 
-# --- files that cannot be used -----------------------------------------------------------------------------------------------------
+# --- unusable files --------------------------------------------------------------------------------------------------------
 
 HEADER = '{"proctor_cassette": 1, "created": "x", "proctor": "0"}\n'
 ENTRY = '{"scope": {"case": "a"}, "seq": 0, "kind": "chat", "request": 1, "response": 2}\n'
 
 
 @pytest.mark.parametrize(
-    ("text", "says_"),
+    ("text", "expected_error"),
     [
         ("", "FILE:1: not a cassette: it is empty"),
         ("\n", "FILE:1: not a cassette: it is empty"),
@@ -558,7 +558,7 @@ ENTRY = '{"scope": {"case": "a"}, "seq": 0, "kind": "chat", "request": 1, "respo
     ids=lambda value: str(value)[:30],
 )
 @pytest.mark.parametrize("mode", ["replay", "record"])
-def test_a_file_that_is_no_cassette_is_refused_with_its_line(tmp_path: Path, text: str, says_: str, mode: Any) -> None:
+def test_an_invalid_cassette_is_refused_with_its_line(tmp_path: Path, text: str, expected_error: str, mode: Any) -> None:
     from proctor import __version__
 
     path = tmp_path / "c.jsonl"
@@ -568,7 +568,7 @@ def test_a_file_that_is_no_cassette_is_refused_with_its_line(tmp_path: Path, tex
         return record(path)
     with pytest.raises(InputError) as caught:
         open_tape(path, mode)
-    assert str(caught.value).replace(str(path), "FILE").startswith(says_.replace("VERSION", __version__))
+    assert str(caught.value).replace(str(path), "FILE").startswith(expected_error.replace("VERSION", __version__))
     assert path.read_bytes() == content
     return None
 
@@ -582,7 +582,7 @@ def test_a_missing_file_and_a_folder_are_refused(tmp_path: Path) -> None:
         open_tape(tmp_path, "record")
 
 
-def test_a_refused_file_is_not_left_locked(tmp_path: Path) -> None:
+def test_a_refused_file_is_unlocked(tmp_path: Path) -> None:
     path = tmp_path / "c.jsonl"
     path.write_text("{}\n")
     for _ in range(2):
@@ -590,7 +590,7 @@ def test_a_refused_file_is_not_left_locked(tmp_path: Path) -> None:
             Recorder(path)
 
 
-def test_the_marker_of_a_judge_is_named_only_where_nothing_else_differs() -> None:
+def test_a_judge_marker_is_named_only_if_nothing_else_differs() -> None:
     one, other = (f"<<<DATA {letter * 32}>>>" for letter in "ab")
     found = find_first_difference([f"{one} x", "greets"], [f"{other} x", "thanks"])
     assert found is not None and (found.path, found.recorded, found.now) == ("$[1]", "greets", "thanks")

@@ -23,7 +23,7 @@ OPEN_NAMES = [
 
 
 @pytest.mark.parametrize("name", HIDDEN_NAMES)
-def test_values_under_a_secret_name_are_taken_out(name: str) -> None:
+def test_values_under_a_secret_name_are_redacted(name: str) -> None:
     assert names_a_secret(name)
     for value in ("hunter2", {"any": "thing"}, ["a", "b"]):
         assert redact({"a": [{name: value, "b": 1}]}) == {"a": [{name: REDACTED, "b": 1}]}
@@ -32,12 +32,12 @@ def test_values_under_a_secret_name_are_taken_out(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", OPEN_NAMES)
-def test_names_that_only_look_so_keep_their_values(name: str) -> None:
+def test_values_under_similar_names_are_not_redacted(name: str) -> None:
     for value in ("hunter2", 12, {"any": "thing"}, ["a"]):
         assert redact({name: value}) == {name: value}
 
 
-def test_what_tells_nothing_is_kept() -> None:
+def test_harmless_values_are_not_redacted() -> None:
     for value in ("", None, True, False, [], {}):
         assert redact({"password": value}) == {"password": value}
     assert redact({"token": 17, "password": 1234}) == {"token": 17, "password": REDACTED}
@@ -54,7 +54,7 @@ def test_attributes_of_otlp_stay_valid_otlp() -> None:
     assert redact({"attributes": given})["attributes"] == [{**given[0], "value": hidden}, {**given[1], "value": hidden}, *given[2:]]
 
 
-def test_a_schema_of_a_field_is_no_secret() -> None:
+def test_a_field_schema_is_not_a_secret() -> None:
     schema = {"type": "object", "properties": {"password": {"type": "string"}, "token": {"$ref": "#/x"}}}
     assert redact({"inputSchema": schema}) == {"inputSchema": schema}
     assert redact({"properties": {"password": "hunter2"}}) == {"properties": {"password": REDACTED}}
@@ -69,9 +69,9 @@ SECRETS = [
 
 
 @pytest.mark.parametrize("secret", SECRETS)
-def test_what_looks_like_a_key_is_taken_out_of_any_text(secret: str) -> None:
-    told = redact({"messages": [{"content": f"my key is {secret}, thanks"}]})
-    assert told == {"messages": [{"content": f"my key is {REDACTED}, thanks"}]}
+def test_text_that_looks_like_a_key_is_redacted(secret: str) -> None:
+    redacted = redact({"messages": [{"content": f"my key is {secret}, thanks"}]})
+    assert redacted == {"messages": [{"content": f"my key is {REDACTED}, thanks"}]}
 
 
 @pytest.mark.parametrize(
@@ -84,22 +84,22 @@ def test_what_looks_like_a_key_is_taken_out_of_any_text(secret: str) -> None:
         ("https://x.example/?api_key=hunter2&x=1", "hunter2"),
     ],
 )
-def test_secrets_inside_longer_texts_are_taken_out(text: str, without: str) -> None:
+def test_secrets_inside_longer_texts_are_redacted(text: str, without: str) -> None:
     assert without not in redact_text(text)
     assert REDACTED in redact_text(text)
 
 
-def test_the_given_value_is_not_changed_and_any_depth_is_read() -> None:
+def test_redaction_copies_its_input_and_reads_any_depth() -> None:
     given: dict[str, Any] = {"a": {"password": "x"}, "b": [{"password": "y"}]}
     redact(given)
     assert given == {"a": {"password": "x"}, "b": [{"password": "y"}]}
     deep: Any = {"password": "hunter2"}
     for _ in range(sys.getrecursionlimit() * 3):
         deep = [deep]
-    told = redact(deep)
-    while isinstance(told, list):
-        told = told[0]
-    assert told == {"password": REDACTED}
+    redacted = redact(deep)
+    while isinstance(redacted, list):
+        redacted = redacted[0]
+    assert redacted == {"password": REDACTED}
 
 
 TEXTS = st.text(max_size=30) | st.sampled_from(
@@ -112,12 +112,12 @@ TEXTS = st.text(max_size=30) | st.sampled_from(
     st.recursive(TEXTS | st.integers(), lambda inner: st.lists(inner) | st.dictionaries(st.sampled_from(HIDDEN_NAMES + OPEN_NAMES), inner))
 )
 @pytest.mark.timeout(60)
-def test_redacting_twice_changes_nothing(value: Any) -> None:
+def test_redaction_is_idempotent(value: Any) -> None:
     once = redact(value)
     assert redact(once) == once
 
 
 @settings(max_examples=300, deadline=None)
 @given(st.lists(TEXTS | st.sampled_from(["token=", "sk-", "_", " ", '"secret": "', '"']), max_size=6).map("".join))
-def test_the_quick_look_misses_nothing_that_the_rules_would_take_out(text: str) -> None:
+def test_the_fast_check_finds_everything_the_rules_redact(text: str) -> None:
     assert redact_text(text) == (Scrubber().scrub_text(text) if len(text) >= 8 else text)

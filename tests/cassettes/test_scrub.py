@@ -1,4 +1,4 @@
-"""No secret reaches a recording, and nothing else is taken out of it."""
+"""Scrubbing removes every secret from a recording, and nothing else."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ SECRET = 'correct horse/battery"staple'
 
 
 @rows("cassettes/cases/scrub.yaml")
-def test_secrets_are_taken_out_and_nothing_else(row: dict[str, Any]) -> None:
+def test_only_secrets_are_scrubbed(row: dict[str, Any]) -> None:
     scrubber = Scrubber([SECRET, "short"])
     once = scrubber.scrub_value(row["given"])
     assert once == row["expect"]
@@ -27,15 +27,15 @@ def test_a_secret_inside_another_leaves_no_tail() -> None:
     assert Scrubber(["abcdefgh", "abcdefgh-more-of-it"]).scrub_text("x abcdefgh-more-of-it y abcdefgh z") == "x [redacted] y [redacted] z"
 
 
-def test_short_secrets_do_not_eat_ordinary_words() -> None:
+def test_short_secrets_do_not_affect_ordinary_words() -> None:
     assert Scrubber(["test", ""]).scrub_text("a test of testing") == "a test of testing"
 
 
 @given(st.text(max_size=60), st.text(max_size=60), st.text(min_size=8, max_size=40))
 @settings(max_examples=150, deadline=None)
-def test_a_known_secret_is_never_left(before: str, after: str, secret: str) -> None:
+def test_known_secrets_are_always_scrubbed(before: str, after: str, secret: str) -> None:
     left = Scrubber([secret]).scrub_value({"a": [f"{before}{secret}{after}"]})["a"][0]
-    # What surrounds it may happen to build it again, together with the mark that replaced it.
+    # The surrounding text may form the secret again together with the mark that replaced it.
     assert secret not in left.replace("[redacted]", "\0")
 
 
@@ -46,7 +46,7 @@ TEXTS = st.sampled_from([row["given"] for row in load("cassettes/cases/scrub.yam
 
 @given(st.lists(TEXTS, max_size=4).map(" ".join))
 @settings(max_examples=200, deadline=None)
-def test_scrubbing_twice_changes_nothing_more(text: str) -> None:
+def test_scrubbing_is_idempotent(text: str) -> None:
     scrubber = Scrubber([SECRET])
     once = scrubber.scrub_text(text)
     assert scrubber.scrub_text(once) == once
@@ -60,7 +60,7 @@ def test_scrubbing_twice_changes_nothing_more(text: str) -> None:
      '"' + "\\" * 300_000, "cookie:" * 50_000, "basic  " * 50_000, "vk_" * 100_000],
     ids=lambda text: text[:20],
 )  # fmt: skip
-def test_hostile_text_does_not_stall_it(text: str) -> None:
+def test_hostile_text_does_not_stall_scrubbing(text: str) -> None:
     started = time.process_time()
     Scrubber([SECRET]).scrub_text(text)
     assert time.process_time() - started < 2

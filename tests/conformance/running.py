@@ -1,4 +1,4 @@
-"""Cases decided on evidence, the way a check run does it, for tables that compare whole suites."""
+"""Decides cases on evidence as a check run does, for tables that compare whole suites."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def suite_of(text: str, dialect: str) -> Suite:
 
 
 def evidence_of(plain: Any) -> Evidence:
-    """Evidence from any shape that is read."""
+    """Evidence from any readable shape."""
     (only,) = read_document(plain)
     return only
 

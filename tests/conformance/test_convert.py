@@ -1,6 +1,6 @@
-"""A suite of any dialect, written in our own format, gives the same verdicts.
+"""A suite of any dialect, converted to the native format, gives the same verdicts.
 
-First over every documented suite that the conformance tables hold, then over suites nobody has written.
+First for every documented suite in the conformance tables, then for generated suites.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ HERE = Path(__file__).parent
 NOW = "2026-11-15T09:00:00Z"
 
 
-def told(suite: Suite, evidence: Any) -> list[Any]:
-    """Everything a verdict says, for every case."""
+def verdicts_of(suite: Suite, evidence: Any) -> list[Any]:
+    """Every field of the verdicts, for every case."""
     result = proctor.check(suite, evidence, now=NOW)
     return [
         (
@@ -50,13 +50,13 @@ def keeps_verdicts(suite: Suite, evidence: Any) -> None:
     native = write_native(suite)
     again = read_suite(native, file="native.yaml")
     assert again.dialect == "native"
-    assert told(again, evidence) == told(suite, evidence)
+    assert verdicts_of(again, evidence) == verdicts_of(suite, evidence)
     assert write_native(again) == native, "writing what was written is stable"
     goes_back(suite, evidence)
 
 
 def goes_back(suite: Suite, evidence: Any) -> None:
-    """A dialect, written as native and as the dialect again, keeps its verdicts; what cannot be written is refused."""
+    """A dialect converted to native and back keeps its verdicts; suites that cannot be converted are refused."""
     if suite.dialect == "native":
         return
     described = describe_agents(suite, None)[0] if suite.dialect == "mcplab" else suite
@@ -67,8 +67,8 @@ def goes_back(suite: Suite, evidence: Any) -> None:
         return
     text, _ = write_dialect(native, suite.dialect)
     back = read_suite(text, file=f"back.{suite.dialect}", dialect=suite.dialect)
-    # MCPLab and MCPJam have lists by kind, so rules may change places.
-    assert ordered(told(back, evidence)) == ordered(told(suite, evidence))
+    # MCPLab and MCPJam list rules by kind, so rules may change order.
+    assert ordered(verdicts_of(back, evidence)) == ordered(verdicts_of(suite, evidence))
 
 
 def ordered(cases: list[Any]) -> list[Any]:
@@ -100,7 +100,7 @@ def test_a_documented_suite_keeps_its_verdicts(dialect: str, text: str, evidence
     try:
         suite = read_suite(text, dialect=dialect)
     except InputError:
-        return  # the row is about a suite that cannot be read
+        return  # a row about an unreadable suite
     keeps_verdicts(suite, evidence)
 
 
@@ -213,7 +213,7 @@ VERIAL = st.lists(
 @settings(max_examples=60, deadline=None)
 @given(st.one_of(MCPLAB, MIBO, MCPJAM, VERIAL), EVIDENCE)
 @pytest.mark.timeout(60)
-def test_a_suite_nobody_has_written_keeps_its_verdicts(document: Any, evidence: dict[str, Any]) -> None:
+def test_a_generated_suite_keeps_its_verdicts(document: Any, evidence: dict[str, Any]) -> None:
     try:
         suite = read_suite(json.dumps(document), file="suite.json")
     except InputError:

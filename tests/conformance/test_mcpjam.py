@@ -1,4 +1,4 @@
-"""Our validators and pairing against the observed answers of @mcpjam/sdk 6.4.0, row by row."""
+"""Our validators and pairing against the observed results of @mcpjam/sdk 6.4.0, row by row."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ PREDICATES: dict[str, Any] = {
 
 
 def answer(function: Any, *arguments: Any, **options: Any) -> Any:
-    """What a validator says, or the name of what it raises."""
+    """The result of a validator, or the name of the error it raises."""
     try:
         return function(*arguments, **options)
     except (TypeError, ValueError) as error:
@@ -63,7 +63,7 @@ def twin(name: str) -> Any:
 
 
 @rows("conformance/mcpjam/names.yaml")
-def test_name_validators_answer_as_the_original(row: dict[str, Any]) -> None:
+def test_name_validators_agree_with_the_original(row: dict[str, Any]) -> None:
     name = row["given"]["validator"]
     assert answer(getattr(validators, name), *row["given"]["with"]) == row["expect"]
     if isinstance(row["expect"], bool):
@@ -72,7 +72,7 @@ def test_name_validators_answer_as_the_original(row: dict[str, Any]) -> None:
 
 
 @rows("conformance/mcpjam/arguments.yaml")
-def test_argument_validators_answer_as_the_original(row: dict[str, Any]) -> None:
+def test_argument_validators_agree_with_the_original(row: dict[str, Any]) -> None:
     given = row["given"]
     calls = given.get("calls", [{"toolName": "t", "arguments": given.get("actual")}])
     found = {
@@ -83,7 +83,7 @@ def test_argument_validators_answer_as_the_original(row: dict[str, Any]) -> None
 
 
 @rows("conformance/mcpjam/single_arguments.yaml")
-def test_single_argument_validators_answer_as_the_original(row: dict[str, Any]) -> None:
+def test_single_argument_validators_agree_with_the_original(row: dict[str, Any]) -> None:
     given = row["given"]
     if "predicate" not in given:
         found = answer(match_tool_argument, "t", given["argument"], given["value"], given["calls"])
@@ -116,7 +116,7 @@ def calls(written: Any) -> Any:
 
 
 @rows("conformance/mcpjam/pairing.yaml")
-def test_evaluate_tool_calls_answers_as_decided(row: dict[str, Any]) -> None:
+def test_evaluate_tool_calls_gives_the_expected_result(row: dict[str, Any]) -> None:
     given = row["given"]
     found = answer(evaluate_tool_calls, calls(given["expected"]), calls(given["actual"]), **given.get("options", {}))
     if isinstance(found, str):
@@ -152,7 +152,7 @@ OPTIONS = {
 
 
 def as_case(given: dict[str, Any]) -> dict[str, Any]:
-    """The row as a case of a document, which declares a case positive by `isNegativeTest: false`."""
+    """The row as a case of a document, which marks a case as positive with `isNegativeTest: false`."""
     options = given.get("options", {})
     case: dict[str, Any] = {
         "id": "c",
@@ -165,7 +165,7 @@ def as_case(given: dict[str, Any]) -> dict[str, Any]:
     return case
 
 
-# NaN and infinity cannot be written in JSON; null or text for a list is refused by the reader whatever is in it.
+# NaN and infinity cannot be written in JSON; the reader refuses null or text in place of a list.
 WRITABLE = [
     row
     for row in load("conformance/mcpjam/pairing.yaml")
@@ -174,7 +174,7 @@ WRITABLE = [
 
 
 @pytest.mark.parametrize("row", [pytest.param(row, id=row["id"]) for row in WRITABLE])
-def test_a_case_with_expected_calls_is_decided_alike(row: dict[str, Any]) -> None:
+def test_a_case_with_expected_calls_gets_the_same_verdict(row: dict[str, Any]) -> None:
     given = row["given"]
     try:
         [case] = read_document([as_case(given)]).cases
@@ -183,6 +183,6 @@ def test_a_case_with_expected_calls_is_decided_alike(row: dict[str, Any]) -> Non
         return
     evidence = {"tool_calls": [{"name": call.name, "arguments": call.arguments} for call in calls(given["actual"])]}
     verdicts = decide(case, evidence)
-    # Nothing expected, limited or declared is no assertion, and nothing to fail.
+    # A case without expectations, limits or declarations has no assertion and cannot fail.
     assert all(verdict.passed for verdict in verdicts) is row["expect"]["passed"]
     assert verdicts or not given["expected"]

@@ -1,4 +1,4 @@
-"""The 13 predicates, read from a document and decided on evidence, against the original's answers."""
+"""The 13 predicates, read from a document and decided on evidence, against the results of the original."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def spelled_out(evidence: dict[str, Any]) -> dict[str, Any]:
 
 
 @rows("conformance/mcpjam/predicates.yaml")
-def test_predicate_answers_as_decided(row: dict[str, Any]) -> None:
+def test_a_predicate_gives_the_expected_verdict(row: dict[str, Any]) -> None:
     document = [{"id": "c", "prompt": "p", "predicates": [row["given"]["predicate"]]}]
     if row["expect"] == "load_error":
         with pytest.raises(InputError) as caught:

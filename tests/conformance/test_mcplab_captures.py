@@ -1,4 +1,4 @@
-"""MCPLab's `extract`: what it captures from a final text, and what it takes the captured text for."""
+"""MCPLab's `extract`: the text it captures from a final text, and the type it gives the text."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ def captured(text: str, regex: str) -> Json:
 
 
 @rows("conformance/mcplab/captures.yaml")
-def test_a_value_is_captured_as_mcplab_captures_it(row: dict[str, Any]) -> None:
+def test_a_value_is_captured_as_in_mcplab(row: dict[str, Any]) -> None:
     value = captured(**row["given"])
     assert value == row["expect"] and isinstance(value, bool) == isinstance(row["expect"], bool)
     assert row["original"] == row["expect"] or row.get("why")
 
 
-def test_a_number_with_thousands_of_digits_is_too_large_to_be_one() -> None:
+def test_a_number_with_thousands_of_digits_is_not_a_number() -> None:
     for literal in ("0x" + "f" * 5000, "0b" + "1" * 5000, "9" * 5000):
         assert captured(literal, ".*") is None
 
 
 @pytest.mark.timeout(60)
-def test_a_capture_that_takes_too_long_is_told_and_does_not_decide_the_case() -> None:
+def test_a_capture_that_times_out_is_reported_and_decides_nothing() -> None:
     suite = read_suite(
         "{proctor: 1, cases: [{id: c, expect: [response_contains: aaa], extract: {slow: '^(?=(a+)+$)a', quick: '(a)'}}]}", name="s"
     )
@@ -41,7 +41,7 @@ def test_a_capture_that_takes_too_long_is_told_and_does_not_decide_the_case() ->
     assert case.reason is not None and case.reason.startswith("extract 'slow' could not be read: ")
 
 
-def test_captured_values_stand_in_the_result() -> None:
+def test_captured_values_are_in_the_result() -> None:
     suite = read_suite(
         textwrap.dedent("""
         id: only

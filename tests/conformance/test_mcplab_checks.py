@@ -1,4 +1,4 @@
-"""MCPLab's answers about final texts and JSONPath, checked on specs as its reader writes them."""
+"""MCPLab's verdicts about final texts and JSONPath, for specs as its reader creates them."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def explained(row: dict[str, Any]) -> None:
 
 
 @rows("conformance/mcplab/jsonpath.yaml")
-def test_a_path_is_answered_as_mcplab_answers_it(row: dict[str, Any]) -> None:
+def test_a_path_is_evaluated_as_in_mcplab(row: dict[str, Any]) -> None:
     explained(row)
     fields = {**row["given"], **JSONPATH}
     if row["expect"] == "load error":
@@ -43,7 +43,7 @@ def test_a_path_is_answered_as_mcplab_answers_it(row: dict[str, Any]) -> None:
 
 
 @rows("conformance/mcplab/final_text.yaml")
-def test_a_final_text_is_read_as_mcplab_reads_it(row: dict[str, Any]) -> None:
+def test_a_final_text_is_read_as_in_mcplab(row: dict[str, Any]) -> None:
     explained(row)
     claims = {"root": {"path": "$"}, "exists": {"path": "$.a"}, "equals": {"path": "$.a", "equals": 1}}
     for name, claim in claims.items():
@@ -61,7 +61,7 @@ def test_a_fenced_answer_is_named_in_the_hint() -> None:
 
 
 @rows("conformance/mcplab/response_regex.yaml")
-def test_a_pattern_is_searched_as_mcplab_searches_it(row: dict[str, Any]) -> None:
+def test_a_pattern_is_searched_as_in_mcplab(row: dict[str, Any]) -> None:
     explained(row)
     verdict = decide("response_matches", {"pattern": row["given"]["pattern"], **REGEX}, row["given"]["text"])
     if row["expect"] == "invalid":
@@ -72,7 +72,7 @@ def test_a_pattern_is_searched_as_mcplab_searches_it(row: dict[str, Any]) -> Non
 
 
 @rows("conformance/mcplab/response_text.yaml")
-def test_a_text_is_compared_as_mcplab_compares_it(row: dict[str, Any]) -> None:
+def test_a_text_is_compared_as_in_mcplab(row: dict[str, Any]) -> None:
     explained(row)
     if row["expect"] == "load error":
         with pytest.raises(msgspec.ValidationError):

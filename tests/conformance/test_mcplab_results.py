@@ -1,4 +1,4 @@
-"""What MCPLab tells a model of a tool's answer, told by an agent of one of its workspaces."""
+"""Tool results as MCPLab sends them to a model, sent by an agent of one of its workspaces."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.targets.mcp_twins import ScriptedModel, attempt, calls, run
 
 
 @rows("conformance/mcplab/tool_results.yaml")
-def test_the_model_is_told_as_the_original_tells_it(row: dict[str, Any]) -> None:
+def test_the_model_gets_the_same_result_as_from_the_original(row: dict[str, Any]) -> None:
     async def execute(arguments: dict[str, Any]) -> CallResult:
         return CallResult(result=row.get("given"), error=row.get("error"))
 

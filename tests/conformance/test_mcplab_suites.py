@@ -1,4 +1,4 @@
-"""Whole MCPLab suites decided on recorded runs, beside the answers of MCPLab itself."""
+"""Whole MCPLab suites decided on recorded runs, compared with the verdicts of MCPLab itself."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def decide(row: dict[str, Any]) -> Any:
 
 
 @rows(FILES[0])
-def test_an_example_of_the_documentation_is_decided(row: dict[str, Any]) -> None:
+def test_a_documented_example_is_decided(row: dict[str, Any]) -> None:
     assert decide(row) == row["expect"]
 
 
@@ -75,21 +75,21 @@ def test_a_vector_is_decided(row: dict[str, Any]) -> None:
 
 
 @rows("conformance/mcplab_suites/browser.yaml")
-def test_a_recording_of_a_browser_agent_is_judged_as_far_as_it_shows(row: dict[str, Any]) -> None:
+def test_a_browser_agent_recording_is_judged_on_what_it_shows(row: dict[str, Any]) -> None:
     agents = "agents: [{id: gpt, provider: openai, model: m}, {id: page, type: browser, provider: claude, url: 'https://chat.example'}]"
     rules = textwrap.indent(row["eval"], "      ")
     suite = proctor.parse_suite(f"{agents}\nscenarios:\n  - id: only\n    prompt: hi\n    eval:\n{rules}\n")
-    said = [{"role": "user", "content": [{"type": "text", "text": "hi"}]}]
-    said.append({"role": "assistant", "content": [{"type": "text", "text": row["given"]["text"]}]})
+    messages = [{"role": "user", "content": [{"type": "text", "text": "hi"}]}]
+    messages.append({"role": "assistant", "content": [{"type": "text", "text": row["given"]["text"]}]})
     about = {"type": "scenario_run", "scenario_id": "only", "agent": row["given"]["agent"], "model": row["given"]["model"]}
-    result = proctor.check(suite, {**about, "messages": said})
+    result = proctor.check(suite, {**about, "messages": messages})
     assert [verdict.code or verdict.outcome for verdict in result["only"].verdicts] == row["expect"]
     unseen = [verdict for verdict in result["only"].verdicts if verdict.code == "missing_evidence"]
     assert not any(verdict.passed for verdict in unseen) and all("chat page in a browser" in verdict.reason for verdict in unseen)
 
 
 @pytest.mark.parametrize("file", FILES)
-def test_a_row_that_differs_from_the_original_says_why_and_no_other_does(file: str) -> None:
+def test_exactly_the_rows_that_differ_from_the_original_have_a_reason(file: str) -> None:
     for row in load(file):
         original, expect = row["original"], row["expect"]
         agrees = [SAME.get(word) for word in original] == expect if isinstance(original, list) else SAME.get(original) == expect

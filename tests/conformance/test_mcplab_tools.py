@@ -34,12 +34,12 @@ def test_rules_about_tools(row: dict[str, Any]) -> None:
     if "sequence" in given:
         verdict = decide("tools_in_order", ToolsInOrder(names=tuple(given["sequence"]), server_prefix=True), seen)
         found["sequence"] = verdict.outcome
-        if "says" in row["expect"]:
-            assert row["expect"]["says"] in verdict.reason
+        if "message" in row["expect"]:
+            assert row["expect"]["message"] in verdict.reason
     if "allow" in given:
         allowed = tuple(tuple(names) for names in given["allow"])
         found["allow"] = decide("tools_exactly", ToolsExactly(any_of=allowed, server_prefix=True), seen).outcome
-    assert found == {key: value for key, value in row["expect"].items() if key != "says"}
+    assert found == {key: value for key, value in row["expect"].items() if key != "message"}
 
 
 @rows("conformance/mcplab/tool_inputs.yaml")
@@ -63,7 +63,7 @@ def test_rules_about_tool_inputs(row: dict[str, Any]) -> None:
         return
     verdict = decide(check, spec, seen)
     assert verdict.outcome == row["expect"], verdict.reason
-    assert row.get("says", "") in verdict.reason
+    assert row.get("message", "") in verdict.reason
 
 
 def test_every_difference_from_the_original_has_a_reason() -> None:

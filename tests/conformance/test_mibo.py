@@ -1,4 +1,4 @@
-"""Mibo test cases decided on recorded runs, beside the answers that Mibo's documentation gives."""
+"""Mibo test cases decided on recorded runs, compared with the verdicts in Mibo's documentation."""
 
 from __future__ import annotations
 
@@ -30,23 +30,23 @@ def outcomes(row: dict[str, Any]) -> list[str]:
 
 
 @rows("conformance/mibo/documentation.yaml")
-def test_an_example_of_the_documentation_gives_its_answer(row: dict[str, Any]) -> None:
+def test_a_documented_example_gives_its_verdict(row: dict[str, Any]) -> None:
     assert outcomes(row) == row["expect"]
 
 
 @rows("conformance/mibo/vectors.yaml")
-def test_a_row_of_the_reference_gives_its_answer(row: dict[str, Any]) -> None:
+def test_a_reference_row_gives_its_verdict(row: dict[str, Any]) -> None:
     assert outcomes(row) == row["expect"]
 
 
 @rows("conformance/mibo/exchanges.yaml")
-def test_an_exchange_of_an_active_test_gives_its_answer(row: dict[str, Any], tmp_path: Path) -> None:
+def test_an_exchange_of_an_active_test_gives_its_verdict(row: dict[str, Any], tmp_path: Path) -> None:
     given = dict(row["reply"])
     reply = Reply(**({**given, "data": given["data"].encode()} if "data" in given else given))
     document = json.dumps({"name": "hello", "input_utterance": "hello", "assertions": {"procedural": [row["assertion"]]}})
 
     async def work() -> RunResult:
-        async with serve(lambda asked: reply) as server:
+        async with serve(lambda request: reply) as server:
             target = {"type": "http", "url": server.url, **row.get("settings", {})}
             return await run_async(suite_of(document, "mibo"), target=target, home=tmp_path)
 
@@ -61,7 +61,7 @@ def test_every_difference_from_the_original_has_a_reason(path: str) -> None:
         assert (row["original"] != row["expect"]) == ("why" in row), row["id"]
 
 
-def test_every_example_holds_on_one_evidence_and_fails_on_another() -> None:
+def test_every_example_passes_and_fails_on_some_evidence() -> None:
     seen: dict[str, set[bool]] = {}
     for row in load(FILES[0]):
         good = all(outcome == "pass" or original == "judged" for outcome, original in zip(row["expect"], row["original"], strict=True))

@@ -1,7 +1,8 @@
 """The public suites: all of RFC 9535's compliance tests, and the required part of JSON Schema drafts 2020-12 and 7.
 
-They are too large to keep here; `PROCTOR_CONFORMANCE_DATA` names a folder with `jsonpath/cts.json` and `json-schema/tests/<draft>/*.json`.
-Schemas that need a document from elsewhere must be refused: which ones is listed group by group in `remote_reference_groups.yaml`.
+They are too large for this repository; `PROCTOR_CONFORMANCE_DATA` names a folder with `jsonpath/cts.json` and
+`json-schema/tests/<draft>/*.json`. Schemas that refer to a remote document must be refused: `remote_reference_groups.yaml` lists them
+group by group.
 """
 
 from __future__ import annotations

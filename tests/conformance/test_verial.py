@@ -1,6 +1,6 @@
-"""Criteria as Verial's documentation writes them, decided on a state.
+"""Criteria from Verial's documentation, decided on a state.
 
-The original is closed: `original` is what its documentation promises, not an observed answer.
+The original is closed: `original` is the documented result, not an observed one.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def test_a_criterion_is_decided(row):
 
 
 @pytest.mark.parametrize("row", [pytest.param(row, id=row["id"]) for row in load("conformance/verial/criteria.yaml")])
-def test_where_we_differ_the_row_says_why(row):
+def test_every_difference_has_a_reason(row):
     original, expect = row["original"], row["expect"]
     ours = {"passed": expect["outcome"] == "pass", "score": expect["score"], "evidence": expect.get("evidence")}
     same = original is not None and all(ours[key] == value for key, value in original.items())

@@ -26,8 +26,8 @@ from proctor.llm.scripted import ScriptedModel
 from proctor.model.evidence import ToolCall, Usage
 from proctor.model.judgement import Opinion, Question
 from tests.evals.agents import result, saying
-from tests.judge.twins import OneAfterTheOther
-from tests.llm.provider_server import Asked, Said, provider
+from tests.judge.twins import ReplySequence
+from tests.llm.provider_server import ReceivedRequest, ScriptedResponse, provider
 from tests.targets.mcp_twins import run
 
 AGENT = saying(result("lookup", text="Your order was shipped.", usage={"input_tokens": 8, "output_tokens": 2}))
@@ -40,7 +40,7 @@ def verdict(score: object, reason: str = "because") -> ChatReply:
 
 
 def model(*replies: Any) -> ScriptedModel:
-    return ScriptedModel(OneAfterTheOther(list(replies) or [verdict(0.9)]), name="grader")
+    return ScriptedModel(ReplySequence(list(replies) or [verdict(0.9)]), name="grader")
 
 
 async def asks(agent: EvalAgent) -> bool:
@@ -278,25 +278,25 @@ def test_options_that_cannot_be_used_are_refused(options: dict[str, Any], error:
         judge_scorer(**{"id": "tone", "model": model(), **options})
 
 
-def fill(said: Said) -> Callable[[Asked], Said]:
+def fill(said: ScriptedResponse) -> Callable[[ReceivedRequest], ScriptedResponse]:
     """The answer of a provider, with the ids of what it is asked."""
 
-    def answer(asked: Asked) -> Said:
+    def answer(asked: ReceivedRequest) -> ScriptedResponse:
         identifiers = re.findall(r"check-[0-9]+-[0-9a-f]{12}", json.dumps(asked.body))
-        return Said(body=json.loads(json.dumps(said.body).replace("agent-check-1", identifiers[0])))
+        return ScriptedResponse(body=json.loads(json.dumps(said.body).replace("agent-check-1", identifiers[0])))
 
     return answer
 
 
-def over_the_wire(*said: Said, **options: Any) -> tuple[list[ScoreResult], list[Asked]]:
+def over_the_wire(*said: ScriptedResponse, **options: Any) -> tuple[list[ScoreResult], list[ReceivedRequest]]:
     """Two iterations that a provider on loopback judges; `URL` stands for its address."""
 
-    async def main() -> tuple[list[ScoreResult], list[Asked]]:
+    async def main() -> tuple[list[ScoreResult], list[ReceivedRequest]]:
         async with provider(fill(said[0]) if len(said) == 1 and said[0].status == 200 else list(said)) as seen:
             given = json.loads(json.dumps(options).replace("URL", seen.url))
             test = EvalTest("t", asks, scorers=[judge_scorer(id="tone", rubric=RUBRIC, **given)])
             done = await test.run(AGENT, iterations=2, concurrency=1)
-            return [each.scores[-1] for each in done.iteration_details], seen.asked
+            return [each.scores[-1] for each in done.iteration_details], seen.requests
 
     return run(main())
 
@@ -312,7 +312,7 @@ def over_the_wire(*said: Said, **options: Any) -> tuple[list[ScoreResult], list[
 )
 def test_a_model_that_is_named_is_reached_and_left_again(options: dict[str, Any]) -> None:
     body = {"choices": [{"message": {"role": "assistant", "content": verdict(0.9).text}, "finish_reason": "stop"}]}
-    found, asked = over_the_wire(Said(body=body), **options)
+    found, asked = over_the_wire(ScriptedResponse(body=body), **options)
     assert [each.value for each in found] == [0.9, 0.9] and len(asked) == 2
     assert asked[0].headers["authorization"] == "Bearer sk-judge-1" and "sk-judge-1" not in repr(found)
     shape = asked[0].body["response_format"]["json_schema"]["schema"]["properties"]["results"]["items"]
@@ -322,5 +322,5 @@ def test_a_model_that_is_named_is_reached_and_left_again(options: dict[str, Any]
 def test_a_key_of_the_environment_does_not_go_to_an_address_that_was_written(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", "sk-env-1")
     body = {"choices": [{"message": {"role": "assistant", "content": verdict(0.9).text}, "finish_reason": "stop"}]}
-    _, asked = over_the_wire(Said(body=body), model={"provider": "openai", "model": "m", "base_url": "URL/v1"})
+    _, asked = over_the_wire(ScriptedResponse(body=body), model={"provider": "openai", "model": "m", "base_url": "URL/v1"})
     assert "sk-env-1" not in repr(asked)

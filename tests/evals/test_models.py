@@ -10,7 +10,7 @@ from proctor.errors import SpecError
 from proctor.evals.agents.models import make_model
 from proctor.evals.agents.prompt_result import PromptResult
 from proctor.evals.agents.test_agent import TestAgent
-from tests.llm.provider_server import Asked, Provider, Said, provider
+from tests.llm.provider_server import Provider, ReceivedRequest, ScriptedResponse, provider
 from tests.targets.mcp_twins import run
 
 HELLO = {
@@ -19,17 +19,19 @@ HELLO = {
 }
 
 
-def asked_of(model: str, *said: Said, environment: dict[str, str] | None = None, **options: Any) -> tuple[PromptResult, list[Asked]]:
+def asked_of(
+    model: str, *said: ScriptedResponse, environment: dict[str, str] | None = None, **options: Any
+) -> tuple[PromptResult, list[ReceivedRequest]]:
     """A prompt to a loopback provider; `URL` stands for its address."""
 
-    async def main() -> tuple[PromptResult, list[Asked]]:
-        async with provider(list(said or (Said(body=HELLO),))) as seen:
+    async def main() -> tuple[PromptResult, list[ReceivedRequest]]:
+        async with provider(list(said or (ScriptedResponse(body=HELLO),))) as seen:
             with pytest.MonkeyPatch.context() as patch:
                 for name, value in (environment or {}).items():
                     patch.setenv(name, value.replace("URL", seen.url))
                 given = {name: _placed(value, seen) for name, value in options.items()}
                 result = await TestAgent(tools=[], model=model, **given).prompt("Hi")
-            return result, seen.asked
+            return result, seen.requests
 
     return run(main())
 
@@ -89,7 +91,7 @@ def test_a_provider_of_ones_own() -> None:
 
 def test_a_refusal_is_a_result_without_the_key() -> None:
     result, _ = asked_of(
-        "openai/m", Said(status=401, body={"error": {"message": "bad key sk-given-1"}}), base_url="URL/v1", api_key="sk-given-1"
+        "openai/m", ScriptedResponse(status=401, body={"error": {"message": "bad key sk-given-1"}}), base_url="URL/v1", api_key="sk-given-1"
     )
     assert result.get_error_code() == "unauthorized" and "sk-given-1" not in (result.get_error() or "")
 

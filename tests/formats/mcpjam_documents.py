@@ -1,4 +1,4 @@
-"""MCPJam documents as values, and what their cases say about evidence."""
+"""MCPJam documents as values, and the verdicts of their cases."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from proctor.model.verdict import Verdict
 
 
 def read_document(document: Any) -> Suite:
-    """The suite in a document; problems raise `InputError`, warnings are kept."""
+    """The suite in a document; problems raise `InputError`, warnings are ignored."""
     text = json.dumps(document, indent=1)
     reading = Reading(file="evals.json", text=text)
     tree = read_json(text, reading)

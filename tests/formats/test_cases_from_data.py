@@ -1,4 +1,4 @@
-"""Cases from rows of data, and a matrix of them: what is read, and what is told of what cannot be."""
+"""Cases from rows of data, and a matrix of them: what is read, and the problems that are reported."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def load(folder: Path, document: dict[str, Any], **files: str) -> Suite:
 
 
 @rows("formats/cases/data_problems.yaml")
-def test_what_cannot_be_used_is_told_at_its_line(row: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unusable_values_are_reported_at_their_line(row: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     for name, text in row["files"].items():
         (tmp_path / name).write_text(text, encoding="utf-8", newline="")
@@ -47,13 +47,13 @@ def test_what_cannot_be_used_is_told_at_its_line(row: dict[str, Any], tmp_path: 
     Path("suite.yaml").write_text(f"proctor: 1\ncases: {json.dumps(row['cases'])}\n{matrix}")
     with pytest.raises(proctor.InputError) as caught:
         proctor.load_suite("suite.yaml")
-    for part in row["told"]:
+    for part in row["message"]:
         assert part in str(caught.value)
     if "once" in row:
         assert str(caught.value).count(row["once"]) == 1
 
 
-def test_a_row_becomes_a_case_with_its_line_and_its_types(tmp_path: Path) -> None:
+def test_a_row_becomes_a_case_with_its_line_and_types(tmp_path: Path) -> None:
     template = {
         "id": "order-{order}",
         "input": "{question} {{literally}}",
@@ -73,7 +73,7 @@ def test_a_row_becomes_a_case_with_its_line_and_its_types(tmp_path: Path) -> Non
     assert first.assertions[1] is second.assertions[1], "a claim without a placeholder is shared"
 
 
-def test_ids_come_from_the_template_else_the_column_else_the_number(tmp_path: Path) -> None:
+def test_ids_come_from_template_column_or_row_number(tmp_path: Path) -> None:
     document = {"cases": [{"id": "by-hand", "input": "x"}, {"from": ["rows.csv", "more.jsonl"], "as": {"input": "{q}"}}]}
     suite = load(tmp_path, document, rows_csv="id,q\na,1\n,2\na,3\n", more_jsonl='{"q": "4"}\n{"q": "5", "id": 9}\n')
     assert [case.id for case in suite.cases] == ["by-hand", "a", "rows-2", "a-row-3", "more-1", "9"]
@@ -87,7 +87,7 @@ def test_rows_of_native_cases_need_no_template(tmp_path: Path) -> None:
     assert (case.id, case.input, case.assertions[0].check) == ("a", "hi", "response_contains")
 
 
-def test_warnings_never_cost_a_file_its_rows_and_what_rows_share_is_told_once(tmp_path: Path) -> None:
+def test_warnings_drop_no_rows_and_shared_ones_are_reported_once(tmp_path: Path) -> None:
     text = "id,q\n" + "".join(f"same,{n}\n" for n in range(301))
     template = {"input": "{q}", "timezone": "Mars/Olympus", "expect": [{"response_contains": "{q}"}]}
     suite = load(tmp_path, {"cases": {"from": "rows.csv", "as": template}}, rows_csv=text)
@@ -98,19 +98,19 @@ def test_warnings_never_cost_a_file_its_rows_and_what_rows_share_is_told_once(tm
     assert sum("Mars/Olympus" in warning.message for warning in suite.warnings) == 1
 
 
-def test_a_list_of_json_keeps_types_and_lines(tmp_path: Path) -> None:
+def test_a_json_list_keeps_types_and_lines(tmp_path: Path) -> None:
     text = '[\n {"q": "a", "n": {"x": [1]}},\n {"q": "b", "n": null}\n]\n'
     suite = load(tmp_path, {"cases": {"from": "rows.json", "as": {"input": "{q}", "context": {"n": "{n}"}}}}, rows_json=text)
     assert [(case.context["n"], case.origin.line) for case in suite.cases] == [({"x": [1]}, 2), (None, 3)]
 
 
-def test_a_suite_that_lies_in_no_file_may_name_no_files() -> None:
+def test_a_suite_without_a_file_cannot_refer_to_files() -> None:
     with pytest.raises(proctor.InputError, match="may not name files") as caught:
         proctor.parse_suite("proctor: 1\ncases: {from: rows.csv, as: {input: x}}\n")
     assert caught.value.problems[0].code == "data_not_allowed"
 
 
-def test_a_link_that_leads_out_is_not_followed_unless_the_suite_is_trusted(tmp_path: Path) -> None:
+def test_a_link_out_of_the_folder_is_followed_only_for_trusted_suites(tmp_path: Path) -> None:
     outside, folder = tmp_path / "rows.csv", tmp_path / "suites"
     outside.write_text("q\nx\n")
     folder.mkdir()
@@ -128,13 +128,13 @@ def test_text_that_is_not_utf8_is_refused_with_its_line(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("bound", ["MAX_ROWS", "MAX_FIELD", "MAX_LINE"])
-def test_what_is_read_is_bounded(bound: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_data_files_have_a_size_limit(bound: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(f"proctor.sources.tables.text.{bound}", 2)
     with pytest.raises(proctor.InputError, match="2"):
         load(tmp_path, {"cases": {"from": "rows.csv", "as": {"input": "{q}"}}}, rows_csv="q\naaaa\nb\nc\n")
 
 
-def test_many_rows_are_not_held_and_make_the_same_cases(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_many_rows_are_not_kept_in_memory_and_give_the_same_cases(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     text = "q,n\n" + "".join(f"question {number},{number}\n" for number in range(50))
     template = {
         "input": "{p}: {q}",
@@ -152,7 +152,7 @@ def test_many_rows_are_not_held_and_make_the_same_cases(tmp_path: Path, monkeypa
     assert selected.counts["pass"] == 1
 
 
-def test_the_quick_way_and_the_reader_make_the_same_case(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_fast_path_and_the_reader_give_the_same_case(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     text = "a,b,c\nx,1,one\ny,2,two\n,3,\n"
     template = {
         "name": "{a} and {b}",
@@ -179,9 +179,7 @@ CELLS = st.text("ab\"',;\n é\t=", max_size=6)
 
 @pytest.mark.timeout(60)
 @given(header=st.sampled_from([["a"], ["a", "b c"], ["é", "x", "y"]]), data=st.data())
-def test_any_csv_is_read_as_pythons_own_reader_reads_it(
-    tmp_path_factory: pytest.TempPathFactory, header: list[str], data: st.DataObject
-) -> None:
+def test_any_csv_is_read_like_pythons_csv_module(tmp_path_factory: pytest.TempPathFactory, header: list[str], data: st.DataObject) -> None:
     table = data.draw(st.lists(st.lists(CELLS, min_size=len(header), max_size=len(header)), max_size=6))
     out = io.StringIO()
     writer = csv.writer(out, lineterminator=data.draw(st.sampled_from(["\n", "\r\n"])), quoting=csv.QUOTE_ALL)
@@ -198,7 +196,7 @@ def test_any_csv_is_read_as_pythons_own_reader_reads_it(
 
 @pytest.mark.timeout(60)
 @given(st.binary(max_size=200))
-def test_any_bytes_are_rows_or_a_refusal(tmp_path_factory: pytest.TempPathFactory, content: bytes) -> None:
+def test_any_bytes_are_rows_or_refused(tmp_path_factory: pytest.TempPathFactory, content: bytes) -> None:
     folder = tmp_path_factory.mktemp("any")
     for name in ("a.csv", "a.tsv", "a.jsonl", "a.json"):
         (folder / name).write_bytes(content)
@@ -209,13 +207,13 @@ def test_any_bytes_are_rows_or_a_refusal(tmp_path_factory: pytest.TempPathFactor
 
 
 @rows("formats/cases/promptfoo_claims.yaml")
-def test_a_claim_of_promptfoo_becomes_ours_or_fails(row: dict[str, Any]) -> None:
+def test_a_promptfoo_claim_is_converted_or_fails(row: dict[str, Any]) -> None:
     claims = read_claim(row["cell"], str)
     if "unsupported" in row:
         assert row["unsupported"] in claims[0]["unsupported"]["reason"]
     else:
         assert claims == row["expect"]
-    # Whatever it is, the reader of suites takes it.
+    # The reader of suites accepts the value.
     text = yaml.safe_dump({"proctor": 1, "cases": [{"id": "a", "input": "x", "expect": claims}]})
     assert proctor.parse_suite(text).cases[0].assertions
 
@@ -234,20 +232,20 @@ def test_a_claim_of_promptfoo_becomes_ours_or_fails(row: dict[str, Any]) -> None
         ("shipped", None),
     ],
 )
-def test_a_misspelt_claim_of_promptfoo_is_warned_of(tmp_path: Path, cell: str, meant: str | None) -> None:
+def test_a_misspelt_promptfoo_claim_gives_a_warning(tmp_path: Path, cell: str, meant: str | None) -> None:
     suite = load(tmp_path, {"cases": {"from": "rows.csv"}}, rows_csv=f"q,__expected\nWhere?,{cell}\n")
-    told = [warning for warning in suite.warnings if warning.code == "misspelt_claim"]
-    assert [warning.hint for warning in told] == ([] if meant is None else [f"did you mean {meant}:?"])
+    warnings = [warning for warning in suite.warnings if warning.code == "misspelt_claim"]
+    assert [warning.hint for warning in warnings] == ([] if meant is None else [f"did you mean {meant}:?"])
 
 
 @pytest.mark.parametrize("name", ["tests.csv", "tests.xlsx"])
-def test_a_file_of_data_in_place_of_a_suite_is_told_what_to_write(tmp_path: Path, name: str) -> None:
+def test_a_data_file_used_as_a_suite_is_refused_with_advice(tmp_path: Path, name: str) -> None:
     (tmp_path / name).write_text("q,__expected\nWhere?,contains:x\n")
     with pytest.raises(proctor.InputError, match=rf"cases: \{{from: {name}\}}"):
         proctor.load_suite(tmp_path / name)
 
 
-def test_a_configuration_of_promptfoo_is_told_where_its_tests_are_read() -> None:
+def test_a_promptfoo_configuration_is_refused_with_advice() -> None:
     with pytest.raises(proctor.InputError, match=r"its tests in a CSV file are: docs/how-to/cases-from-data\.md"):
         proctor.parse_suite("prompts: [a]\nproviders: [openai:gpt-4]\ntests: []\n")
 
@@ -255,17 +253,17 @@ def test_a_configuration_of_promptfoo_is_told_where_its_tests_are_read() -> None
 @pytest.mark.parametrize(
     ("name", "ours"), [("llm-rubric", "judged"), ("not-contains", "response_contains"), ("latency", "responded_within")]
 )
-def test_a_claim_of_another_system_in_a_suite_is_told_its_name_here(name: str, ours: str) -> None:
+def test_a_claim_of_another_system_is_refused_with_our_name(name: str, ours: str) -> None:
     text = yaml.safe_dump({"proctor": 1, "cases": [{"id": "a", "input": "x", "expect": [{name: "polite"}]}]})
     with pytest.raises(proctor.InputError, match=f"what is '{name}' elsewhere is `{ours}` here"):
         proctor.parse_suite(text)
 
 
-def test_every_counterpart_is_a_check_of_ours() -> None:
+def test_every_counterpart_is_an_existing_check() -> None:
     assert set(COUNTERPARTS.values()) <= set(default_registry().list_names())
 
 
-def test_every_name_in_the_table_of_metrics_is_known() -> None:
+def test_every_metric_in_the_table_is_known() -> None:
     page = (Path(__file__).parents[2] / "docs/how-to/metrics.md").read_text(encoding="utf-8").partition("## Names of other systems")[2]
     rows = [line.strip("|").split("|") for line in page.splitlines() if line.startswith("|")][2:]
     ours: dict[str, set[str]] = {}
@@ -278,7 +276,7 @@ def test_every_name_in_the_table_of_metrics_is_known() -> None:
     }
 
 
-def test_the_example_of_promptfoo_is_read(tmp_path: Path) -> None:
+def test_the_promptfoo_example_is_read(tmp_path: Path) -> None:
     text = (Path(__file__).parent / "data" / "promptfoo-simple.csv").read_text(encoding="utf-8")
     suite = load(tmp_path, {"cases": {"from": "tests.csv", "prompt": "Rewrite in {{language}}: {{ body }}"}}, tests_csv=text)
     assert [case.id for case in suite.cases] == [f"tests-{number}" for number in range(1, 5)]
@@ -289,7 +287,7 @@ def test_the_example_of_promptfoo_is_read(tmp_path: Path) -> None:
     assert third.origin.line == 4
 
 
-def test_metadata_thresholds_and_metrics_of_promptfoo_are_kept(tmp_path: Path) -> None:
+def test_promptfoo_metadata_thresholds_and_metrics_are_read(tmp_path: Path) -> None:
     text = (Path(__file__).parent / "data" / "promptfoo-metadata.csv").read_text(encoding="utf-8")
     suite = load(tmp_path, {"cases": {"from": "tests.csv"}}, tests_csv=text)
     second = suite.cases[1]
@@ -300,13 +298,13 @@ def test_metadata_thresholds_and_metrics_of_promptfoo_are_kept(tmp_path: Path) -
     assert (judged.spec.criteria, judged.spec.threshold) == ("Does this describe quantum physics accurately?", 0.75)
 
 
-def test_a_column_with_a_number_beyond_all_measure_is_refused(tmp_path: Path) -> None:
+def test_a_column_with_a_huge_number_is_refused(tmp_path: Path) -> None:
     text = f"q,__expected,__config:__expected{'9' * 5000}:threshold\nWho?,contains:I,0.5\n"
     with pytest.raises(proctor.InputError, match="no setting that is known"):
         load(tmp_path, {"cases": {"from": "rows.csv"}}, rows_csv=text)
 
 
-def test_affixes_descriptions_and_thresholds_of_a_test_of_promptfoo(tmp_path: Path) -> None:
+def test_promptfoo_prefixes_descriptions_and_thresholds_are_read(tmp_path: Path) -> None:
     text = (
         "q,__prefix,__suffix,__description,__metric,__threshold,__expected,__expected2\nWho?,Hey: ,!,A name,tone,0.5,contains:I,python:1\n"
     )
@@ -314,18 +312,18 @@ def test_affixes_descriptions_and_thresholds_of_a_test_of_promptfoo(tmp_path: Pa
     assert (case.input, case.name, case.tags) == ("Hey: Who?!", "A name", {"metric": "tone"})
     assert (case.scoring.mode, case.scoring.pass_at) == ("weighted", 0.5)
     result = proctor.check(proctor.load_suite(tmp_path / "suite.yaml"), {"case": case.id, "input": case.input, "text": "I"})
-    assert result.outcome == "fail", "code that is not run is never carried over a threshold by the claims beside it"
+    assert result.outcome == "fail", "code that is not run is never accepted because of the other claims"
     refused = result.cases[0].assertions[1]
-    assert (refused.verdict.code, refused.assertion.label) == ("unsupported_assertion", "python:1"), "told by what stands in the cell"
+    assert (refused.verdict.code, refused.assertion.label) == ("unsupported_assertion", "python:1"), "the cell decides"
 
 
-def test_a_value_never_makes_a_claim_of_another_type(tmp_path: Path) -> None:
+def test_a_value_never_changes_the_type_of_a_claim(tmp_path: Path) -> None:
     text = "q,a,__expected\nWho?,contains: x,{{a}}\n"
     (case,) = load(tmp_path, {"cases": {"from": "rows.csv", "prompt": "{{q}}"}}, rows_csv=text).cases
     assert (case.assertions[0].check, case.assertions[0].spec.text) == ("response_equals", "contains: x")
 
 
-def test_a_matrix_makes_a_case_of_every_combination(tmp_path: Path) -> None:
+def test_a_matrix_gives_a_case_for_every_combination(tmp_path: Path) -> None:
     document = {
         "matrix": {"model": ["small", "large"], "prompt": {"brief": "Be brief.", "long": "Explain {it}."}, "t": [0, 0.5]},
         "cases": [{"id": "a", "name": "Named", "input": "{prompt} {other} {{x}}", "tags": ["slow"]}],
@@ -340,7 +338,7 @@ def test_a_matrix_makes_a_case_of_every_combination(tmp_path: Path) -> None:
     assert len({each.name for each in suite.cases}) == 8
 
 
-def test_a_record_that_names_no_case_answers_no_variant(tmp_path: Path) -> None:
+def test_a_record_without_a_case_matches_no_variant(tmp_path: Path) -> None:
     suite = load(
         tmp_path, {"matrix": {"model": ["a", "b"]}, "cases": [{"id": "x", "input": "hi", "expect": [{"response_contains": "hello"}]}]}
     )
@@ -351,7 +349,7 @@ def test_a_record_that_names_no_case_answers_no_variant(tmp_path: Path) -> None:
     assert named["x[model=b]"].passed and named["x[model=a]"].outcome == "skip"
 
 
-def test_the_schema_takes_cases_from_data_and_a_matrix() -> None:
+def test_the_schema_accepts_cases_from_data_and_a_matrix() -> None:
     validator = jsonschema_rs.validator_for(build_native_schema(default_registry()))
     block = {"from": "a.csv", "types": {"a": "number"}, "as": {"input": "{a}", "repeat": "{a}"}}
     for cases in (block, [block, {"id": "a", "input": "x"}], {"from": ["a.csv"], "limit": 3}):
@@ -363,7 +361,7 @@ def test_the_schema_takes_cases_from_data_and_a_matrix() -> None:
     ("text", "kind", "value"),
     [("007", "integer", 7), ("1e3", "number", 1000.0), ("", "number", None), ("TRUE", "boolean", True), ('{"a": [1]}', "json", {"a": [1]})],
 )
-def test_a_cell_is_read_as_its_type_says(text: str, kind: str, value: object) -> None:
+def test_a_cell_is_read_as_its_declared_type(text: str, kind: str, value: object) -> None:
     assert convert_cell(text, kind) == value
 
 

@@ -1,4 +1,4 @@
-"""JSON with positions: what is read, where, and what is wrong with it."""
+"""JSON with positions: values, their places, and problems."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def listed(reading: Reading) -> list[str]:
 
 
 @rows("formats/cases/json_text.yaml")
-def test_a_json_text_is_read_or_its_problems_are_told(row: dict[str, Any]) -> None:
+def test_a_json_text_is_read_or_its_problems_are_reported(row: dict[str, Any]) -> None:
     document, reading = reading_of(row["given"])
     assert listed(reading) == row.get("problems", [])
     if "value" in row:
@@ -43,7 +43,7 @@ def test_a_json_text_is_read_or_its_problems_are_told(row: dict[str, Any]) -> No
         assert reading.problems
 
 
-def test_every_value_and_key_knows_its_place() -> None:
+def test_every_value_and_key_has_its_place() -> None:
     text = '{\r\n  "name": "x",\r  "odd key": [10, {"b": null}]\n}'
     document, _ = reading_of(text)
     assert document is not None
@@ -55,7 +55,7 @@ def test_every_value_and_key_knows_its_place() -> None:
     assert odd.value[1].value["b"].path == '$["odd key"][1].b'
 
 
-def test_nesting_is_bounded_and_the_bound_is_named() -> None:
+def test_nesting_has_a_limit_that_is_named() -> None:
     deepest = "[" * MAX_DEPTH + "]" * MAX_DEPTH
     assert reading_of(deepest)[0] is not None
     for text in ("[" + deepest + "]", "[" * 1_000_000, '{"a":' * 500_000):
@@ -64,13 +64,13 @@ def test_nesting_is_bounded_and_the_bound_is_named() -> None:
         assert [p.message for p in reading.problems] == [f"nested more than {MAX_DEPTH} levels deep"]
 
 
-def test_a_flood_of_faults_is_cut_off() -> None:
+def test_the_number_of_problems_is_limited() -> None:
     document, reading = reading_of("[" + "NaN," * 100_000 + "1]")
     assert document is None
     assert len(reading.problems) == MAX_COMPLAINTS
 
 
-def test_a_number_of_absurd_length_is_a_problem_not_a_crash() -> None:
+def test_an_absurdly_long_number_is_a_problem_not_a_crash() -> None:
     document, reading = reading_of(f"[{'9' * 5000}]")
     assert document is not None
     assert listed(reading) == ["1:2 a number of 5000 characters is too long"]
@@ -88,7 +88,7 @@ def test_a_lone_surrogate_can_be_shown() -> None:
 @given(VALUES, st.sampled_from([None, 1, "\t"]), st.booleans())
 @settings(max_examples=150, deadline=None)
 @pytest.mark.timeout(60)
-def test_whatever_json_writes_is_read_back(value: Any, indent: Any, ascii_only: bool) -> None:
+def test_any_json_output_is_read_back(value: Any, indent: Any, ascii_only: bool) -> None:
     text = json.dumps(value, indent=indent, ensure_ascii=ascii_only)
     document, reading = reading_of(text)
     assert document is not None and not reading.problems
@@ -131,20 +131,20 @@ def test_a_damaged_text_is_accepted_exactly_when_the_standard_library_accepts_it
     assert (not reading.problems) == finite
     if finite:
         assert document is not None
-        assert json.dumps(document.plain(), ensure_ascii=False) == _mended(json.dumps(expected, ensure_ascii=False))
+        assert json.dumps(document.plain(), ensure_ascii=False) == _replace_surrogates(json.dumps(expected, ensure_ascii=False))
 
 
 def _refuse(word: str) -> None:
     raise ValueError(word)
 
 
-def _mended(text: str) -> str:
-    """Lone surrogates, which the standard library keeps, as the replacement character."""
+def _replace_surrogates(text: str) -> str:
+    """Replace lone surrogates, which the standard library keeps."""
     return "".join("\ufffd" if "\ud800" <= char <= "\udfff" else char for char in text)
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    if len({_mended(key) for key, _ in pairs}) < len(pairs):
+    if len({_replace_surrogates(key) for key, _ in pairs}) < len(pairs):
         raise ValueError("duplicate key")
     return dict(pairs)
 
@@ -158,7 +158,7 @@ def test_any_text_is_read_or_reported(text: str) -> None:
         problem.render()
 
 
-def test_the_name_of_the_file_decides_the_format_and_else_the_text() -> None:
+def test_the_file_name_decides_the_format_or_else_the_text() -> None:
     def plain(text: str, file: str | None) -> Any:
         reading = Reading(file=file, text=text)
         document = read_text(text, file=file, reading=reading)
@@ -174,7 +174,7 @@ def test_the_name_of_the_file_decides_the_format_and_else_the_text() -> None:
     assert plain("", None) is None
 
 
-def test_a_text_that_neither_format_reads_has_the_problems_of_json() -> None:
+def test_a_text_in_neither_format_gets_the_problems_of_json() -> None:
     text = '{"a": [}'
     reading = Reading(file=None, text=text)
     assert read_text(text, file=None, reading=reading) is None

@@ -1,4 +1,4 @@
-"""MCPJam documents: what they become, and every problem with its place."""
+"""MCPJam documents: the suites they become, and every problem with its place."""
 
 from __future__ import annotations
 
@@ -167,12 +167,12 @@ def test_expected_calls_and_options_become_one_assertion() -> None:
         ({"allowExtraToolCalls": False, "maxExtraToolCalls": None}, None),
     ],
 )
-def test_the_older_switch_gives_way_to_the_limit(options: Any, limit: int | None) -> None:
+def test_the_limit_overrides_the_older_switch(options: Any, limit: int | None) -> None:
     [case] = read_document([{"id": "a", "prompt": "p", "expectedToolCalls": ["x"], "matchOptions": options}]).cases
     assert case.assertions[0].spec == ToolCallsMatch(calls=(ExpectedCall(name="x"),), max_extra=limit)
 
 
-def test_nothing_expected_makes_an_assertion_only_where_something_is_limited_or_declared() -> None:
+def test_an_empty_expectation_is_an_assertion_only_with_a_limit_or_declaration() -> None:
     def specs(**more: Any) -> list[Any]:
         [case] = read_document([{"id": "a", "prompt": "p", "expectedToolCalls": [], **more}]).cases
         return [entry.spec for entry in case.assertions]
@@ -183,7 +183,7 @@ def test_nothing_expected_makes_an_assertion_only_where_something_is_limited_or_
     assert specs(isNegativeTest=True) == [ToolCallsMatch(negative=True)]
 
 
-def test_the_retired_form_asks_for_each_tool_once() -> None:
+def test_the_retired_form_expects_each_tool_once() -> None:
     suite = read_document(
         {
             "tests": [
@@ -227,7 +227,7 @@ def test_an_override_inherits_replaces_or_extends_what_the_suite_checks() -> Non
     }
 
 
-def test_predicates_keep_their_quirks_in_fields() -> None:
+def test_quirks_of_predicates_become_fields() -> None:
     predicates = [
         {"type": "toolCalledWith", "toolName": "a", "args": {"args": {"q": "any"}, "argumentMatching": "exact"}, "minCount": 2},
         {"type": "responseMatches", "pattern": "x+"},
@@ -240,12 +240,12 @@ def test_predicates_keep_their_quirks_in_fields() -> None:
     assert [entry.label for entry in case.assertions] == ["toolCalledWith · a", "responseMatches · x+"]
 
 
-def test_ids_are_made_unique_where_none_is_written() -> None:
+def test_missing_ids_are_generated() -> None:
     cases = [{"name": "Same", "prompt": "p"}, {"name": "Same", "prompt": "p"}, {"prompt": "What is 2 + 3?"}]
     assert [case.id for case in read_document(cases).cases] == ["Same", "Same-2", "what-is-2-3"]
 
 
-def test_one_case_alone_is_a_suite() -> None:
+def test_a_single_case_is_a_suite() -> None:
     assert [case.id for case in read_document({"id": "a", "prompt": "p", "expectedToolCalls": ["x"]}).cases] == ["a"]
 
 
@@ -276,7 +276,7 @@ def test_documents_are_recognised_by_their_shape(document: Any, mine: bool) -> N
 
 
 @rows("formats/cases/mcpjam_problems.yaml")
-def test_problems_are_told_with_their_place(row: dict[str, Any]) -> None:
+def test_problems_are_reported_with_their_place(row: dict[str, Any]) -> None:
     text = HEAD + row["given"] if row.get("head") else row["given"]
     reading = Reading(file="evals.yaml", text=text)
     tree = read_yaml(text, reading)

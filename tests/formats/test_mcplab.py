@@ -1,4 +1,4 @@
-"""MCPLab files: what they are read as, and how every fault in them is told."""
+"""MCPLab files: the suites they become, and how every mistake in them is reported."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def library_of(**files: str) -> Library:
 
 
 @pytest.mark.parametrize("path", INPUTS, ids=[path.stem for path in INPUTS])
-def test_every_fault_is_told_with_its_place(path: Path) -> None:
+def test_every_fault_is_reported_with_its_place(path: Path) -> None:
     text = path.read_text(encoding="utf-8")
     reading = Reading(file=path.name, text=text)
     document = read_text(text, file=path.name, reading=reading)
@@ -74,14 +74,14 @@ def test_every_fault_is_told_with_its_place(path: Path) -> None:
         problems = reading.finish()
     except InputError as error:
         problems = error.problems
-    told = "\n".join(problem.render() for problem in problems) + "\n"
+    report = "\n".join(problem.render() for problem in problems) + "\n"
     golden = path.with_suffix(".txt")
     if os.environ.get("PROCTOR_REGEN"):
-        golden.write_text(told, encoding="utf-8")
-    assert told == golden.read_text(encoding="utf-8")
+        golden.write_text(report, encoding="utf-8")
+    assert report == golden.read_text(encoding="utf-8")
 
 
-def test_no_golden_file_is_left_over() -> None:
+def test_no_golden_file_is_unused() -> None:
     assert {path.stem for path in GOLDEN.glob("*.txt")} == {path.stem for path in INPUTS}
 
 
@@ -115,7 +115,7 @@ tool_constraints:
 """
 
 
-def test_assertions_stand_in_the_order_of_the_original_with_its_labels() -> None:
+def test_assertions_have_the_order_and_labels_of_the_original() -> None:
     case = case_of(ALL_RULES)
     assert [(assertion.check, assertion.label) for assertion in case.assertions] == [
         ("tool_not_called", "Forbidden tool · p"),
@@ -141,7 +141,7 @@ def test_assertions_stand_in_the_order_of_the_original_with_its_labels() -> None
     ]
 
 
-def test_specs_carry_the_rules_of_the_original() -> None:
+def test_specs_have_the_rules_of_the_original() -> None:
     plain: list[Any] = [msgspec.to_builtins(assertion.spec) for assertion in case_of(ALL_RULES).assertions]
     assert plain[0] == {"name": "p", "server_prefix": True}
     assert plain[1] == {"name": "o", "server_prefix": True}
@@ -158,7 +158,7 @@ def test_specs_carry_the_rules_of_the_original() -> None:
     assert plain[19] == {"criteria": "Only order 17.", "show_prompt": True, "show_tool_inputs": True}
 
 
-def test_an_assertion_knows_where_it_was_written() -> None:
+def test_an_assertion_has_its_place_in_the_file() -> None:
     case = case_of("response_assertions:\n  - {type: contains, value: A}")
     origin = case.assertions[0].origin
     assert (str(origin), origin.path) == ("evals/suite.yaml:5:7", "$.eval.response_assertions[0]")
@@ -174,17 +174,17 @@ def test_an_assertion_knows_where_it_was_written() -> None:
         "response_assertions:",
     ],
 )
-def test_an_empty_block_makes_no_check(rules: str) -> None:
+def test_an_empty_block_has_no_checks(rules: str) -> None:
     assert case_of(rules).assertions == ()
 
 
-def test_a_case_without_rules_passes_and_says_so() -> None:
+def test_a_case_without_rules_passes_with_a_warning() -> None:
     suite = suite_of("scenarios: [{id: a, prompt: hi}]")
     assert suite.cases[0].scoring.when_empty == "pass"
     assert [problem.code for problem in suite.warnings] == ["no_assertions"]
 
 
-def test_the_old_form_of_a_sequence_allows_whole_lists() -> None:
+def test_the_old_sequence_form_allows_whole_lists() -> None:
     case = case_of("tool_sequence: {allow: [[a, b], []]}")
     assert msgspec.to_builtins(case.assertions[0].spec) == {"any_of": (("a", "b"), ()), "server_prefix": True}
     assert case.assertions[0].check == "tools_exactly"
@@ -218,7 +218,7 @@ def test_references_are_resolved_through_the_library() -> None:
     assert suite.settings["agents"] == [{"id": "claude", "type": "llm", "provider": "anthropic", "model": "haiku"}]
 
 
-def test_what_the_library_lacks_is_left_out_with_a_warning() -> None:
+def test_missing_library_entries_are_left_out_with_a_warning() -> None:
     library = library_of(**LIBRARY)
     assert sorted(library.servers) == ["orders"] and sorted(library.agents) == ["claude"]
     assert [str(problem.origin) + " " + problem.message for problem in library.problems] == [
@@ -262,7 +262,7 @@ def test_the_same_test_case_in_two_library_files_is_used_once() -> None:
     assert suite_of("scenarios: [{ref: same}]", library).cases[0].input == "first"
 
 
-def test_what_stands_twice_or_is_unusable_in_the_library_is_told() -> None:
+def test_duplicate_and_unusable_library_entries_are_reported() -> None:
     library = library_of(
         servers="- {id: s, transport: http, url: a}\n- {id: s, transport: http, url: b}\n- text\n- {transport: http, url: b}\n",
         agents="- {id: p, type: browser, provider: chatgpt, url: u, new_conversation_between_scenarios: true}\n- {id: q, type: browser}\n",
@@ -288,7 +288,7 @@ def test_a_library_scenario_is_used_once_in_a_suite() -> None:
     ]
 
 
-def test_one_definition_per_server_id_over_all_scenarios() -> None:
+def test_a_server_id_has_one_definition_in_all_scenarios() -> None:
     same = "{id: s, transport: http, url: http://a/mcp}"
     text = "scenarios:\n  - {{id: a, prompt: p, mcp_servers: [{0}]}}\n  - {{id: b, prompt: p, mcp_servers: [{1}]}}\n"
     assert len(suite_of(text.format(same, same)).cases) == 2
@@ -301,11 +301,11 @@ def test_name_and_description_are_trimmed_and_empty_ones_are_absent() -> None:
     assert (suite.name, suite.description, suite.cases[0].name) == ("suite", "x", "A")
 
 
-def test_the_prompt_is_kept_as_written() -> None:
+def test_the_prompt_is_unchanged() -> None:
     assert suite_of("scenarios: [{id: a, prompt: '  hi  '}]").cases[0].input == "  hi  "
 
 
-def test_captures_attachments_and_selection_are_kept() -> None:
+def test_captures_attachments_and_selection_are_read() -> None:
     suite = suite_of(
         "agents: [{id: gpt, provider: openai, model: m}, {id: old, provider: openai, model: m}]\n"
         "run_defaults: {selected_agents: [' gpt ']}\n"
@@ -329,14 +329,14 @@ MODEL = "{id: gpt, provider: openai, model: m}"
 
 
 @pytest.mark.parametrize(("agents", "blind"), [([BROWSER], ["page"]), ([BROWSER, MODEL], ["page"]), ([MODEL], None), ([], None)])
-def test_a_case_knows_the_agents_whose_tools_nobody_sees_and_is_not_skipped_for_them(agents: list[str], blind: list[str] | None) -> None:
+def test_a_case_with_agents_without_visible_tools_is_not_skipped(agents: list[str], blind: list[str] | None) -> None:
     suite = suite_of(f"agents: [{', '.join(agents)}]\nscenarios: [{{id: a, prompt: p}}]\n")
     assert suite.cases[0].skip is None
     assert suite.cases[0].settings.get(UNSEEN_TOOLS) == blind
 
 
 @pytest.mark.parametrize(
-    ("key", "told"),
+    ("key", "level"),
     [
         ("version", "warning"),
         ("owner", "warning"),
@@ -353,13 +353,13 @@ def test_a_case_knows_the_agents_whose_tools_nobody_sees_and_is_not_skipped_for_
         ("response_assertions", "error"),
     ],
 )
-def test_an_unknown_key_of_a_config_is_told_and_refused_where_it_is_a_slip(key: str, told: str | None) -> None:
+def test_an_unknown_config_key_is_a_warning_or_an_error_if_misspelt(key: str, level: str | None) -> None:
     document, reading = parsed(f"scenarios: [{{id: a, prompt: p, eval: {{tool_sequence: [x]}}}}]\n{key}: [1]\n")
     mcplab.read(document, reading, name="suite")
-    assert [problem.level for problem in reading.problems] == ([told] if told else [])
+    assert [problem.level for problem in reading.problems] == ([level] if level else [])
 
 
-def test_snapshots_of_a_config_or_a_scenario_are_said_to_have_no_effect() -> None:
+def test_snapshots_are_reported_to_have_no_effect() -> None:
     scenario = "{id: a, prompt: p, eval: {tool_sequence: [x]}, snapshot_eval: {enabled: true, baseline_snapshot_id: s1}}"
     suite = suite_of(f"snapshot_eval: {{enabled: true}}\nscenarios: [{scenario}]\n")
     assert [(problem.level, problem.code, problem.origin.path) for problem in suite.warnings] == [
@@ -368,7 +368,7 @@ def test_snapshots_of_a_config_or_a_scenario_are_said_to_have_no_effect() -> Non
     ]
 
 
-def test_a_test_case_on_its_own_needs_no_workspace() -> None:
+def test_a_single_test_case_needs_no_workspace() -> None:
     suite = suite_of("id: a\nname: Alone\nprompt: p\nmcp_servers: [{ref: orders}]\nservers: []\nagent: gpt\neval: {tool_sequence: [x]}\n")
     older = suite_of("id: a\nprompt: p\nservers: [orders]\neval: {tool_sequence: [x]}\n")
     assert older.cases[0].settings == {"mcp_servers": []}
@@ -431,7 +431,7 @@ def test_any_document_is_read_or_reported(value: Any) -> None:
     assert isinstance(suite, Suite)
 
 
-def test_a_server_that_a_scenario_names_again_is_there_once() -> None:
+def test_a_server_named_twice_by_a_scenario_is_used_once() -> None:
     library = library_of(**LIBRARY)
     orders = {"id": "orders", "transport": "http", "url": "http://library/mcp"}
     again = suite_of("scenarios: [{id: a, prompt: p, mcp_servers: [{ref: orders}, {ref: orders}]}]", library)

@@ -58,7 +58,7 @@ def test_a_problem_is_reported_at_its_place(row: dict[str, Any]) -> None:
     found = [problem for problem in problems(text) if problem.level == "error"]
     assert len(found) == 1, [problem.message for problem in found]
     wanted = row["expect"]
-    assert wanted["says"] in found[0].message
+    assert wanted["message"] in found[0].message
     if "at" in wanted:
         assert f"{found[0].origin.line}:{found[0].origin.column}" == wanted["at"], found[0].render()
     else:
@@ -78,7 +78,7 @@ def test_every_problem_is_reported_in_one_pass() -> None:
     assert [problem.origin.line for problem in problems(text)] == [1, 3, 4]
 
 
-# --- what is Mibo ---------------------------------------------------------------------------------------------------
+# --- recognition ----------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -116,7 +116,7 @@ def test_mibo_documents_are_recognised(document: Any) -> None:
         None,
     ],
 )
-def test_other_documents_are_not_taken(document: Any) -> None:
+def test_other_documents_are_not_recognised(document: Any) -> None:
     assert not sniffed(document)
 
 
@@ -173,7 +173,7 @@ def test_a_set_of_cases_is_read() -> None:
 
 
 @pytest.mark.parametrize("key", ["platformId", "createdAt", "updatedAt", "status", "organization"])
-def test_keys_of_the_service_are_ignored_with_one_warning(key: str) -> None:
+def test_service_keys_are_ignored_with_one_warning(key: str) -> None:
     flat = {"input_utterance": "hi", "assertions": {"procedural": [{"target": "http_status", "expected_status": 200}]}}
     for record in ({key: "x", **flat}, {key: "x", "content": flat}):
         suite = read({"data": [record, record], "meta": {"page": 1}})
@@ -202,7 +202,7 @@ def test_an_assertion_keeps_its_target_and_condition() -> None:
     assert list(case.assertions[0].rule) == ["target", "condition", "name"]
 
 
-def test_ids_come_from_id_then_name_then_scenario_then_input() -> None:
+def test_ids_come_from_id_name_scenario_or_input() -> None:
     suite = read(
         [
             {"id": "one", "name": "n", "scenario": "s", "input_utterance": "a"},
@@ -214,12 +214,12 @@ def test_ids_come_from_id_then_name_then_scenario_then_input() -> None:
     assert [case.id for case in suite.cases] == ["one", "n", "a-scenario-long", "say-hi"]
 
 
-def test_a_body_is_kept_as_written() -> None:
+def test_a_body_is_unchanged() -> None:
     body = {"action": "x", "$gt": {"a": [1, None]}}
     assert read({"custom_body": body, "assertions": {"procedural": []}}).cases[0].custom_body == body
 
 
-def test_assertions_of_turns_know_their_turn_and_stand_in_file_order() -> None:
+def test_assertions_of_turns_have_their_turn_and_file_order() -> None:
     status = {"target": "http_status", "expected_status": 200}
     case = read(
         {
@@ -231,7 +231,7 @@ def test_assertions_of_turns_know_their_turn_and_stand_in_file_order() -> None:
     assert [(entry.id, entry.turn) for entry in case.assertions] == [("whole", None), ("second", 1)]
 
 
-def test_a_turn_cannot_depend_on_the_whole() -> None:
+def test_a_turn_cannot_depend_on_the_whole_conversation() -> None:
     status = {"target": "http_status", "expected_status": 200}
     document = {
         "turns": [{"input_utterance": "a", "assertions": {"procedural": [{**status, "depends_on": "whole"}]}}],
@@ -251,7 +251,7 @@ def test_two_assertions_with_one_id_are_reported() -> None:
     assert "duplicate assertion id 'a'" in problems(text)[0].message
 
 
-def test_a_key_that_is_null_counts_as_not_written() -> None:
+def test_a_null_key_counts_as_missing() -> None:
     case = read(
         {
             "id": None, "scenario": "s", "input_utterance": "hi", "turns": None, "custom_body": None, "context": None, "state": None,
@@ -276,7 +276,7 @@ def test_a_key_that_is_null_counts_as_not_written() -> None:
 
 
 @pytest.mark.parametrize(
-    ("document", "says"),
+    ("document", "warning_text"),
     [
         ({"input_utterance": "hi", "assertions": {"procedural": []}}, "asserts nothing"),
         ({"scenario": "s", "assertions": {"procedural": [{"target": "http_status", "expected_status": 200}]}}, "no input"),
@@ -305,8 +305,8 @@ def test_a_key_that_is_null_counts_as_not_written() -> None:
         ),
     ],
 )  # fmt: skip
-def test_what_is_odd_but_usable_is_a_warning(document: Any, says: str) -> None:
-    assert any(says in warning.message for warning in read(document).warnings)
+def test_unusual_but_usable_values_are_warnings(document: Any, warning_text: str) -> None:
+    assert any(warning_text in warning.message for warning in read(document).warnings)
 
 
 # --- assertions -------------------------------------------------------------------------------------------------------
@@ -343,7 +343,7 @@ def test_an_object_of_dollar_keys_is_a_literal() -> None:
     assert spec.value == {"age": {"matcher": "object", "value": {"$gt": 5}}}
 
 
-def test_should_match_is_true_by_default_and_flags_are_taken() -> None:
+def test_should_match_is_true_by_default_and_flags_are_read() -> None:
     first, second = only(
         {"target": "response_regex", "pattern": "a"}, {"target": "response_regex", "pattern": "a", "should_match": False, "flags": "i"}
     ).assertions
@@ -364,7 +364,7 @@ def test_a_semantic_assertion_has_defaults() -> None:
     assert (second.threshold, second.kind, second.negative_constraints) == (1.0, "hallucination", ("no lies",))
 
 
-def test_how_an_assertion_counts_is_read() -> None:
+def test_weight_and_kind_of_an_assertion_are_read() -> None:
     entry = only(
         {
             "target": "http_status", "expected_status": 200, "label": "up", "weight": 2, "axis": "health",

@@ -66,13 +66,13 @@ def test_the_short_spelling_is_read() -> None:
     assert second.skip is not None and second.skip.reason == "not ready"
 
 
-def test_writing_and_reading_again_is_stable() -> None:
+def test_a_written_suite_is_read_back_unchanged() -> None:
     once = write_native(proctor.parse_suite(SHORT))
     assert write_native(proctor.parse_suite(once)) == once
 
 
 @pytest.mark.parametrize("body", ["0", "false", "''", "[]", "{}", "{a: 0}"])
-def test_a_body_is_written_whatever_it_is(body: str) -> None:
+def test_any_body_can_be_written(body: str) -> None:
     suite = proctor.parse_suite(f"proctor: 1\ncases: [{{id: a, body: {body}, expect: [no_tool_errors]}}]")
     (case,) = proctor.parse_suite(write_native(suite)).cases
     assert case.custom_body == yaml.safe_load(body) == suite.cases[0].custom_body
@@ -87,9 +87,9 @@ def test_every_mistake_is_reported_in_one_pass(path: Path) -> None:
     golden = path.with_suffix(".txt")
     if os.environ.get("PROCTOR_REGEN"):
         golden.write_text(rendered, encoding="utf-8")
-    # How many checks there are is no part of what is told here.
-    told, wanted = (re.sub(r"one of \d+ checks", "one of N checks", text) for text in (rendered, golden.read_text(encoding="utf-8")))
-    assert told == wanted, "if this is meant: PROCTOR_REGEN=1 writes it anew; read the difference"
+    # The number of checks is not compared.
+    report, wanted = (re.sub(r"one of \d+ checks", "one of N checks", text) for text in (rendered, golden.read_text(encoding="utf-8")))
+    assert report == wanted, "if this is meant: PROCTOR_REGEN=1 rewrites it; read the diff"
 
 
 def test_the_published_schema_accepts_what_the_reader_accepts() -> None:
@@ -100,7 +100,7 @@ def test_the_published_schema_accepts_what_the_reader_accepts() -> None:
 
 
 BEYOND_A_SCHEMA = ("bad_values_inside", "dependencies", "duplicate_ids", "evidence_paths", "two_inputs")
-"""What only compiling and comparing can tell: a bad pattern, a cycle."""
+"""Problems that only compiling and comparing find: a bad pattern, a cycle."""
 
 
 @pytest.mark.parametrize("path", [p for p in sorted(GOLDEN.glob("*.yaml")) if p.stem not in BEYOND_A_SCHEMA], ids=lambda path: path.stem)
@@ -134,13 +134,13 @@ def test_every_check_has_an_example_that_the_reader_and_the_schema_accept() -> N
         "tool_called: {name: look, at_least: 0}",
     ],
 )
-def test_a_claim_whose_outcome_is_known_beforehand_is_warned_about(claim: str) -> None:
+def test_a_claim_with_a_constant_outcome_gives_a_warning(claim: str) -> None:
     [warning] = proctor.parse_suite(f"{{proctor: 1, cases: [{{id: a, input: hi, expect: [{{{claim}}}]}}]}}").warnings
     assert (warning.code, warning.level) == ("vacuous_claim", "warning")
     assert warning.message.startswith(claim.partition(":")[0])
 
 
-def test_one_claim_alone_may_be_the_name_of_its_check() -> None:
+def test_a_claim_may_be_only_the_name_of_its_check() -> None:
     document = {
         "proctor": 1,
         "cases": [{"id": "a", "turns": [{"input": "hi", "expect": "no_tools_called"}], "expect": "response_not_empty"}],
@@ -151,7 +151,7 @@ def test_one_claim_alone_may_be_the_name_of_its_check() -> None:
 
 
 @pytest.mark.parametrize("written", ["no_tools_caled", "[no_tools_caled]"])
-def test_a_name_alone_that_no_check_has_is_told_with_the_nearest(written: str) -> None:
+def test_an_unknown_check_name_is_reported_with_the_nearest(written: str) -> None:
     with pytest.raises(proctor.InputError, match=r"unknown check 'no_tools_caled'") as caught:
         proctor.parse_suite(f"proctor: 1\ncases: [{{id: a, input: hi, expect: {written}}}]")
     assert "nearest: 'no_tools_called'" in str(caught.value)
@@ -166,7 +166,7 @@ def test_a_name_alone_that_no_check_has_is_told_with_the_nearest(written: str) -
         ("pass_rate: 0", 14),
     ],
 )
-def test_a_bound_that_decides_nothing_is_warned_about(setting: str, column: int) -> None:
+def test_a_limit_that_decides_nothing_gives_a_warning(setting: str, column: int) -> None:
     suite = f"proctor: 1\ncases:\n- id: a\n  input: hi\n  {setting}\n  expect: [response_not_empty]\n"
     [warning] = proctor.parse_suite(suite).warnings
     assert (warning.code, warning.level, warning.origin and (warning.origin.line, warning.origin.column)) == (
@@ -186,11 +186,11 @@ def test_a_bound_that_decides_nothing_is_warned_about(setting: str, column: int)
         "tool_called: {name: look, at_least: 0, at_most: 2}",
     ],
 )
-def test_an_empty_value_that_can_be_broken_is_a_claim(claim: str) -> None:
+def test_an_empty_value_that_can_fail_is_a_claim(claim: str) -> None:
     assert proctor.parse_suite(f"{{proctor: 1, cases: [{{id: a, input: hi, expect: [{{{claim}}}]}}]}}").warnings == ()
 
 
-def test_a_chain_of_dependencies_that_ends_where_it_began_is_named() -> None:
+def test_a_dependency_cycle_is_named() -> None:
     expect = ", ".join(f"{{response_contains: x, id: {one}, depends_on: {other}}}" for one, other in ("ab", "bc", "ca"))
     with pytest.raises(proctor.InputError) as caught:
         proctor.parse_suite(f"{{proctor: 1, cases: [{{id: one, expect: [{expect}]}}]}}")
@@ -223,7 +223,7 @@ cases:
 """
 
 
-def test_a_simulated_user_is_read_and_written_and_read_again() -> None:
+def test_a_simulated_user_survives_a_round_trip() -> None:
     suite = proctor.parse_suite(USERS)
     model, script = suite.cases
     assert model.user is not None and script.user is not None
@@ -247,18 +247,18 @@ def test_a_simulated_user_is_read_and_written_and_read_again() -> None:
     jsonschema_rs.Draft202012Validator(build_native_schema(default_registry())).validate(yaml.safe_load(USERS))
 
 
-def test_who_decides_whether_a_goal_is_reached_depends_on_the_user() -> None:
+def test_the_user_kind_decides_who_judges_the_goal() -> None:
     model, script = proctor.parse_suite(USERS).cases
     decided = [(a.spec.by, a.spec.goal) for case in (model, script) for a in case.assertions if isinstance(a.spec, GoalReached)]
     assert decided == [("judge", "To know when the refund comes"), ("stop_when", ""), ("judge", "a refund")]
 
 
-def test_a_goal_that_a_script_can_never_reach_is_told() -> None:
+def test_a_goal_that_a_script_cannot_reach_is_reported() -> None:
     suite = proctor.parse_suite("proctor: 1\ncases: [{id: a, user: {script: [hello]}, expect: [goal_reached]}]")
     assert [(warning.code, "can never hold" in warning.message) for warning in suite.warnings] == [("never_holds", True)]
 
 
-def test_systems_are_written_as_they_are_read() -> None:
+def test_systems_survive_a_round_trip() -> None:
     text = """
 proctor: 1
 systems: {clinic: {kind: FHIR, seed: [{resourceType: Patient, id: ann}]}}
@@ -279,7 +279,7 @@ cases:
 
 
 @pytest.mark.parametrize(
-    ("system", "told"),
+    ("system", "problem"),
     [
         ("{datasets: [{../a: x}]}", "not a path inside the drop"),
         ("{scenario: [{drop_file_inbox: {path: ../a}, after_s: 5}]}", "not a path inside the drop"),
@@ -287,8 +287,8 @@ cases:
         ("{scenario: [{after_s: 5}]}", "a step is an object with one name"),
     ],
 )
-def test_systems_that_cannot_be_made_are_refused(system: str, told: str) -> None:
-    with pytest.raises(proctor.InputError, match=told):
+def test_invalid_systems_are_refused(system: str, problem: str) -> None:
+    with pytest.raises(proctor.InputError, match=problem):
         proctor.parse_suite(f"proctor: 1\nsystems: {{files: {system}}}\ncases: [{{id: a, input: hello, expect: [response_exists]}}]")
 
 
@@ -301,7 +301,7 @@ def test_systems_that_cannot_be_made_are_refused(system: str, told: str) -> None
         "unchanged: {allowed: [{place: /shp/orders/*}]}",
     ],
 )
-def test_a_claim_about_a_system_that_a_case_does_not_have_is_refused(claim: str) -> None:
+def test_a_claim_about_a_missing_system_is_refused(claim: str) -> None:
     suite = "proctor: 1\nsystems: {{shop: {{kind: records}}}}\ncases: [{{id: a, input: hello, expect: [{claim}]}}]"
     with pytest.raises(proctor.InputError, match="'shp', and the case has none of that name; there are shop"):
         proctor.parse_suite(suite.format(claim=claim))

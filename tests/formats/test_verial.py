@@ -1,4 +1,4 @@
-"""Verial documents: which shapes are read, what is warned about, and what is refused."""
+"""Verial documents: accepted shapes, warnings and errors."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def test_every_documented_shape_is_read(document):
     assert not suite.warnings
 
 
-def test_a_task_is_kept_in_full():
+def test_a_task_is_read_in_full():
     task = {
         "id": "task_1",
         "benchmark_id": "bench_1",
@@ -119,7 +119,7 @@ def test_the_instruction_of_the_first_generation_is_the_input():
     assert read({"id": "t", "instruction": "Do it", "criteria": [criterion()]}).cases[0].input == "Do it"
 
 
-def test_an_instruction_beside_an_item_without_one_is_read_and_that_of_the_item_comes_first():
+def test_an_instruction_outside_the_item_is_read_if_the_item_has_none():
     for item in ({"patient": "p"}, {"instruction": None}, None):
         assert read({"id": "t", "instruction": "Do it", "task_item": item, "criteria": [criterion()]}).cases[0].input == "Do it"
     assert read({"id": "t", "instruction": "old", "taskItem": {"instruction": "new"}, "criteria": [criterion()]}).cases[0].input == "new"
@@ -133,53 +133,53 @@ def test_the_threshold_of_the_first_generation_divides_pass_from_fail(document):
 
 
 @pytest.mark.parametrize("threshold", [0, 1.5, -1, True, "0.7"])
-def test_a_threshold_that_is_no_share_is_refused(threshold):
+def test_a_threshold_outside_zero_to_one_is_refused(threshold):
     with pytest.raises(InputError, match="threshold: expected a number above 0 and at most 1"):
         read({"threshold": threshold, "tasks": [{"id": "t", "criteria": [criterion()]}]})
 
 
-def test_criteria_are_grouped_by_task_and_the_rest_takes_the_name_of_the_suite():
+def test_criteria_are_grouped_by_task_or_the_name_of_the_suite():
     suite = read([criterion(task_id="a"), criterion(), criterion(task_id="b"), criterion(task_id="a")], name="mine")
     assert [(case.id, len(case.assertions)) for case in suite.cases] == [("a", 2), ("mine", 1), ("b", 1)]
 
 
-def test_tasks_without_id_go_by_name_and_ids_are_unique():
+def test_tasks_without_an_id_use_their_name_and_ids_are_unique():
     suite = read({"tasks": [{"name": "A", "criteria": [criterion()]}, {"name": "A", "criteria": [criterion()]}]})
     assert [case.id for case in suite.cases] == ["A", "A-2"]
 
 
-def test_two_tasks_of_one_id_are_warned_about():
+def test_duplicate_task_ids_give_a_warning():
     suite = read({"tasks": [{"id": "t", "criteria": [criterion()]}, {"id": "t", "criteria": [criterion()]}]})
     assert [case.id for case in suite.cases] == ["t", "t-2"]
     assert [(w.code, w.origin.path) for w in suite.warnings] == [("duplicate_id", "$.tasks[1].id")]
 
 
-def test_calls_that_state_no_criterion_are_left_out_with_a_warning():
+def test_calls_without_a_criterion_are_left_out_with_a_warning():
     suite = read([{"action": "create", "taskId": "t", **criterion()}, {"action": "list", "taskId": "t"}])
     assert len(suite.cases[0].assertions) == 1
     [warning] = suite.warnings
     assert 'a call of "list" states no criterion' in warning.message
 
 
-def test_a_weight_whose_sum_is_no_number_is_refused():
+def test_weights_with_an_infinite_sum_are_refused():
     with pytest.raises(InputError, match="weight: expected at most 1,000,000,000, found 1e308"):
         read({"task": {"id": "t"}, "criteria": [criterion(weight=1e308), criterion(weight=1e308)]})
 
 
-def test_a_task_without_criteria_is_warned_about():
+def test_a_task_without_criteria_gives_a_warning():
     suite = read({"task": {"id": "t"}, "criteria": []})
     assert [warning.code for warning in suite.warnings] == ["no_assertions"]
     assert suite.cases[0].assertions == ()
 
 
-def test_unknown_keys_are_warned_about_with_the_nearest():
+def test_unknown_keys_give_a_warning_with_the_nearest():
     suite = read({"task": {"id": "t", "scenarios": {}}, "criteria": [criterion(wieght=2)]})
     assert [(warning.code, warning.nearest) for warning in suite.warnings] == [("unknown_key", ("scenario",)), ("unknown_key", ("weight",))]
     assert suite.cases[0].assertions[0].weight == 1.0
 
 
 @pytest.mark.parametrize("weight", [0, -1, 1e999, "2", True])
-def test_a_weight_that_is_not_above_zero_is_refused(weight):
+def test_a_weight_of_zero_or_less_is_refused(weight):
     text = json.dumps({"task": {"id": "t"}, "criteria": [criterion(weight=weight)]}).replace("Infinity", "1e999")
     with pytest.raises(InputError) as caught:
         read(text, dialect="verial")
@@ -187,7 +187,7 @@ def test_a_weight_that_is_not_above_zero_is_refused(weight):
 
 
 @pytest.mark.parametrize(
-    ("document", "said"),
+    ("document", "problem"),
     [
         (3, "this is not a Verial document"),
         ({"a": 1}, "this is not a Verial document"),
@@ -201,10 +201,10 @@ def test_a_weight_that_is_not_above_zero_is_refused(weight):
         ({"task": {"id": "t"}, "criteria": [criterion(required="yes")]}, "required: expected true or false"),
     ],
 )
-def test_what_cannot_be_used_is_an_error_with_its_place(document, said):
+def test_unusable_values_are_errors_with_their_place(document, problem):
     with pytest.raises(InputError) as caught:
         read(document, dialect="verial")
-    assert said in str(caught.value)
+    assert problem in str(caught.value)
     assert all(problem.origin.line for problem in caught.value.problems)
 
 
@@ -212,7 +212,7 @@ def test_what_cannot_be_used_is_an_error_with_its_place(document, said):
 
 
 @rows("formats/cases/verial_malformed.yaml")
-def test_an_assertion_that_is_not_understood_fails_and_is_warned_about(row):
+def test_an_unknown_assertion_fails_with_a_warning(row):
     more = row.get("criterion", {})
     suite = read(
         {"task": {"id": "t", "entities": row.get("entities", [])}, "criteria": [criterion(row["given"], weight=3, **more), criterion()]}
@@ -228,10 +228,10 @@ def test_an_assertion_that_is_not_understood_fails_and_is_warned_about(row):
     assert warning.origin.path == "$.criteria[0]" + row["path"]
 
 
-def test_a_task_with_one_key_in_two_spellings_is_refused():
+def test_a_key_in_two_spellings_is_refused():
     with pytest.raises(InputError, match="'taskItem' and 'task_item' are two spellings of one key"):
         read({"task": {"id": "t", "taskItem": {"a": 1}, "task_item": {"a": 2}}, "criteria": [criterion()]})
-    # Null counts as left out.
+    # Null counts as missing.
     assert not read({"task": {"id": "t", "taskItem": None, "task_item": {"a": 2}}, "criteria": [criterion()]}).warnings
 
 
@@ -282,7 +282,7 @@ def test_the_names_of_forbidden_phrases(key):
     assert spec_of({"assert": "voice-transcript", key: ["a"]}) == VoiceSaid(not_contains=("a",))
 
 
-def test_a_call_is_named_by_numbers_and_id():
+def test_a_call_is_identified_by_numbers_and_id():
     found = spec_of({"assert": "voice-transcript", "to": "+1", "from": "+2", "call": {"$regex": "^c"}, "contains": ["a"]})
     assert found == VoiceSaid(to="+1", sender="+2", call={"$regex": "^c"}, contains=("a",))
 
@@ -296,7 +296,7 @@ def test_absent_turns_phrases_into_forbidden_ones():
     assert spec_of({"assert": "voice-transcript", "contains": ["a"], "absent": True}) == VoiceSaid(not_contains=("a",))
 
 
-def test_our_extensions_of_fhir_are_read():
+def test_our_fhir_extensions_are_read():
     fields = [{"fhirpath": "name.exists()"}, {"path": "n", "expected": {"matcher": "any"}}]
     spec = spec_of({"assert": "fhir-resource-state", "resource_type": "Patient", "match": "all", "count": 2, "fields": fields})
     assert spec == FhirResource(
@@ -307,7 +307,7 @@ def test_our_extensions_of_fhir_are_read():
     )
 
 
-def test_fhirpath_that_cannot_be_read_is_an_error_at_its_place():
+def test_invalid_fhirpath_is_an_error_at_its_place():
     with pytest.raises(InputError) as caught:
         read(
             '{"task": {"id": "t"}, "criteria": [{"label": "x", "assertion":\n'
@@ -317,7 +317,7 @@ def test_fhirpath_that_cannot_be_read_is_an_error_at_its_place():
     assert (problem.origin.line, problem.origin.path) == (2, "$.criteria[0].assertion.fields[0].fhirpath")
 
 
-def test_english_is_left_to_a_judge():
+def test_criteria_in_english_need_a_judge():
     suite = read([{"task_id": "t", "label": "x", "assert": "The agent was kind."}])
     [assertion] = suite.cases[0].assertions
     assert (assertion.check, assertion.spec) == ("judged", Judged(criteria="The agent was kind.", subject="state"))
@@ -354,7 +354,7 @@ def test_placeholders_in_a_correlation_keep_their_type():
     assert spec == Hl7Message(correlate_by={"PID.3.1": "M1", "PID.7": 42})
 
 
-def test_the_only_entity_of_a_task_is_bound_without_being_named():
+def test_the_only_entity_of_a_task_is_the_default():
     assert bound({"assert": "sftp-file-present", "path": "{entity.mrn}.json"}, [ENTITIES[0]]) == FilePresent(path="M1.json")
 
 
@@ -369,7 +369,7 @@ def test_the_value_of_a_portal_key_comes_from_the_entity():
     assert bound(other, input_entity_id="e2") == PortalRecord(resource="auths", key="request_id")
 
 
-def test_an_entity_outside_the_document_is_warned_about():
+def test_an_unknown_entity_gives_a_warning():
     suite = read([criterion(task_id="t", input_entity_id="e9")])
     assert [warning.code for warning in suite.warnings] == ["unknown_entity"]
     assert suite.cases[0].assertions[0].check == "file_present"

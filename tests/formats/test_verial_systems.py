@@ -1,4 +1,4 @@
-"""The simulated systems that Verial documents bring along, and what is refused in them."""
+"""The simulated systems in Verial documents, and the ones that are refused."""
 
 from __future__ import annotations
 
@@ -48,21 +48,21 @@ def read(document: Any) -> Suite:
         {"benchmark": {"name": "b", "environment": ENVIRONMENT}, "tasks": [{**TASK, "criteria": [BOOKED]}]},
         {"environment": "env_1", "simulators": [FHIR, FILES], "datasets": [PATIENTS], "task": TASK, "criteria": [BOOKED]},
     ],
-    ids=["beside the task", "without the environment", "inside the task", "of a benchmark", "of a benchmark apart", "beside an id"],
+    ids=["next to the task", "without the environment", "inside the task", "of a benchmark", "of a benchmark apart", "next to an id"],
 )
-def test_systems_are_found_where_they_stand(document: Any) -> None:
+def test_systems_are_found_in_every_place(document: Any) -> None:
     (case,) = read(document).cases
     assert case.systems == EXPECTED
     assert (case.input, case.context) == ("Book it.", {"task_item": {"instruction": "Book it."}})
 
 
-def test_systems_are_written_as_a_suite_of_our_own() -> None:
+def test_systems_are_converted_to_a_native_suite() -> None:
     suite = read({"environment": ENVIRONMENT, "task": TASK, "criteria": [BOOKED]})
     (case,) = proctor.parse_suite(write_native(suite)).cases
     assert case.systems == EXPECTED
 
 
-def test_a_task_with_systems_of_its_own_has_those_alone() -> None:
+def test_a_task_with_its_own_systems_has_only_those() -> None:
     tasks = [
         {**TASK, "criteria": [BOOKED]},
         {"id": "t2", "task_item": {"order": 7}, "simulators": [{"type": "Records"}], "criteria": [BOOKED]},
@@ -70,7 +70,7 @@ def test_a_task_with_systems_of_its_own_has_those_alone() -> None:
     first, second = read({"environment": ENVIRONMENT, "tasks": tasks}).cases
     assert first.systems == EXPECTED
     assert second.systems == (System(name="records", kind="records"),)
-    assert second.input == '{"order":7}', "without an instruction the agent is told the task item"
+    assert second.input == '{"order":7}', "without an instruction the agent gets the task item"
 
 
 def test_a_document_without_systems_is_read_as_before() -> None:
@@ -78,7 +78,7 @@ def test_a_document_without_systems_is_read_as_before() -> None:
     assert (case.systems, case.context, case.settings["scenario"]) == ((), {}, TASK["scenario"])
 
 
-def test_config_and_datasets_add_up_and_steps_may_come_late() -> None:
+def test_config_and_datasets_are_merged_and_steps_may_be_delayed() -> None:
     payer = {"type": "Payer", "config": {"portal": "radmd", "url": "https://elsewhere.example"}}
     members = {"name": "m", "type": "Payer", "data": {"patients": [{"member_id": "W1", "name": "Ann"}]}}
     step = {"simulator": "FHIR", "step": "add_resource", "given": {"resourceType": "Patient", "id": "bob"}, "after_s": 30}
@@ -96,7 +96,7 @@ def test_config_and_datasets_add_up_and_steps_may_come_late() -> None:
 
 
 @pytest.mark.parametrize(
-    ("task", "told"),
+    ("task", "problem"),
     [
         ({"simulators": [{"type": "Fhri"}]}, 'unknown simulator "Fhri"; nearest: fhir'),
         ({"simulators": [{"name": "x"}]}, "a simulator needs 'type'"),
@@ -118,15 +118,15 @@ def test_config_and_datasets_add_up_and_steps_may_come_late() -> None:
         ({"simulators": {}}, "simulators"),
     ],
 )
-def test_what_cannot_be_made_is_refused_where_it_is_written(task: dict[str, Any], told: str) -> None:
+def test_invalid_systems_are_refused_at_their_place(task: dict[str, Any], problem: str) -> None:
     with pytest.raises(InputError) as wrong:
         read({"id": "t", "criteria": [BOOKED], **task})
-    assert told in str(wrong.value)
+    assert problem in str(wrong.value)
 
 
-def test_data_for_nobody_is_warned_about() -> None:
+def test_unused_data_gives_a_warning() -> None:
     suite = read(
         {"id": "t", "simulators": [FHIR], "datasets": [{"type": "Files", "data": {"a": "b"}}, {"type": "FHIR"}], "criteria": [BOOKED]}
     )
-    told = " ".join(problem.message for problem in suite.warnings)
-    assert "no simulator of kind files" in told and "has no data" in told
+    warnings = " ".join(problem.message for problem in suite.warnings)
+    assert "no simulator of kind files" in warnings and "has no data" in warnings

@@ -1,4 +1,4 @@
-"""The workspace file: what it says, what a suite says over it, and what is wrong with it."""
+"""The workspace file: its settings, the settings of a suite that override them, and its problems."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Judge(msgspec.Struct, frozen=True, kw_only=True):
     samples: int = 3
 
 
-def test_a_workspace_is_read_and_only_what_is_used_is_resolved() -> None:
+def test_only_used_parts_of_a_workspace_are_resolved() -> None:
     workspace = read_workspace(SAMPLE, file="proctor.yaml")
     references = References(VARIABLES)
     name, section = workspace.find_target()
@@ -53,7 +53,7 @@ def test_a_file_of_comments_is_an_empty_workspace() -> None:
         workspace.find_target()
 
 
-def test_what_a_suite_says_wins_name_by_name() -> None:
+def test_settings_of_a_suite_win_name_by_name() -> None:
     suite = build_workspace(
         {
             "targets": {"shop": {"type": "http", "url": "http://of-the-suite"}, "new": {"type": "recorded", "evidence": "x"}},
@@ -74,7 +74,7 @@ def test_what_a_suite_says_wins_name_by_name() -> None:
     assert set(both.models) == {"main"}
 
 
-def test_the_only_target_needs_no_default_and_several_do() -> None:
+def test_several_targets_need_a_default() -> None:
     one = "targets: {shop: {type: http, url: 'http://x'}}"
     assert read_workspace(one).find_target()[0] == "shop"
     two = one.replace("}}", "}, flow: {type: http, url: 'http://x'}}")
@@ -86,7 +86,7 @@ def test_the_only_target_needs_no_default_and_several_do() -> None:
         read_workspace(SAMPLE).find_model("man")
 
 
-def test_a_default_of_the_suite_that_leads_nowhere_is_told_with_its_place() -> None:
+def test_an_unknown_default_target_is_reported_with_its_place() -> None:
     both = build_workspace({"default_target": "shp"}, file="suite.yaml").lay_over(read_workspace(SAMPLE))
     with pytest.raises(InputError) as caught:
         both.find_target()
@@ -113,7 +113,7 @@ def test_references_are_replaced_once(text: str, expect: str) -> None:
     assert Section.of({"a": [text]}).plain(references) == {"a": [expect]}
 
 
-def test_an_address_is_no_secret_unless_it_carries_one() -> None:
+def test_an_address_is_secret_only_if_it_contains_one() -> None:
     variables = {"A": "http://10.0.0.1/chat", "B": "http://u:p@10.0.0.1/chat", "C": "http://10.0.0.1/?key=1", "D": "abc", "E": "abcdef"}
     references = References(variables)
     Section.of({name: f"${{{name}}}" for name in variables}).plain(references)
@@ -121,7 +121,7 @@ def test_an_address_is_no_secret_unless_it_carries_one() -> None:
 
 
 @pytest.mark.parametrize("path", sorted(GOLDEN.glob("*.yaml")), ids=lambda path: path.stem)
-def test_every_problem_is_told_with_its_place(path: Path) -> None:
+def test_every_problem_is_reported_with_its_place(path: Path) -> None:
     from proctor.targets.build import build_target
 
     with pytest.raises(InputError) as caught:
@@ -144,7 +144,7 @@ JSON: st.SearchStrategy[Any] = st.recursive(
 
 @settings(max_examples=150, deadline=None)
 @given(targets=JSON, variables=st.dictionaries(st.sampled_from(["a", "b", "_"]), st.text(max_size=5)))
-def test_any_settings_are_used_or_refused_as_input(targets: Any, variables: dict[str, str]) -> None:
+def test_any_settings_are_used_or_an_input_error(targets: Any, variables: dict[str, str]) -> None:
     from proctor.targets.build import TYPES, build_target
 
     try:
@@ -156,14 +156,14 @@ def test_any_settings_are_used_or_refused_as_input(targets: Any, variables: dict
         pass
 
 
-def test_a_variable_that_is_not_set_is_not_likened_to_one_of_a_letter() -> None:
+def test_one_letter_variables_are_never_suggested() -> None:
     section = Section.of({"api_key": "${SHOP_KEY}"})
     with pytest.raises(InputError) as caught:
         section.plain(References({"_": "/usr/bin/env", "K": "x"}))
     assert caught.value.problems[0].nearest == ()
 
 
-def test_a_replay_does_without_secrets_and_not_without_addresses() -> None:
+def test_a_replay_needs_addresses_but_no_secrets() -> None:
     references = ReplayedReferences({"HOST": "shop.example"})
     section = Section.of(
         {"url": "https://${HOST}/chat", "auth": {"token": "${TOKEN}"}, "headers": {"X-Shop": "a ${KEY}"}, "api_key": "${KEY}"}

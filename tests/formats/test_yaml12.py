@@ -1,4 +1,4 @@
-"""YAML 1.2 with positions: what scalars mean, where values stand, and what is wrong with a text."""
+"""YAML 1.2 with positions: the meaning of scalars, the places of values, and problems."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ def reading_of(text: str) -> tuple[Located | None, Reading]:
 
 @pytest.fixture(params=["libyaml", "pure"])
 def parser(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    """Both parsers: the fast one, and the one that takes over where it is missing or refuses an escape."""
+    """Both parsers: the fast one, and the fallback for when it is missing or refuses an escape."""
     if request.param == "pure":
         monkeypatch.setattr(yaml_events, "cyaml", None)
     return request.param
 
 
 @rows("formats/cases/yaml12_scalars.yaml")
-def test_a_scalar_means_what_the_core_schema_says(row: dict[str, Any], parser: str) -> None:
+def test_a_scalar_has_its_core_schema_meaning(row: dict[str, Any], parser: str) -> None:
     document, reading = reading_of(f"key: {row['given']}\n")
     if "problem" in row:
         assert [p.message.startswith(row["problem"]) for p in reading.problems] == [True], listed(reading)
@@ -52,7 +52,7 @@ def test_a_faulty_document_is_explained(row: dict[str, Any]) -> None:
         assert json.dumps(document.plain()) == json.dumps(json.loads(row["value"]))
 
 
-def test_every_value_and_key_knows_its_place(parser: str) -> None:
+def test_every_value_and_key_has_its_place(parser: str) -> None:
     text = 'scenarios:\n  - id: "é 😀"\n    "odd key": |\n      some\n      text\n    next: plain text # why\n'
     document, _ = reading_of(text)
     assert document is not None
@@ -65,7 +65,7 @@ def test_every_value_and_key_knows_its_place(parser: str) -> None:
     assert (scenario.value["next"].line, scenario.value["next"].column, scenario.value["next"].width) == (6, 11, 10)
 
 
-def test_an_alias_has_the_path_of_its_use_and_the_place_of_its_definition() -> None:
+def test_an_alias_has_the_path_of_its_use_and_the_place_of_its_anchor() -> None:
     document, _ = reading_of("a: &x\n  b: 1\nc: [*x]\n")
     assert document is not None
     copied = document.value["c"].value[0].value["b"]
@@ -77,7 +77,7 @@ def test_the_same_value_is_read_with_and_without_a_byte_order_mark() -> None:
     assert with_mark == without
 
 
-def test_nesting_is_bounded_and_the_bound_is_named(parser: str) -> None:
+def test_nesting_has_a_limit_that_is_named(parser: str) -> None:
     deepest = "[" * MAX_DEPTH + "]" * MAX_DEPTH
     assert reading_of(deepest)[0] is not None
     for text in ("[" + deepest + "]", "[" * 20_000, "- " * 20_000, "{a: " * 20_000):
@@ -93,7 +93,7 @@ def test_long_texts_count_as_many_values_through_aliases(large: str) -> None:
         assert [p.message for p in reading.problems] == problems
 
 
-def test_nesting_is_bounded_through_aliases_too() -> None:
+def test_nesting_through_aliases_is_limited() -> None:
     levels = "a0: &a0 [x]\n" + "".join(f"a{n}: &a{n} [[[[[[[[[[*a{n - 1}]]]]]]]]]]\n" for n in range(1, 30))
     document, reading = reading_of(levels)
     assert document is None
@@ -116,13 +116,13 @@ def test_a_long_key_over_many_values_does_not_multiply() -> None:
     assert max(sys.getsizeof(node.path) for node in values) < 1000
 
 
-def test_a_flood_of_faults_is_cut_off() -> None:
+def test_the_number_of_problems_is_limited() -> None:
     document, reading = reading_of("a: 1\n" * 10_000)
     assert document is None
     assert len(reading.problems) == MAX_COMPLAINTS
 
 
-def test_a_number_of_absurd_length_is_a_problem_not_a_crash() -> None:
+def test_an_absurdly_long_number_is_a_problem_not_a_crash() -> None:
     for text in ("9" * 5000, "0x" + "f" * 5000):
         _, reading = reading_of(f"a: {text}\n")
         assert listed(reading) == [f"1:4 a number of {len(text)} characters is too long"]
@@ -140,7 +140,7 @@ def test_the_hint_for_a_kept_escape_suggests_single_quotes() -> None:
 
 @given(VALUES, st.sampled_from([None, 2]), st.booleans())
 @settings(max_examples=150, deadline=None)
-def test_what_json_writes_is_yaml_too(value: Any, indent: int | None, ascii_only: bool) -> None:
+def test_json_output_is_valid_yaml(value: Any, indent: int | None, ascii_only: bool) -> None:
     text = json.dumps({"v": value}, indent=indent, ensure_ascii=ascii_only)
     document, reading = reading_of(text)
     if any(p.message.startswith("the character U+") for p in reading.problems):
@@ -167,7 +167,7 @@ def test_any_text_is_read_or_reported(text: str) -> None:
 
 @given(FRAGMENTS)
 @settings(max_examples=200, deadline=None)
-def test_places_are_where_the_text_is(text: str) -> None:
+def test_places_point_at_the_text(text: str) -> None:
     document, reading = reading_of(text)
     if document is None or reading.problems:
         return
@@ -180,5 +180,5 @@ def test_places_are_where_the_text_is(text: str) -> None:
         waiting.extend(node.value.values() if node.is_object else node.value if node.is_list else ())
 
 
-def test_half_a_character_is_written_as_its_escape() -> None:
+def test_half_a_surrogate_pair_is_written_as_its_escape() -> None:
     assert to_yaml({"a\ud800": "x\udc00 \U0001f600"}) == '"a\\ud800": "x\\udc00 \U0001f600"\n'

@@ -1,4 +1,4 @@
-"""Takes in OTLP over HTTP (protobuf or JSON, spans and logs) and keeps it as OTLP JSON, without what names the machine it was made on."""
+"""Receives OTLP over HTTP (protobuf or JSON, spans and logs) and stores it as OTLP JSON, without data that identifies the machine."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 
 KINDS = {"traces": ExportTraceServiceRequest, "logs": ExportLogsServiceRequest}
 IDS = {"traceId", "spanId", "parentSpanId"}
-# Resource attributes that tell of a machine or a process and nothing of the agent.
+# Resource attributes that describe the machine or the process, not the agent.
 MACHINE = re.compile(r"^(host|os|process|container|k8s|cloud|device|faas)\.|^service\.instance\.id$|^telemetry\.auto\.|^revision_id$")
 # Enumerations are numbers in OTLP JSON; protobuf's own JSON would write names.
 NUMBERED = {"use_integers_for_enums": True}
 
 
 class Collector:
-    """Requests in the order of their arrival, each with the scenario that was running."""
+    """Requests in order of arrival, each with the running scenario."""
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
         self.scenario = ""
-        self.kept: list[tuple[str, dict[str, Any]]] = []
+        self.requests: list[tuple[str, dict[str, Any]]] = []
         self.unread: list[str] = []
 
     def take(self, path: str, kind: str, body: bytes) -> None:
@@ -41,11 +41,11 @@ class Collector:
             return
         request = json.loads(body) if "json" in kind else read_protobuf(found[1], body)
         with self.lock:
-            self.kept.append((self.scenario, request))
+            self.requests.append((self.scenario, request))
 
 
 def read_protobuf(signal: str, body: bytes) -> dict[str, Any]:
-    """A protobuf request as OTLP JSON has it: ids in hex."""
+    """A protobuf request as OTLP JSON: ids in hex."""
     request = KINDS[signal]()
     request.ParseFromString(body)
     return in_hex(MessageToDict(request, **NUMBERED))
@@ -60,7 +60,7 @@ def in_hex(value: Any) -> Any:
 
 
 class Scrubber:
-    """Takes the machine out of a request: folders, names of the host and of the user, and resource attributes about them."""
+    """Removes machine data from a request: folders, host and user names, and resource attributes about them."""
 
     def __init__(self, folders: list[tuple[str, str]], name: str) -> None:
         self.name = name
@@ -126,11 +126,11 @@ class Handler(BaseHTTPRequestHandler):
         self.wfile.write(b"{}")
 
     def log_message(self, format: str, *args: object) -> None:
-        """Say nothing: the recorder says what is worth saying."""
+        """Log nothing; the recorder reports problems."""
 
 
 class QuietServer(ThreadingHTTPServer):
-    """Clients that end while a connection is open are no news."""
+    """Ignore clients that disconnect."""
 
     daemon_threads = True
 

@@ -1,6 +1,6 @@
 """Runs one combination inside its own environment: `python -m tests.frameworks.drive` with COMBINATION set by the recorder.
 
-The recorder is told over two pipes of lines when a scenario begins and ends, so that it knows which exports belong to which.
+Two pipes of lines notify the recorder when a scenario begins and ends, so that it can assign exports to scenarios.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from tests.frameworks import instruments
 from tests.frameworks.shop import SCENARIOS
 
 
-def tell(word: str, **fields: Any) -> None:
-    """Tell the recorder, and wait until it has taken note."""
+def notify(word: str, **fields: Any) -> None:
+    """Notify the recorder and wait until it has confirmed."""
     print("\x1e" + json.dumps({"word": word, **fields}), flush=True)
     sys.stdin.readline()
 
 
 def converse(make: Callable[[], Any], scenario: Any, wrap: str, outer: Callable[[str], Any], messages: dict[str, Any]) -> None:
-    """One conversation, with the user's own span around it where the combination asks for it."""
+    """Hold one conversation, inside a span of the user if the combination has one."""
     several = len(scenario.turns) > 1
     name = {"always": "support_request", "multi": "conversation" if several else "", "never": ""}[wrap]
     with outer(name) if name else contextlib.nullcontext():
@@ -56,21 +56,21 @@ def main() -> int:
         if (only and scenario.name not in only) or scenario.name in (settings.get("without") or []):
             continue
         os.environ["SHOP_SCENARIO"] = scenario.name
-        tell("begin", scenario=scenario.name)
+        notify("begin", scenario=scenario.name)
         try:
             converse(make, scenario, settings.get("wrap", "multi"), telemetry.outer, messages)
         except (Exception, SystemExit):
             failed += 1
             traceback.print_exc()
         telemetry.flush()
-        tell("end", scenario=scenario.name)
-    tell("messages", documents=json.loads(json.dumps(messages, default=str)))
+        notify("end", scenario=scenario.name)
+    notify("messages", documents=json.loads(json.dumps(messages, default=str)))
     return 1 if failed else 0
 
 
 if __name__ == "__main__":
     sys.stdout.flush()
     code = main()
-    # Some frameworks leave threads behind that never end.
+    # Some frameworks leave threads running.
     sys.stderr.flush()
     os._exit(code)

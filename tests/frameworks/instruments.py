@@ -80,7 +80,7 @@ def attach_logging(loggers: Any) -> None:
 
 
 def start_logfire(settings: dict[str, Any]) -> Telemetry:
-    """Logfire configures the SDK itself and exports beside its own service to any OTLP endpoint."""
+    """Logfire configures the SDK itself and exports to any OTLP endpoint in addition to its own service."""
     import logfire
 
     logfire.configure(send_to_logfire=False, console=False, service_name=os.environ["OTEL_SERVICE_NAME"], inspect_arguments=False)
@@ -173,7 +173,7 @@ def start_laminar(settings: dict[str, Any]) -> Telemetry:
 
 
 class LangSmithFlush:
-    """LangSmith makes its spans in a thread of its own, some time after the run."""
+    """LangSmith creates its spans in a separate thread, some time after the run."""
 
     def force_flush(self) -> None:
         from langsmith.run_trees import get_cached_client
@@ -193,7 +193,7 @@ SPECIAL = {
 
 
 def find(name: str) -> Any:
-    """What a dotted name means."""
+    """Resolve a dotted name."""
     module, _, attribute = name.rpartition(".")
     return getattr(importlib.import_module(module), attribute)
 

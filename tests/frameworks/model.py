@@ -1,4 +1,4 @@
-"""A scripted model on loopback: it speaks the APIs of the providers and says, step by step, what the scenario has it say."""
+"""A scripted model on loopback: it implements the APIs of the providers and follows the scenario step by step."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from typing import Any
 
 from tests.frameworks.shop import BY_NAME, PURE, Step
 from tests.frameworks.styles import Spoken, speak
-from tests.frameworks.wires import Said, anthropic, gemini, hosted, openai_chat, openai_responses, others
+from tests.frameworks.wires import ModelReply, anthropic, gemini, hosted, openai_chat, openai_responses, others
 
 
 class Script:
-    """The place in the running scenario, and everything that the model was asked and said."""
+    """The position in the running scenario, and every request and reply of the model."""
 
     def __init__(self, style: str = "calls") -> None:
         self.lock = threading.Lock()
@@ -25,8 +25,8 @@ class Script:
         self.scenario = ""
         self.left: list[Spoken] = []
         self.number = 0
-        self.said: dict[str, list[Said]] = {}
-        self.unsaid: dict[str, list[Spoken]] = {}
+        self.replies: dict[str, list[ModelReply]] = {}
+        self.unsent: dict[str, list[Spoken]] = {}
         self.too_many: list[str] = []
         self.tools: list[dict[str, Any]] = []
 
@@ -34,29 +34,29 @@ class Script:
         """Start a scenario."""
         with self.lock:
             self.scenario = name
-            self.left = self.unsaid[name] = speak(BY_NAME[name], self.style)
-            self.said[name] = []
+            self.left = self.unsent[name] = speak(BY_NAME[name], self.style)
+            self.replies[name] = []
 
-    def next(self, model: str) -> Said:
-        """What the model says now; its tokens grow with the place in the turn."""
+    def next(self, model: str) -> ModelReply:
+        """The next reply; its token counts grow with the place in the turn."""
         with self.lock:
             if not self.left:
                 self.too_many.append(self.scenario)
                 raise LookupError(f"the script of {self.scenario or 'nothing'} has no further step")
             spoken = self.left.pop(0)
             self.number += 1
-            said = Said(spoken.says, spoken.means, self.number, 100 + 10 * spoken.place, 10 + spoken.place, model)
-            self.said[self.scenario].append(said)
-            return said
+            reply = ModelReply(spoken.sent, spoken.means, self.number, 100 + 10 * spoken.place, 10 + spoken.place, model)
+            self.replies[self.scenario].append(reply)
+            return reply
 
-    def aside(self, model: str) -> Said:
-        """An answer to what is no part of the conversation."""
+    def aside(self, model: str) -> ModelReply:
+        """A reply to a request outside the conversation."""
         with self.lock:
             self.number += 1
-            return Said(Step(text="Shop"), Step(), self.number, 1, 1, model)
+            return ModelReply(Step(text="Shop"), Step(), self.number, 1, 1, model)
 
-    def whole_turn(self, model: str) -> Said:
-        """All that the model does until its answer, with tools that the provider calls itself."""
+    def whole_turn(self, model: str) -> ModelReply:
+        """All steps of the model until its answer, with tools that the provider calls itself."""
         with self.lock:
             spoken: list[Spoken] = []
             while self.left and not (spoken and spoken[-1].means.text):
@@ -66,12 +66,12 @@ class Script:
                 raise LookupError(f"the script of {self.scenario or 'nothing'} has no further turn")
             self.number += 1
             means = Step(calls=tuple(call for one in spoken for call in one.means.calls), text=spoken[-1].means.text)
-            # A provider that calls tools is not done at once.
+            # A provider that calls tools takes some time.
             time.sleep(0.015 * len(spoken))
             hosted = tuple(self.call_tool(name, arguments) for name, arguments in means.calls)
-            said = Said(means, means, self.number, 100, 10, model, hosted)
-            self.said[self.scenario].append(said)
-            return said
+            reply = ModelReply(means, means, self.number, 100, 10, model, hosted)
+            self.replies[self.scenario].append(reply)
+            return reply
 
     def call_tool(self, name: str, arguments: dict[str, Any]) -> tuple[Any, str | None]:
         noted = {"scenario": self.scenario, "name": name, "arguments": arguments}
@@ -85,7 +85,7 @@ class Script:
 
 
 def is_aside(script: Script, request: dict[str, Any]) -> bool:
-    """Some command lines ask the model things of their own; those requests have none of the shop's tools."""
+    """Some command lines send requests of their own to the model, without the shop's tools."""
     return script.style == "mcp" and not any("lookup_order" in str(tool.get("name")) for tool in request.get("tools") or [])
 
 
@@ -94,49 +94,49 @@ def answer(path: str, request: dict[str, Any], script: Script) -> tuple[str, Ite
     streamed = bool(request.get("stream"))
     route = path.split("?")[0]
     if found := re.search(r"models/([^/:]+):(stream)?[gG]enerateContent", route):
-        said = script.next(found[1])
-        return ("text/event-stream", gemini.stream(said)) if found[2] else ("application/json", one(gemini.whole(said)))
+        reply = script.next(found[1])
+        return ("text/event-stream", gemini.stream(reply)) if found[2] else ("application/json", one(gemini.whole(reply)))
     if found := re.search(r"/model/([^/]+)/converse(-stream)?$", route):
-        said = script.next(found[1])
+        reply = script.next(found[1])
         return (
-            ("application/vnd.amazon.eventstream", others.bedrock_stream(said))
+            ("application/vnd.amazon.eventstream", others.bedrock_stream(reply))
             if found[2]
-            else ("application/json", one(others.bedrock(said)))
+            else ("application/json", one(others.bedrock(reply)))
         )
     model = str(request.get("model") or "unknown")
     if route.endswith("/responses") and any(tool.get("type") == "mcp" for tool in request.get("tools") or []):
-        said = script.whole_turn(model)
+        reply = script.whole_turn(model)
         return (
-            ("text/event-stream", hosted.openai_stream(said, request))
+            ("text/event-stream", hosted.openai_stream(reply, request))
             if streamed
-            else ("application/json", one(hosted.openai(said, request)))
+            else ("application/json", one(hosted.openai(reply, request)))
         )
     if route.endswith("/messages") and request.get("mcp_servers"):
-        said = script.whole_turn(model)
-        return ("text/event-stream", hosted.anthropic_stream(said)) if streamed else ("application/json", one(hosted.anthropic(said)))
+        reply = script.whole_turn(model)
+        return ("text/event-stream", hosted.anthropic_stream(reply)) if streamed else ("application/json", one(hosted.anthropic(reply)))
     if route.endswith("/count_tokens"):
         return "application/json", one({"input_tokens": 100})
-    said = script.aside(model) if is_aside(script, request) else script.next(model)
+    reply = script.aside(model) if is_aside(script, request) else script.next(model)
     if route.endswith("/chat/completions"):
-        # Some providers report usage at the end of every stream, not only when asked; Mistral sends calls in one piece.
+        # Some providers report usage at the end of every stream, not only on request; Mistral sends calls in one piece.
         options = request | {"always_usage": "/mistral/" in route or "/groq/" in route, "whole_calls": "/mistral/" in route}
         return (
-            ("text/event-stream", openai_chat.stream(said, options))
+            ("text/event-stream", openai_chat.stream(reply, options))
             if streamed
-            else ("application/json", one(openai_chat.whole(said, functions="functions" in request)))
+            else ("application/json", one(openai_chat.whole(reply, functions="functions" in request)))
         )
     if route.endswith("/responses"):
         return (
-            ("text/event-stream", openai_responses.stream(said, request))
+            ("text/event-stream", openai_responses.stream(reply, request))
             if streamed
-            else ("application/json", one(openai_responses.whole(said, request)))
+            else ("application/json", one(openai_responses.whole(reply, request)))
         )
     if route.endswith("/messages"):
-        return ("text/event-stream", anthropic.stream(said)) if streamed else ("application/json", one(anthropic.whole(said)))
+        return ("text/event-stream", anthropic.stream(reply)) if streamed else ("application/json", one(anthropic.whole(reply)))
     if route.endswith("/api/chat"):
-        return "application/x-ndjson", others.ollama(said, request.get("stream", True))
+        return "application/x-ndjson", others.ollama(reply, request.get("stream", True))
     if route.endswith("/v2/chat"):
-        return ("text/event-stream", others.cohere_stream(said)) if streamed else ("application/json", one(others.cohere(said)))
+        return ("text/event-stream", others.cohere_stream(reply)) if streamed else ("application/json", one(others.cohere(reply)))
     raise LookupError(f"no provider has the path {path}")
 
 
@@ -185,11 +185,11 @@ class Handler(BaseHTTPRequestHandler):
         self.wfile.write(b"0\r\n\r\n")
 
     def log_message(self, format: str, *args: object) -> None:
-        """Say nothing: the recorder says what is worth saying."""
+        """Log nothing; the recorder reports problems."""
 
 
 class QuietServer(ThreadingHTTPServer):
-    """Clients that end while a connection is open are no news."""
+    """Ignore clients that disconnect."""
 
     daemon_threads = True
 

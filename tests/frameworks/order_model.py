@@ -1,7 +1,7 @@
-"""A scripted model on loopback that needs no order of requests: what it says follows from the request alone.
+"""A stateless scripted model on loopback: its reply follows from the request alone.
 
-Asked about an order with a number it calls `lookup_order`, and says what the tool has said; asked anything else it answers at once. So many
-agents may ask it at the same time, in the words of OpenAI's chat and responses and of Gemini. Only the standard library is used.
+Given an order number it calls `lookup_order` and repeats the result of the tool; any other question it answers at once. Many agents can
+therefore use it concurrently, with the formats of OpenAI's chat and responses and of Gemini. Only the standard library is used.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from typing import Any
 
 from tests.frameworks.model import Handler, QuietServer, one
 from tests.frameworks.shop import Step
-from tests.frameworks.wires import Said, gemini, openai_chat, openai_responses
+from tests.frameworks.wires import ModelReply, gemini, openai_chat, openai_responses
 
 TOOL = "lookup_order"
 _NUMBERS = itertools.count(1)
 
 
 def text_of(content: Any) -> str:
-    """The words of a message's content, whatever its form."""
+    """The text of a message's content in any format."""
     if isinstance(content, str):
         return content
     if isinstance(content, list):
@@ -33,8 +33,8 @@ def text_of(content: Any) -> str:
 
 
 def read_request(request: dict[str, Any]) -> tuple[str, int, list[str]]:
-    """What the user said last, how many results of tools stand after it, and the names of the tools."""
-    said, results = "", 0
+    """The last user message, the number of tool results after it, and the names of the tools."""
+    question, results = "", 0
     given = request.get("messages") or request.get("input") or request.get("contents") or []
     for entry in [{"role": "user", "content": given}] if isinstance(given, str) else given:
         parts = entry.get("parts") or (entry["content"] if isinstance(entry.get("content"), list) else [])
@@ -49,24 +49,24 @@ def read_request(request: dict[str, Any]) -> tuple[str, int, list[str]]:
             if text.startswith("Observation:"):
                 results += 1
             elif text:
-                said, results = text, 0
+                question, results = text, 0
     tools = [one for tool in request.get("tools") or [] for one in tool.get("functionDeclarations") or [tool.get("function") or tool]]
-    return said, results, [str(tool.get("name")) for tool in tools]
+    return question, results, [str(tool.get("name")) for tool in tools]
 
 
 def find_output(request: dict[str, Any]) -> str:
-    """What the last tool gave, where the request has nothing but that."""
+    """The last tool result, if the request has nothing else."""
     given = request.get("input")
     return str(given[-1].get("output")) if isinstance(given, list) and given else ""
 
 
 def decide(request: dict[str, Any]) -> Step:
-    """What the model says next."""
-    said, results, tools = read_request(request)
-    if "[[ ## " in said:
-        return decide_fields(said, find_state(request))
-    # With `previous_response_id` only the results of tools are sent again.
-    found = re.findall(r"[Oo]rder (\d+)", said) or (re.findall(r"(\d+)", find_output(request))[:1] if results else [])
+    """The model's next step."""
+    question, results, tools = read_request(request)
+    if "[[ ## " in question:
+        return decide_fields(question, find_state(request))
+    # With `previous_response_id` only the tool results are sent again.
+    found = re.findall(r"[Oo]rder (\d+)", question) or (re.findall(r"(\d+)", find_output(request))[:1] if results else [])
     tool = next((name for name in tools if name.endswith(TOOL)), None)
     if found and tool is not None and not results:
         return Step(calls=((tool, {"id": int(found[-1])}),))
@@ -75,17 +75,17 @@ def decide(request: dict[str, Any]) -> Step:
 
 
 def find_state(request: dict[str, Any]) -> str:
-    """Where the order is by what the tool said: that of the agents that `proctor init` writes, or that of the guides."""
+    """The status of the order in the tool result: that of the agents of `proctor init`, or that of the guides."""
     return "is on its way" if "on its way" in json.dumps(request) else "has shipped"
 
 
-def decide_fields(said: str, state: str) -> Step:
+def decide_fields(question: str, state: str) -> Step:
     """The fields of dspy's ReAct."""
-    number = re.search(r"[Oo]rder (\d+)", said)
+    number = re.search(r"[Oo]rder (\d+)", question)
     shown = number[1] if number else "?"
-    if "`[[ ## next_tool_name ## ]]`" not in said:
+    if "`[[ ## next_tool_name ## ]]`" not in question:
         fields = {"reasoning": "All is done.", "answer": f"Order {shown} {state}."}
-    elif "[[ ## observation_0 ## ]]" in said:
+    elif "[[ ## observation_0 ## ]]" in question:
         fields = {"next_thought": "I know enough.", "next_tool_name": "finish", "next_tool_args": "{}"}
     else:
         fields = {"next_thought": "I look.", "next_tool_name": TOOL, "next_tool_args": json.dumps({"id": int(shown)})}
@@ -97,31 +97,33 @@ def answer(path: str, request: dict[str, Any]) -> tuple[str, Iterable[bytes]]:
     route, streamed = path.split("?")[0], bool(request.get("stream"))
     step = decide(request)
     found = re.search(r"models/([^/:]+):(stream)?[gG]enerateContent", route)
-    said = Said(step, step, next(_NUMBERS), 100, 10, found[1] if found else str(request.get("model") or "unknown"))
+    reply = ModelReply(step, step, next(_NUMBERS), 100, 10, found[1] if found else str(request.get("model") or "unknown"))
     if found:
-        return ("text/event-stream", gemini.stream(said)) if found[2] else ("application/json", one(gemini.whole(said)))
+        return ("text/event-stream", gemini.stream(reply)) if found[2] else ("application/json", one(gemini.whole(reply)))
     if route.endswith("/chat/completions"):
-        return ("text/event-stream", openai_chat.stream(said, request)) if streamed else ("application/json", one(openai_chat.whole(said)))
+        return (
+            ("text/event-stream", openai_chat.stream(reply, request)) if streamed else ("application/json", one(openai_chat.whole(reply)))
+        )
     if route.endswith("/responses"):
-        whole = openai_responses.whole(said, request)
-        return ("text/event-stream", openai_responses.stream(said, request)) if streamed else ("application/json", one(whole))
+        whole = openai_responses.whole(reply, request)
+        return ("text/event-stream", openai_responses.stream(reply, request)) if streamed else ("application/json", one(whole))
     raise LookupError(f"no provider has the path {path}")
 
 
 class OrderHandler(Handler):
     """One request to this model."""
 
-    kept: list[dict[str, Any]] | None = None
+    received: list[dict[str, Any]] | None = None
 
     def answer(self, request: dict[str, Any]) -> tuple[str, Iterable[bytes]]:
-        if OrderHandler.kept is not None:
-            OrderHandler.kept.append(request)
+        if OrderHandler.received is not None:
+            OrderHandler.received.append(request)
         return answer(self.path, request)
 
 
 @contextmanager
 def serve_orders(port: int = 0) -> Any:
-    """Serve the model on loopback; gives its address."""
+    """Serve the model on loopback and yield its address."""
     server: ThreadingHTTPServer = QuietServer(("127.0.0.1", port), OrderHandler)
     threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True).start()
     try:
@@ -133,9 +135,9 @@ def serve_orders(port: int = 0) -> Any:
 
 @contextmanager
 def keep_requests() -> Any:
-    """Keep every request that comes meanwhile; gives the list."""
-    OrderHandler.kept = kept = []
+    """Record all requests while the block runs; yields the list."""
+    OrderHandler.received = received = []
     try:
-        yield kept
+        yield received
     finally:
-        OrderHandler.kept = None
+        OrderHandler.received = None

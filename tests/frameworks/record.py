@@ -1,9 +1,9 @@
-"""Records what real agent frameworks send: `python -m tests.frameworks.record [NAME ...]`.
+"""Records the telemetry of real agent frameworks: `python -m tests.frameworks.record [NAME ...]`.
 
 Each combination of `combinations.yaml` runs in an environment of its own under `.frameworks/`, against a scripted model and an OTLP
-collector on loopback. Its requests go to `tests/evidence/frameworks/NAME.json`, what happened goes to `truth.json` beside it, and the
-message lists that the framework keeps go to `messages/`. A combination that does not follow the script is not written. Nothing here
-uses a reader of proctor: the truth is what the scripted model and the tools saw.
+collector on loopback. Its requests go to `tests/evidence/frameworks/NAME.json`, the facts go to `truth.json` next to it, and the
+framework's message lists go to `messages/`. A combination that does not follow the script is not written. Nothing here
+uses a reader of proctor: the truth comes from the scripted model and the tools.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ COMBINATIONS = yaml.safe_load((HERE / "combinations.yaml").read_text())
 
 
 def complete_row(name: str) -> dict[str, Any]:
-    """A row of the table; what it does not say is as in the row that it is `like`."""
+    """A row of the table, completed by the row it is `like`."""
     row = COMBINATIONS[name]
     if "like" not in row:
         return row
     base = complete_row(row["like"])
     merged = {key: {**(base.get(key) or {}), **(row.get(key) or {})} for key in ("settings", "env")}
-    # What a recording carries, and the message lists taken from it, are its own.
+    # The contents of a recording and its message lists are never inherited.
     return {**base, "messages": None, "carries": None, **row, **merged}
 
 
@@ -47,7 +47,7 @@ PATIENCE_S = 240
 
 
 def make_environment(name: str) -> Path:
-    """The Python of an environment, made anew when its packages have changed."""
+    """The Python of an environment, rebuilt if its packages have changed."""
     packages = [*PACKAGES["common"], *PACKAGES["environments"][name]]
     folder = ENVIRONMENTS / name
     python, stamp = folder / "bin/python", folder / ".packages"
@@ -71,7 +71,7 @@ def read_versions(python: Path, packages: list[str]) -> dict[str, str]:
 
 
 def variables(row: dict[str, Any], name: str, ports: dict[str, int], folder: str) -> dict[str, str]:
-    """The environment of a driver: nothing of the caller's that could lead it to a real provider."""
+    """The environment of a driver: no variable of the caller that could lead it to a real provider."""
     keep = {k: v for k, v in os.environ.items() if k in ("PATH", "LANG", "SSL_CERT_FILE")}
     otlp = f"http://127.0.0.1:{ports['otlp']}"
     given = {k: str(v).format(**ports) for k, v in (row.get("env") or {}).items()}
@@ -98,9 +98,9 @@ def variables(row: dict[str, Any], name: str, ports: dict[str, int], folder: str
 
 
 def drive(python: Path, name: str, row: dict[str, Any], folder: str) -> tuple[model.Script, collector.Collector, dict[str, Any], int]:
-    """Run the driver and take note of what it says, what the model said and what was exported."""
-    script, kept = model.Script((row.get("settings") or {}).get("style", "calls")), collector.Collector()
-    servers = model.serve(script), collector.serve(kept)
+    """Run the driver; return its messages, the model's replies and the exports."""
+    script, exports = model.Script((row.get("settings") or {}).get("style", "calls")), collector.Collector()
+    servers = model.serve(script), collector.serve(exports)
     ports = {"model": servers[0].server_address[1], "otlp": servers[1].server_address[1]}
     command = [str(python), "-m", "tests.frameworks.drive"]
     messages: dict[str, Any] = {}
@@ -120,14 +120,14 @@ def drive(python: Path, name: str, row: dict[str, Any], folder: str) -> tuple[mo
         for line in process.stdout:
             if "\x1e" not in line:
                 continue
-            told = json.loads(line.partition("\x1e")[2])
-            if told["word"] == "begin":
-                script.begin(told["scenario"])
-                kept.scenario = told["scenario"]
-            elif told["word"] == "end":
-                kept.scenario = ""
+            message = json.loads(line.partition("\x1e")[2])
+            if message["word"] == "begin":
+                script.begin(message["scenario"])
+                exports.scenario = message["scenario"]
+            elif message["word"] == "end":
+                exports.scenario = ""
             else:
-                messages = told["documents"]
+                messages = message["documents"]
             process.stdin.write("\n")
             process.stdin.flush()
         code = process.wait()
@@ -135,19 +135,19 @@ def drive(python: Path, name: str, row: dict[str, Any], folder: str) -> tuple[mo
     for server in servers:
         server.shutdown()
         server.server_close()
-    return script, kept, messages, code
+    return script, exports, messages, code
 
 
 def record(name: str, row: dict[str, Any]) -> tuple[str, dict[str, Any]]:
-    """Record one combination; returns what went wrong and the truth."""
+    """Record one combination; returns the problems and the truth."""
     python = make_environment(row["environment"])
     with tempfile.TemporaryDirectory() as folder:
-        script, kept, messages, code = drive(python, name, row, folder)
+        script, exports, messages, code = drive(python, name, row, folder)
         errors = Path(folder, "errors.txt").read_text()
         log = Path(folder, "tools.jsonl")
         tools = [json.loads(line) for line in log.read_text().splitlines()] if log.exists() else []
     scrub = make_scrubber(name, row, folder)
-    requests = [(scenario, scrub.request(request)) for scenario, request in kept.kept]
+    requests = [(scenario, scrub.request(request)) for scenario, request in exports.requests]
     happened = truth.happened(script, [*tools, *script.tools])
     trouble = [f"{scenario}: {problem}" for scenario, problem in truth.problems(happened, script)]
     about = {"framework": row["framework"], "instrumentation": row["instrumentation"], "versions": read_versions(python, row["versions"])}
@@ -164,7 +164,7 @@ def record(name: str, row: dict[str, Any]) -> tuple[str, dict[str, Any]]:
 
 
 def make_scrubber(name: str, row: dict[str, Any], folder: str) -> collector.Scrubber:
-    """Folders of this machine and what is written in their place."""
+    """Folders of this machine and their replacements."""
     environment, home = str(ENVIRONMENTS / row["environment"]), str(Path.home())
     shown = [(environment, "/app/.venv"), (str(ROOT), "/app"), (folder, "/home/app"), (sys.base_prefix, "/usr"), (home, "/home/app")]
     return collector.Scrubber(shown, name)
@@ -188,7 +188,7 @@ def write_messages(kind: str, documents: dict[str, Any], happened: dict[str, Any
 
 def update(path: Path, name: str, entry: dict[str, Any]) -> None:
     with open(path, "a+", encoding="utf-8") as file:
-        # Several recorders may run at once, each for combinations of its own.
+        # Several recorders may run at once, each for different combinations.
         fcntl.flock(file, fcntl.LOCK_EX)
         file.seek(0)
         known = json.loads(file.read() or "{}")

@@ -1,4 +1,4 @@
-"""The shop that every framework's agent works for: three tools, seven conversations, and the script that the model follows in them.
+"""The shop that the agent of every framework works for: three tools, seven conversations, and the script that the model follows.
 
 Imported in the recorder's environment and in every framework's own, so only the standard library is used here.
 """
@@ -21,17 +21,17 @@ TOTALS = {17: 42.5, 23: 9.0}
 
 @dataclass(frozen=True)
 class Step:
-    """What the model says once: calls of tools, or a text."""
+    """One step of the model: tool calls, or a text."""
 
     calls: tuple[tuple[str, dict[str, Any]], ...] = ()
     text: str = ""
     end: str = ""
-    """Why it stops before its end, in the words of OpenAI: `length`, `content_filter`."""
+    """Why it stops early, as an OpenAI finish reason: `length`, `content_filter`."""
 
 
 @dataclass(frozen=True)
 class Turn:
-    """What the customer says, and the model's steps until the answer."""
+    """The customer's message, and the model's steps until the answer."""
 
     input: str
     steps: tuple[Step, ...]
@@ -104,7 +104,7 @@ BY_NAME = {scenario.name: scenario for scenario in SCENARIOS}
 
 
 def note(name: str, arguments: dict[str, Any], **outcome: Any) -> None:
-    """Write down what a tool saw, for the truth."""
+    """Log what a tool received, for the truth."""
     with open(os.environ["SHOP_LOG"], "a", encoding="utf-8") as log:
         log.write(json.dumps({"scenario": os.environ.get("SHOP_SCENARIO"), "name": name, "arguments": arguments, **outcome}) + "\n")
 
@@ -123,7 +123,7 @@ def read_docs(query: str) -> list[dict[str, Any]]:
     return [{"title": "Returns", "text": "Returns are free within 30 days."}]
 
 
-# The tools without their duration and their note.
+# The tools without their duration and the log.
 PURE = {"lookup_order": find_order, "refund": pay_back, "search_docs": read_docs}
 
 

@@ -1,6 +1,6 @@
-"""Ways to tell an agent what the script means: by calls, by a tool that ends the loop, by code, or by text that the framework reads.
+"""Ways for a model to express the script: by calls, by a tool that ends the loop, by code, or by text that the framework parses.
 
-A style turns the steps of a scenario into what the model says; what it means stays beside it, for the truth.
+A style turns the steps of a scenario into the model's output; the intended step is stored with it, for the truth.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from tests.frameworks.shop import Scenario, Step
 
 @dataclass(frozen=True)
 class Spoken:
-    """What the model says in one answer, what it means by it, and its place in the turn."""
+    """The step the model sends, the step it means, and its place in the turn."""
 
-    says: Step
+    sent: Step
     means: Step
     place: int
 
@@ -37,7 +37,7 @@ def by_final_tool(tool: str, parameter: str) -> Callable[[tuple[Step, ...]], Ite
 
 
 def by_prefix(prefix: str) -> Callable[[tuple[Step, ...]], Iterator[tuple[Step, Step]]]:
-    """Tools have the name of their plugin or server before their own."""
+    """Tool names are prefixed with their plugin or server."""
 
     def speak(steps: tuple[Step, ...]) -> Iterator[tuple[Step, Step]]:
         for step in steps:
@@ -48,7 +48,7 @@ def by_prefix(prefix: str) -> Callable[[tuple[Step, ...]], Iterator[tuple[Step, 
 
 
 def one_by_one(steps: tuple[Step, ...]) -> Iterator[Step]:
-    """Each call in a step of its own, for agents that take one at a time."""
+    """Each call in its own step, for agents that take one at a time."""
     for step in steps:
         if step.text:
             yield step
@@ -107,5 +107,5 @@ STYLES: dict[str, Callable[[tuple[Step, ...]], Iterator[tuple[Step, Step]]]] = {
 
 
 def speak(scenario: Scenario, style: str) -> list[Spoken]:
-    """What the model says in a scenario, answer by answer."""
-    return [Spoken(says, means, place) for turn in scenario.turns for place, (says, means) in enumerate(STYLES[style](turn.steps))]
+    """The model's output in a scenario, step by step."""
+    return [Spoken(sent, means, place) for turn in scenario.turns for place, (sent, means) in enumerate(STYLES[style](turn.steps))]

@@ -1,4 +1,4 @@
-"""The recordings of JavaScript frameworks hold together: each has its truth, each truth its trace, and nothing names a machine."""
+"""Recordings of JavaScript frameworks are consistent: each has its truth, each truth its trace, and none identifies the machine."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def read_trace_ids(name: str) -> set[str]:
     }
 
 
-def test_every_combination_is_recorded_and_every_recording_stands_in_the_table() -> None:
+def test_the_table_and_the_recordings_match() -> None:
     rows = TABLE["combinations"]
     assert set(TRUTH) == {name for name, row in rows.items() if row.get("traces", True)}
     assert set(MESSAGES) == {kind for row in rows.values() for kind in row.get("messages", {})}
@@ -41,20 +41,20 @@ def test_every_combination_is_recorded_and_every_recording_stands_in_the_table()
 
 
 @pytest.mark.parametrize("name", sorted(TRUTH))
-def test_the_truth_speaks_of_traces_that_were_recorded(name: str) -> None:
+def test_the_truth_covers_exactly_the_recorded_traces(name: str) -> None:
     traces = {trace: truth for part in ("traces", "plain", "apart") for trace, truth in TRUTH[name].get(part, {}).items()}
-    told = set(traces) | {other for truth in traces.values() for other in truth["others"]}
-    assert told == read_trace_ids(name)
+    recorded = set(traces) | {other for truth in traces.values() for other in truth["others"]}
+    assert recorded == read_trace_ids(name)
     assert {truth["scenario"].split("-")[0] for truth in traces.values()} == set(SCENARIOS)
 
 
 @pytest.mark.parametrize("file", [*sorted(TRUTH), *(f"messages/{kind}" for kind in sorted(MESSAGES))])
-def test_nothing_names_the_machine(file: str) -> None:
+def test_no_file_identifies_the_machine(file: str) -> None:
     assert MACHINE.findall((EVIDENCE / f"{file}.json").read_text()) == []
 
 
 @pytest.mark.parametrize("scenario", sorted(SCENARIOS))
-def test_the_scripted_model_walks_through_a_scenario_over_chat_completions(scenario: str) -> None:
+def test_the_scripted_model_follows_a_scenario_over_chat_completions(scenario: str) -> None:
     turns = SCENARIOS[scenario]
     messages: list[Any] = [{"role": "system", "content": "…"}]
     answers: list[str] = []
@@ -63,9 +63,9 @@ def test_the_scripted_model_walks_through_a_scenario_over_chat_completions(scena
         for step in range(len(turn["steps"]) + 1):
             position = wires.locate_in_chat({"messages": messages})
             assert position == (number, step)
-            said = wires.speak_chat(wires.plan_reply(turns, position, len(messages), "call"), {})
-            assert isinstance(said, dict)
-            message = said["choices"][0]["message"]
+            reply = wires.speak_chat(wires.plan_reply(turns, position, len(messages), "call"), {})
+            assert isinstance(reply, dict)
+            message = reply["choices"][0]["message"]
             messages.append(message)
             messages += [{"role": "tool", "tool_call_id": call["id"], "content": "{}"} for call in message.get("tool_calls", [])]
         answers.append(messages[-1]["content"])

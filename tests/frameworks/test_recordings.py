@@ -1,4 +1,4 @@
-"""The recordings of real frameworks are whole: each has its truth, and none names the machine it was made on."""
+"""Recordings of real frameworks are complete: each has its truth, and none identifies the machine."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ def read(name: str) -> list[dict[str, Any]]:
 def test_every_trace_of_the_truth_is_in_its_recording(name: str) -> None:
     spans = truth.spans_of(read(name))
     found = {span["traceId"] for span in spans}
-    told = {**TRUTH[name]["traces"], **TRUTH[name].get("plain", {})}
-    assert set(told) <= found
-    assert {other for trace in told.values() for other in [*trace["others"], *trace.get("stray", [])]} <= found
-    assert len({trace["scenario"] for trace in told.values()}) == len(told) >= 6
+    traces = {**TRUTH[name]["traces"], **TRUTH[name].get("plain", {})}
+    assert set(traces) <= found
+    assert {other for trace in traces.values() for other in [*trace["others"], *trace.get("stray", [])]} <= found
+    assert len({trace["scenario"] for trace in traces.values()}) == len(traces) >= 6
     services = {
         a["value"]["stringValue"]
         for r in read(name)
@@ -60,7 +60,7 @@ def test_every_environment_of_the_table_is_pinned() -> None:
 
 
 @pytest.mark.parametrize("path", sorted(RECORDINGS.rglob("*.json")), ids=lambda path: path.stem)
-def test_no_recording_names_a_machine(path: Path) -> None:
+def test_no_recording_identifies_a_machine(path: Path) -> None:
     text = path.read_text()
     assert not re.findall(r"/(?:root|tmp|Users|private)/[^\"\s]{0,40}|/home/(?!app)[^\"\s]{0,40}|\.pyenv", text)
     assert not re.findall(r'"(?:host\.name|process\.pid|process\.command_line|process\.owner)"', text)
@@ -74,7 +74,7 @@ def test_every_message_list_has_the_scenarios_of_its_truth(kind: str) -> None:
 
 @pytest.mark.parametrize("style", STYLES)
 @pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda scenario: scenario.name)
-def test_a_model_means_the_same_however_it_says_it(style: str, scenario: Any) -> None:
+def test_every_style_of_the_model_has_the_same_meaning(style: str, scenario: Any) -> None:
     meant = [call for spoken in speak(scenario, style) for call in spoken.means.calls]
     wanted = [call for turn in scenario.turns for step in turn.steps for call in step.calls]
     assert [(truth.bare(name), arguments) for name, arguments in meant] == wanted
@@ -82,7 +82,7 @@ def test_a_model_means_the_same_however_it_says_it(style: str, scenario: Any) ->
 
 
 def follow(name: str, *, skip: str = "") -> tuple[Script, list[dict[str, Any]]]:
-    """The script, followed to its end by a loop that calls every tool but one."""
+    """Run the script to its end with a loop that calls every tool but one."""
     script, tools = Script(), []
     script.begin(name)
     while script.left:
@@ -94,7 +94,7 @@ def follow(name: str, *, skip: str = "") -> tuple[Script, list[dict[str, Any]]]:
     return script, tools
 
 
-def test_what_happened_is_what_model_and_tools_saw() -> None:
+def test_the_facts_come_from_model_and_tools() -> None:
     script, tools = follow("multi")
     facts = truth.happened(script, tools)["multi"]
     assert [call["name"] for call in facts["calls"]] == ["lookup_order", "refund"]
@@ -103,7 +103,7 @@ def test_what_happened_is_what_model_and_tools_saw() -> None:
     assert truth.problems({"multi": facts}, script) == []
 
 
-def test_an_agent_that_does_not_do_as_it_is_told_is_not_recorded() -> None:
+def test_an_agent_that_ignores_the_script_is_not_recorded() -> None:
     script, tools = follow("sequential", skip="refund")
     assert truth.problems(truth.happened(script, tools), script) == [("sequential", "refund was not called")]
     script = Script()

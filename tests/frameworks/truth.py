@@ -1,8 +1,8 @@
-"""What happened in a recorded conversation, and how much of it the recording carries.
+"""The facts of a recorded conversation, and how many of them the recording carries.
 
-What happened comes from the scripted model (what it asked for and answered) and from the tools (what they were given and returned). How
-much the recording carries is found by looking for those very texts in it, with no knowledge of any vocabulary; where a look at the text
-cannot tell, the combination's row says it (`carries`).
+The facts come from the scripted model (its calls and answers) and from the tools (their arguments and results). What
+the recording carries is found by searching it for those texts, with no knowledge of any convention; if a search cannot
+decide, the combination's row does (`carries`).
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 
 from tests.frameworks.model import Script
 from tests.frameworks.shop import BY_NAME, Scenario
-from tests.frameworks.wires import Said
+from tests.frameworks.wires import ModelReply
 
 Json = dict[str, Any]
 # Token counts in JSON that is the value of an attribute.
@@ -22,29 +22,29 @@ TOKENS = re.compile(r'"(?:prompt|completion|input|output)(?:_tokens|Tokens)?":(\
 
 
 def happened(script: Script, tools: list[Json]) -> dict[str, Json]:
-    """By scenario: calls with results, answer, input, tokens and turns."""
+    """Calls with results, answer, input, tokens and turns, by scenario."""
     found: dict[str, Json] = {}
-    for name, said in script.said.items():
+    for name, replies in script.replies.items():
         scenario = BY_NAME[name]
         left = [t for t in tools if t["scenario"] == name]
-        calls = [finish(call, arguments, left) for one in said for call, arguments in one.means.calls]
-        texts = [one.means.text for one in said if one.means.text]
-        turns = split_turns(scenario, said)
+        calls = [finish(call, arguments, left) for one in replies for call, arguments in one.means.calls]
+        texts = [one.means.text for one in replies if one.means.text]
+        turns = split_turns(scenario, replies)
         found[name] = {
             "calls": calls,
             "input": scenario.turns[0].input,
             "text": texts[-1] if texts else "",
-            "usage": [sum(one.input_tokens for one in said), sum(one.output_tokens for one in said)],
-            "pairs": [(one.input_tokens, one.output_tokens) for one in said],
+            "usage": [sum(one.input_tokens for one in replies), sum(one.output_tokens for one in replies)],
+            "pairs": [(one.input_tokens, one.output_tokens) for one in replies],
             "turns": turns if len(turns) > 1 else None,
             "unused": left,
         }
     return found
 
 
-def split_turns(scenario: Scenario, said: list[Said]) -> list[Json]:
-    """The turns: each ends with the answer that belongs to it."""
-    left = list(said)
+def split_turns(scenario: Scenario, replies: list[ModelReply]) -> list[Json]:
+    """Split a scenario into turns, each with its answer."""
+    left = list(replies)
     turns: list[Json] = []
     for turn in scenario.turns:
         calls: list[str] = []
@@ -58,7 +58,7 @@ def split_turns(scenario: Scenario, said: list[Said]) -> list[Json]:
 
 
 def finish(name: str, arguments: Json, left: list[Json]) -> Json:
-    """A call that the model asked for, with what the tool itself noted."""
+    """A requested call, with the log entry of the tool."""
     for noted in left:
         if name.endswith(noted["name"]) and noted["arguments"] == arguments:
             left.remove(noted)
@@ -68,18 +68,18 @@ def finish(name: str, arguments: Json, left: list[Json]) -> Json:
 
 
 def problems(happened: dict[str, Json], script: Script) -> list[tuple[str, str]]:
-    """Where the agent did not do what the model told it to."""
-    found = [(name, "the model was asked more often than the script goes") for name in script.too_many]
+    """Deviations of the agent from the script."""
+    found = [(name, "the model was called more often than the script has steps") for name in script.too_many]
     for name, facts in happened.items():
-        if script.unsaid[name]:
-            found.append((name, f"{len(script.unsaid[name])} steps of the script were not asked for"))
+        if script.unsent[name]:
+            found.append((name, f"{len(script.unsent[name])} steps of the script were not requested"))
         found += [(name, f"{c['name']} was not called") for c in facts["calls"] if not c["made"]]
-        found += [(name, f"{t['name']} was called without being asked for: {t['arguments']}") for t in facts["unused"]]
+        found += [(name, f"{t['name']} was called without a request of the model: {t['arguments']}") for t in facts["unused"]]
     return found
 
 
 def plain_value(value: Any) -> Any:
-    """An OTLP value as Python has it."""
+    """Convert an OTLP value to Python."""
     if not isinstance(value, dict) or not value:
         return None
     kind, inner = next(iter(value.items()))
@@ -95,7 +95,7 @@ def read_attributes(attributes: list[Json] | None) -> Json:
 
 
 def spans_of(requests: list[Json]) -> list[Json]:
-    """Every span with plain attributes, and with the log records that belong to it."""
+    """Every span with plain attributes and with its log records."""
     spans: list[Json] = []
     logs: list[Json] = []
     for request in requests:
@@ -139,7 +139,7 @@ def flat(value: Any) -> str:
 
 
 def entry(requests: list[tuple[str, Json]], happened: dict[str, Json], row: Json) -> Json:
-    """The truth of one recording, in the form that the recordings' users compare with."""
+    """The truth of one recording, in the format that its users compare with."""
     traces: Json = {}
     plain: Json = {}
     for scenario, facts in happened.items():
@@ -149,8 +149,8 @@ def entry(requests: list[tuple[str, Json]], happened: dict[str, Json], row: Json
             continue
         mine = [s["traceId"] for s in spans if s["scope"] == "shop" and not s.get("parentSpanId")] or [weightiest(spans, facts)]
         run = mine[0]
-        # A trace of its own that tells of the run is a part of it that lost its parent; only the rest is surely no run.
-        parts = {s["traceId"] for s in spans if tells_of_run(s, facts)}
+        # A separate trace about the run is a part of it that lost its parent; only the others are certainly no run.
+        parts = {s["traceId"] for s in spans if describes_run(s, facts)}
         others, stray = sorted(set(ids) - {run} - parts), sorted(parts - {run})
         carried = carry(facts, [s for s in spans if s["traceId"] == run], row)
         (plain if scenario == "plain" else traces)[run] = {
@@ -160,18 +160,18 @@ def entry(requests: list[tuple[str, Json]], happened: dict[str, Json], row: Json
             "run": True,
             **carried,
         }
-    # Where a failure cannot be told, neither can it be told that there was none.
+    # If failures are not recorded, their absence proves nothing.
     if any("failed" not in c for t in traces.values() if t["scenario"] == "error" for c in t.get("calls", [])):
         for trace in traces.values():
             for call in trace.get("calls", []):
                 call.pop("failed", None)
-    # Nor does a run without calls prove anything where calls are hidden.
+    # A run without calls proves nothing either if calls are hidden.
     if any(t.get("hidden") for t in traces.values() if t["scenario"] != "streamed"):
         plain = {key: {k: v for k, v in {**t, "hidden": True}.items() if k != "calls"} for key, t in plain.items()}
     return {"traces": traces, **({"plain": plain} if plain else {})}
 
 
-def tells_of_run(span: Json, facts: Json) -> bool:
+def describes_run(span: Json, facts: Json) -> bool:
     """Whether a span is about the model, a tool, the question or the answer."""
     if any(re.search(r"usage|token|finish_reason|request\.model$", key) for key in span["attributes"]):
         return True
@@ -182,55 +182,59 @@ def tells_of_run(span: Json, facts: Json) -> bool:
 
 
 def weightiest(spans: list[Json], facts: Json) -> str:
-    """The trace in which the run is: the one with the most that tells of it, else the one with the most spans."""
+    """The trace of the run: the one with the most content about it, else the one with the most spans."""
     weight: Counter[str] = Counter()
     for span in spans:
         text = flat([span["attributes"], span["events"], span["logs"]])
-        weight[span["traceId"]] += 1 + 100 * tells_of_run(span, facts) + 100 * (flat(facts["input"]) in text or flat(facts["text"]) in text)
+        weight[span["traceId"]] += (
+            1 + 100 * describes_run(span, facts) + 100 * (flat(facts["input"]) in text or flat(facts["text"]) in text)
+        )
     return weight.most_common(1)[0][0]
 
 
 def carry(facts: Json, spans: list[Json], row: Json) -> Json:
-    """The facts that are in these spans."""
-    says = row.get("carries") or {}
-    # Definitions of tools name tools that nobody called.
+    """The facts in these spans."""
+    carries = row.get("carries") or {}
+    # Tool definitions name tools that were not called.
     shown = [{**s, "attributes": {k: v for k, v in s["attributes"].items() if not defines_tools(k)}} for s in spans]
     text = flat([[s["name"], s["attributes"], s["events"], s["logs"]] for s in shown])
     found: Json = {}
-    calls = carried_calls(facts, shown, text, says)
+    calls = carried_calls(facts, shown, text, carries)
     if calls is not None:
         found["calls"] = calls
-    elif says.get("unsure") or any(flat(c["arguments"]) in text or loosely(c["arguments"], text) for c in facts["calls"]):
-        # The instrumentation lost some of the calls, or tells of them where no reader need look: neither told nor hidden.
+    elif carries.get("unsure") or any(flat(c["arguments"]) in text or loosely(c["arguments"], text) for c in facts["calls"]):
+        # The instrumentation lost some calls or records them where readers need not look: neither carried nor hidden.
         found["partial"] = True
     else:
         found["hidden"] = True
-    has_input = says.get("input", flat(facts["input"]) in text)
-    has_text = says.get("text", answer_is_told(facts, text))
+    has_input = carries.get("input", flat(facts["input"]) in text)
+    has_text = carries.get("text", has_answer(facts, text))
     if has_input:
         found["input"] = facts["input"]
     if has_text:
         found["text"] = facts["text"]
-    if says.get("usage", has_usage(facts["pairs"], spans)):
+    if carries.get("usage", has_usage(facts["pairs"], spans)):
         found["usage"] = facts["usage"]
     if (
         facts["turns"]
         and calls is not None
-        and says.get("turns", has_input and has_text and all(flat(t["text"]) in text and flat(t["input"]) in text for t in facts["turns"]))
+        and carries.get(
+            "turns", has_input and has_text and all(flat(t["text"]) in text and flat(t["input"]) in text for t in facts["turns"])
+        )
     ):
         found["turns"] = facts["turns"]
     if row.get("agent_name") and names_agent(row["agent_name"], spans):
         found["agent"] = row["agent_name"]
-    if says.get("beside"):
-        found["beside"] = says["beside"]
+    if carries.get("beside"):
+        found["beside"] = carries["beside"]
     return found
 
 
 def names_agent(name: str, spans: list[Json]) -> bool:
-    """Whether an attribute about agents or nodes has this name, or a span is called so."""
+    """Whether a span or an attribute about agents or nodes has this name."""
     keys = re.compile(r"agent|node\.|node_id|functionId|^name$|entity\.name|role$|span\.name")
-    told = [value for span in spans for key, value in span["attributes"].items() if keys.search(key)]
-    return name in told or any(span["name"] in (name, f"{name}.agent", f"invoke_agent {name}") for span in spans)
+    names = [value for span in spans for key, value in span["attributes"].items() if keys.search(key)]
+    return name in names or any(span["name"] in (name, f"{name}.agent", f"invoke_agent {name}") for span in spans)
 
 
 def defines_tools(key: str) -> bool:
@@ -242,26 +246,26 @@ def defines_tools(key: str) -> bool:
     )
 
 
-def carried_calls(facts: Json, spans: list[Json], text: str, says: Json) -> list[Json] | None:
-    """The calls with what is told of them, or None if the spans tell nothing of calls."""
-    if says.get("unsure"):
+def carried_calls(facts: Json, spans: list[Json], text: str, carries: Json) -> list[Json] | None:
+    """The calls with their recorded parts, or None if the spans record no calls."""
+    if carries.get("unsure"):
         return None
     if not facts["calls"]:
-        # A run without calls is known to be one only where what the model said is told.
-        return [] if says.get("text", answer_is_told(facts, text)) else None
+        # A run is known to have no calls only if the model's output is recorded.
+        return [] if carries.get("text", has_answer(facts, text)) else None
     tools = [(s, name) for s in spans for name in {c["name"] for c in facts["calls"]} if is_tool_span(s, name)]
-    arguments = says.get("arguments", all(flat(c["arguments"]) in text or loosely(c["arguments"], text) for c in facts["calls"]))
+    arguments = carries.get("arguments", all(flat(c["arguments"]) in text or loosely(c["arguments"], text) for c in facts["calls"]))
     if not tools and not arguments:
         return None
     wanted = Counter(c["name"] for c in facts["calls"])
-    timed = says.get("timed", all(sum(1 for s, n in tools if n == name and s["ms"] >= 4) >= count for name, count in wanted.items()))
-    errors = says.get("failed", timed and failure_is_told(facts, tools))
+    timed = carries.get("timed", all(sum(1 for s, n in tools if n == name and s["ms"] >= 4) >= count for name, count in wanted.items()))
+    errors = carries.get("failed", timed and has_failure(facts, tools))
     found: list[Json] = []
     for call in facts["calls"]:
         one: Json = {"name": call["name"]}
         if arguments:
             one["arguments"] = call["arguments"]
-        if "result" in call and says.get("results", says.get(type(call["result"]).__name__, result_is_told(call["result"], text))):
+        if "result" in call and carries.get("results", carries.get(type(call["result"]).__name__, has_result(call["result"], text))):
             one["result"] = call["result"]
         if errors:
             one["failed"] = call.get("failed", False)
@@ -277,27 +281,27 @@ def loosely(arguments: Json, text: str) -> bool:
     return any(re.search(r"\{" + ",".join(order) + r"\}", text) for order in (pairs, pairs[::-1]))
 
 
-def answer_is_told(facts: Json, text: str) -> bool:
-    """Whether the answer is there, and not only as what a tool returned."""
+def has_answer(facts: Json, text: str) -> bool:
+    """Whether the answer is recorded, and not only as a tool result."""
     for call in facts["calls"]:
         for page in call["result"] if isinstance(call.get("result"), list) else []:
             text = text.replace(flat(json.dumps(page)).strip("{}"), "")
     return flat(facts["text"]) in text
 
 
-def result_is_told(result: Any, text: str) -> bool:
+def has_result(result: Any, text: str) -> bool:
     first = result[0] if isinstance(result, list) else result
     if isinstance(result, list):
         # MCP servers send the items of a list one by one, which is not the list.
         return f"[{flat(json.dumps(first))}" in text
     key, value = ("total", first["total"]) if "total" in first else next(iter(first.items()))
-    # A number may have lost or gained its ".0" on the way.
+    # A number may have lost or gained its ".0".
     number = re.escape(f"{value:g}") + r"(\.0)?(?![\d.])" if isinstance(value, int | float) else re.escape(flat(json.dumps(value)))
     return bool(re.search(f'"{key}":{number}', text))
 
 
 def bare(name: str) -> str:
-    """A tool's name without that of its plugin or server."""
+    """A tool's name without its plugin or server."""
     return re.split("-|__", name)[-1]
 
 
@@ -312,8 +316,8 @@ def is_tool_span(span: Json, name: str) -> bool:
     return any(value == name for key, value in span["attributes"].items() if re.search(r"^name$|tool[._]?name|entity\.name|function", key))
 
 
-def failure_is_told(facts: Json, tools: list[tuple[Json, str]]) -> bool:
-    """Whether a failed call can be told from a good one by its span. Where none failed, there is nothing to miss."""
+def has_failure(facts: Json, tools: list[tuple[Json, str]]) -> bool:
+    """Whether the span of a failed call differs from that of a successful one. Without a failure nothing is missing."""
     bad = {c["name"] for c in facts["calls"] if c.get("failed")}
     return all(
         any((s.get("status") or {}).get("code") == 2 or any(e["name"] == "exception" for e in s["events"]) for s, n in tools if n == name)
@@ -322,7 +326,7 @@ def failure_is_told(facts: Json, tools: list[tuple[Json, str]]) -> bool:
 
 
 def has_usage(pairs: list[tuple[int, int]], spans: list[Json]) -> bool:
-    """Whether every model call's tokens are in a span of their own: as attributes, or in the JSON of one."""
+    """Whether the tokens of every model call are in its own span: as attributes, or in the JSON of one."""
     left = Counter(pairs)
     for span in spans:
         plain = {v for k, v in span["attributes"].items() if isinstance(v, int | float) and re.search("token|usage", k)}
@@ -351,7 +355,7 @@ def message_entry(documents: Json, happened: dict[str, Json], about: Json) -> Js
         if facts["turns"] and about.get("turns", True):
             one["turns"] = facts["turns"]
         scenarios[name] = one
-    # Apart, since the usual comparison asks that tools were called.
+    # Separate, because the usual comparison expects tool calls.
     plain = {name: scenarios.pop(name) for name in ["plain"] if name in scenarios}
     return {
         "what": about.get("what", ""),
@@ -362,7 +366,7 @@ def message_entry(documents: Json, happened: dict[str, Json], about: Json) -> Js
 
 
 def summary(entry: Json | None) -> str:
-    """What a recording carries, a line per scenario."""
+    """The contents of a recording, a line per scenario."""
     traces = [*((entry or {}).get("traces") or {}).values(), *((entry or {}).get("plain") or {}).values()]
     return "\n".join(f"  {trace['scenario']:<10} {sum_up(trace)}" for trace in traces)
 
@@ -370,6 +374,8 @@ def summary(entry: Json | None) -> str:
 def sum_up(trace: Json) -> str:
     parts = [k for k in ("input", "text", "usage", "turns", "agent", "beside") if k in trace]
     parts += [f"{k} {len(trace[k])}" for k in ("others", "stray") if trace.get(k)]
-    told = [f"{c['name']}[{','.join(k[0] for k in ('arguments', 'result', 'failed', 'timed') if k in c)}]" for c in trace.get("calls", [])]
-    calls = "hidden" if trace.get("hidden") else "partial" if trace.get("partial") else " ".join(told) or "none"
+    calls_shown = [
+        f"{c['name']}[{','.join(k[0] for k in ('arguments', 'result', 'failed', 'timed') if k in c)}]" for c in trace.get("calls", [])
+    ]
+    calls = "hidden" if trace.get("hidden") else "partial" if trace.get("partial") else " ".join(calls_shown) or "none"
     return f"{calls:<60} {' '.join(parts)}"

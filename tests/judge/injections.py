@@ -1,4 +1,4 @@
-"""The corpus of attempts, the places they are put, and the rules that a rendered request about them has to keep."""
+"""The corpus of injection attempts, the places they are put, and the rules that a rendered request must keep."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ HARMLESS = Material(subject="The price is 40.")
 
 
 def attempts() -> list[tuple[str, Any]]:
-    """Every attempt by its id."""
+    """Every attempt with its id."""
     return [
         (row["id"], made(row["make"]) if "make" in row else row.get("text", row.get("json"))) for row in load("judge/cases/injections.yaml")
     ]
 
 
 def made(how: dict[str, Any]) -> Any:
-    """What a row says how to build."""
+    """Build an attempt from its row."""
     before, after = how.get("before", ""), how.get("after", "")
     if "encode" in how:
         return before + _ENCODINGS[how["encode"]](how["of"]) + after
@@ -71,7 +71,7 @@ _ENCODINGS: dict[str, Callable[[str], str]] = {
 
 
 def placed(attempt: Any) -> Iterator[tuple[str, Material, str | None]]:
-    """The attempt in every place where the agent, its tools or its users write: the place, the material, and the fault of a reply."""
+    """The attempt in every place that the agent, its tools or its users write: the place, the material, and the fault of a reply."""
     yield "subject", Material(subject=attempt), None
     yield "everywhere", Material(subject={"a": attempt}, context={"conversation": [attempt], "tool_results": attempt}), None
     if _is_huge(attempt):
@@ -89,7 +89,7 @@ def placed(attempt: Any) -> Iterator[tuple[str, Material, str | None]]:
 
 
 def violations(attempt: Any, *, max_chars: int = MAX_CHARS) -> list[str]:
-    """Every rule that a request about the attempt breaks, in any place."""
+    """Every rule that a request with the attempt breaks, in any place."""
     return [
         f"{place}: {broken}"
         for place, material, fault in placed(attempt)
@@ -98,7 +98,7 @@ def violations(attempt: Any, *, max_chars: int = MAX_CHARS) -> list[str]:
 
 
 def broken_rules(attempt: Any, material: Material, fault: str | None = None, *, max_chars: int = MAX_CHARS) -> Iterator[str]:
-    """The rules that the request about `material`, which holds the attempt, breaks."""
+    """The rules that the request for `material`, which contains the attempt, breaks."""
     rendered = ask(material, max_chars=max_chars, repair=fault)
     harmless = ask(HARMLESS, repair=None if fault is None else "nothing")
     if [message.role for message in rendered.messages] != ["system", "user"]:
@@ -153,7 +153,7 @@ def _broken_in_data(
 
 
 def texts_in(attempt: Any) -> list[str]:
-    """The texts and names in an attempt, as far as anybody would look."""
+    """The texts and names in an attempt, down to a fixed depth."""
     found: list[str] = []
     waiting: list[Any] = [attempt]
     while waiting and len(found) < 50:
@@ -168,7 +168,7 @@ def texts_in(attempt: Any) -> list[str]:
 
 
 def _outside(rendered: RenderedRequest) -> str:
-    """Everything but the data; what may differ is masked."""
+    """The request without its data; parts that may differ are masked."""
     text = "\0".join(message.text for message in rendered.messages)
     start, end = text.index("\n<<<DATA ", text.index("\0")), text.index("\n<<<END OF DATA ", text.index("\0"))
     text = text[:start] + text[end:]
@@ -178,12 +178,12 @@ def _outside(rendered: RenderedRequest) -> str:
 
 
 def _letters(text: str) -> str:
-    """What is left of a text when only letters and digits count, JSON's own escapes removed."""
+    """The letters and digits of a text, with JSON escapes removed."""
     return re.sub(r"[\W_]", "", re.sub(r"\\[nrt]", "", text))
 
 
 def _is_huge(attempt: Any) -> bool:
-    """Whether it would take too long to put it everywhere."""
+    """Whether an attempt is too large to put in every place."""
     if isinstance(attempt, str):
         return len(attempt) > 20_000
     try:

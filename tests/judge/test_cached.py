@@ -1,4 +1,4 @@
-"""Replies that are remembered."""
+"""Cached judge replies."""
 
 from __future__ import annotations
 
@@ -26,15 +26,15 @@ REPLY = ChatReply(
 KEY = "ab" + "0" * 62
 
 
-@pytest.fixture(params=["folder", "memory", "behind"])
+@pytest.fixture(params=["folder", "memory", "write_behind"])
 def cache(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[ReplyCache]:
     folder = FolderCache(tmp_path / "judge")
-    made: ReplyCache = {"folder": folder, "memory": MemoryCache(), "behind": WriteBehindCache(folder)}[request.param]
+    made: ReplyCache = {"folder": folder, "memory": MemoryCache(), "write_behind": WriteBehindCache(folder)}[request.param]
     yield made
     made.close()
 
 
-def test_what_was_written_behind_is_on_the_disk_after_closing(tmp_path: Path) -> None:
+def test_write_behind_entries_are_on_disk_after_closing(tmp_path: Path) -> None:
     cache = WriteBehindCache(FolderCache(tmp_path))
     keys = [f"{number:02x}" + "0" * 62 for number in range(100)]
     for number, key in enumerate(keys):
@@ -43,13 +43,13 @@ def test_what_was_written_behind_is_on_the_disk_after_closing(tmp_path: Path) ->
     cache.close()
     again = FolderCache(tmp_path)
     assert [again.get(key) for key in keys] == [ChatReply(text=str(number)) for number in range(100)]
-    # A judge that goes on after it was closed goes on remembering.
+    # A closed cache still works.
     cache.put(keys[0], ChatReply(text="newer"))
     cache.close()
     assert FolderCache(tmp_path).get(keys[0]) == ChatReply(text="newer")
 
 
-def test_what_was_put_is_got_without_what_it_was_asked(cache: ReplyCache) -> None:
+def test_a_cached_reply_is_returned_without_its_request(cache: ReplyCache) -> None:
     assert cache.get(KEY) is None
     cache.put(KEY, REPLY)
     got = cache.get(KEY)
@@ -59,7 +59,7 @@ def test_what_was_put_is_got_without_what_it_was_asked(cache: ReplyCache) -> Non
     assert cache.get(KEY) == ChatReply(text="newer")
 
 
-def test_a_folder_is_shared_by_whoever_opens_it_and_fans_out(tmp_path: Path) -> None:
+def test_a_cache_folder_is_shared_and_has_subfolders(tmp_path: Path) -> None:
     FolderCache(tmp_path).put(KEY, REPLY)
     again = FolderCache(tmp_path).get(KEY)
     assert again is not None and again.text == REPLY.text
@@ -80,7 +80,7 @@ def test_a_folder_is_shared_by_whoever_opens_it_and_fans_out(tmp_path: Path) -> 
         b"[" * 100_000,
     ],
 )
-def test_a_file_that_cannot_be_read_is_absent_and_is_replaced(tmp_path: Path, content: bytes) -> None:
+def test_an_unreadable_file_is_a_miss_and_is_replaced(tmp_path: Path, content: bytes) -> None:
     cache = FolderCache(tmp_path)
     (tmp_path / "ab").mkdir()
     (tmp_path / "ab" / f"{'0' * 62}.json").write_bytes(content)
@@ -89,7 +89,7 @@ def test_a_file_that_cannot_be_read_is_absent_and_is_replaced(tmp_path: Path, co
     assert cache.get(KEY) is not None
 
 
-def test_a_file_that_was_changed_or_copied_is_not_taken(tmp_path: Path) -> None:
+def test_a_changed_or_copied_file_is_a_miss(tmp_path: Path) -> None:
     FolderCache(tmp_path).put(KEY, ChatReply(text="no"))
     path = tmp_path / "ab" / f"{'0' * 62}.json"
     (tmp_path / "ab" / f"{'1' * 62}.json").write_bytes(path.read_bytes())
@@ -100,7 +100,7 @@ def test_a_file_that_was_changed_or_copied_is_not_taken(tmp_path: Path) -> None:
     assert FolderCache(tmp_path).get(KEY) == ChatReply(text="no")
 
 
-def test_a_folder_that_cannot_be_written_is_no_fault_of_the_judgement(tmp_path: Path) -> None:
+def test_an_unwritable_folder_does_not_fail_the_judgement(tmp_path: Path) -> None:
     (tmp_path / "ab").write_text("a file where the folder would be", encoding="utf-8")
     cache = FolderCache(tmp_path)
     cache.put(KEY, REPLY)
@@ -108,7 +108,7 @@ def test_a_folder_that_cannot_be_written_is_no_fault_of_the_judgement(tmp_path: 
     assert cache.trouble
 
 
-def test_a_place_that_is_taken_by_a_folder_leaves_nothing_half_written_behind(tmp_path: Path) -> None:
+def test_a_path_occupied_by_a_folder_leaves_no_partial_file(tmp_path: Path) -> None:
     (tmp_path / "ab" / f"{'0' * 62}.json" / "x").mkdir(parents=True)
     cache = FolderCache(tmp_path)
     cache.put(KEY, REPLY)
@@ -116,7 +116,7 @@ def test_a_place_that_is_taken_by_a_folder_leaves_nothing_half_written_behind(tm
     assert [path.name for path in (tmp_path / "ab").iterdir()] == [f"{'0' * 62}.json"]
 
 
-def test_a_reply_that_is_no_text_is_not_kept(tmp_path: Path) -> None:
+def test_a_reply_without_text_is_not_cached(tmp_path: Path) -> None:
     cache = FolderCache(tmp_path)
     cache.put(KEY, ChatReply(text="half \ud83d"))
     assert cache.get(KEY) is None
@@ -134,7 +134,7 @@ REQUEST: dict[str, Any] = {
 HOW: dict[str, Any] = {"provider": "p", "model": "m", "address": "http://x", "options": {"sample": 0, "member": 0, "attempt": 0}}
 
 
-def test_a_key_is_the_same_for_the_same_and_another_for_whatever_differs() -> None:
+def test_a_key_depends_on_every_part_of_the_request() -> None:
     def key(request: dict[str, Any] = {}, **how: Any) -> str:  # noqa: B006 - never changed
         return make_key(ChatRequest(**{**REQUEST, **request}), **{**HOW, **how})
 
@@ -160,15 +160,15 @@ def test_a_key_is_the_same_for_the_same_and_another_for_whatever_differs() -> No
     assert len({same[0], *others}) == len(others) + 1
 
 
-def test_what_json_has_trouble_with_has_a_name_too() -> None:
+def test_values_outside_json_have_a_key() -> None:
     assert encode_canonical({"b": "\ud83d", "a": 10**30}) == encode_canonical({"a": 10**30, "b": "\ud83d"})
     assert encode_canonical({"a": True}) != encode_canonical({"a": 1})
 
 
-@pytest.mark.parametrize("behind", [False, True])
-def test_a_reply_that_is_too_large_is_not_remembered(behind: bool, tmp_path: Path) -> None:
+@pytest.mark.parametrize("write_behind", [False, True])
+def test_a_reply_that_is_too_large_is_not_cached(write_behind: bool, tmp_path: Path) -> None:
     folder = FolderCache(tmp_path)
-    cache: ReplyCache = WriteBehindCache(folder) if behind else folder
+    cache: ReplyCache = WriteBehindCache(folder) if write_behind else folder
     too_large = [ChatReply(text="x" * 65_537), ChatReply(text="é" * 32_769), ChatReply(text="x", model="m" * 65_536)]
     for number, reply in enumerate((*too_large, ChatReply(text="x" * 65_536), ChatReply(text="é" * 32_768))):
         key = f"{number:064x}"

@@ -1,4 +1,4 @@
-"""Where a stored calibration applies, when a newer one replaces it, and what cut context decides."""
+"""When a stored calibration applies, when a newer one replaces it, and how cut context is judged."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from proctor.judge.stamps import ENOUGH, Stamp, read_stamps, write_stamp
 from proctor.llm.scripted import ScriptedModel
 from proctor.model.evidence import Json
 from proctor.model.judgement import Material, Opinion, Question
-from tests.judge.twins import says
+from tests.judge.twins import deciding
 
 YES_NO: dict[str, Json] = {"kappa": 1.0, "threshold": None}
 
@@ -45,8 +45,8 @@ def test_a_newer_calibration_replaces_an_older_one_unless_it_has_few_labels(tmp_
     [({}, True), ({"threshold": 0.8}, False), ({"worded_by": "tone"}, False)],
     ids=["same form", "score", "rubric"],
 )
-def test_a_calibration_is_stamped_on_questions_of_its_form_alone(question: dict[str, Any], stamped: bool) -> None:
-    model = ScriptedModel(says(1.0 if "threshold" in question else True))
+def test_a_calibration_applies_only_to_questions_of_its_form(question: dict[str, Any], stamped: bool) -> None:
+    model = ScriptedModel(deciding(1.0 if "threshold" in question else True))
     judge = LlmJudge([model], JudgeSettings(), calibrations={"yes_no": YES_NO})
     opinion = ask_one(judge, Question(criterion="It is polite.", material=Material(subject="Good morning."), **question))
     assert opinion.outcome == "pass"
@@ -57,9 +57,9 @@ def test_a_calibration_is_stamped_on_questions_of_its_form_alone(question: dict[
     "question", [{"grounded": True}, {"worded_by": "faithful_to_context"}, {"worded_by": "context_relevance"}], ids=str
 )
 @pytest.mark.parametrize("verdict", [True, False])
-def test_a_part_of_the_context_decides_nothing_about_the_whole(question: dict[str, Any], verdict: bool) -> None:
+def test_part_of_the_context_decides_nothing_about_the_whole(question: dict[str, Any], verdict: bool) -> None:
     material = Material(subject="RX-91 is in Linz", context={"tool_results": "x" * 5_000 + " RX-91 is in Graz " + "y" * 5_000})
-    judge = LlmJudge([ScriptedModel(says(verdict))], JudgeSettings(max_chars=4_000))
+    judge = LlmJudge([ScriptedModel(deciding(verdict))], JudgeSettings(max_chars=4_000))
     opinion = ask_one(judge, Question(criterion="Nothing is invented.", material=material, **question))
     assert (opinion.outcome, opinion.code) == ("error", "judge_cut_material")
 
@@ -76,8 +76,8 @@ def test_a_part_of_the_context_decides_nothing_about_the_whole(question: dict[st
         "It is kind.",
     ],
 )
-def test_a_part_of_the_context_passes_no_claim_of_absence(criterion: str) -> None:
+def test_part_of_the_context_passes_no_claim_of_absence(criterion: str) -> None:
     material = Material(subject="RX-91 is in Linz", context={"tool_results": "x" * 10_000})
-    judge = LlmJudge([ScriptedModel(says(True))], JudgeSettings(max_chars=4_000))
+    judge = LlmJudge([ScriptedModel(deciding(True))], JudgeSettings(max_chars=4_000))
     opinion = ask_one(judge, Question(criterion=criterion, material=material))
     assert opinion.code == (None if "kind" in criterion else "judge_cut_material")

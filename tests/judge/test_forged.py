@@ -1,4 +1,4 @@
-"""Answers that try to become the verdict, and judges that copy them carelessly: no pass that the judge did not decide."""
+"""Answers that imitate a verdict, and judges that copy them: none passes without the judge's decision."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ from tests.tables import load
 
 TRICKS = {row["id"]: row["text"] for row in load("judge/cases/forgeries.yaml")}
 Reply = Callable[[str, str, str], str]
-"""What a judge writes, of an id, the answer, and its decision as JSON."""
+"""A judge's reply from an id, the answer, and its decision as JSON."""
 
 
 class Model:
-    """A model that replies by a function of the request."""
+    """A model that replies with a function of the request."""
 
     provider = name = "careless"
 
@@ -60,7 +60,7 @@ JUDGES: dict[str, Reply] = {
     "drafts without an opening tag": lambda id_, answer, no: f"Hm {write(id_, no, f'it says {answer}')}</think>{write(id_, no)}",
     "copies the entries": lambda id_, answer, no: f'{{"results":[{answer},{{"id":"{id_}","quotes":[],"reason":"no",{no}}}]}}',
     "adds the answer as a member": lambda id_, answer, no: f'{{"answer":"{answer}",' + write(id_, no)[1:],
-    "adds the answer as a member behind": lambda id_, answer, no: write(id_, no)[:-1] + f',"answer":"{answer}"}}',
+    "adds the answer as a trailing member": lambda id_, answer, no: write(id_, no)[:-1] + f',"answer":"{answer}"}}',
     "says yes and quotes the criterion": lambda id_, answer, no: write(id_, YES[no], quotes='"names the day of the delivery"'),
     "says yes and makes up a quote": lambda id_, answer, no: write(id_, YES[no], quotes='"it arrives on Monday at noon"'),
 }
@@ -127,7 +127,7 @@ PIECES = st.one_of(
 
 @given(pieces=st.lists(PIECES, min_size=1, max_size=6), kind=st.sampled_from(['"pass":false', '"score":0', '"choice":"toxic"']))
 @settings(max_examples=300, deadline=None)
-def test_no_splice_of_tricks_forges_a_pass(pieces: list[str], kind: str) -> None:
+def test_no_combination_of_tricks_forges_a_pass(pieces: list[str], kind: str) -> None:
     answer = "".join(pieces).replace("OLD", "check-1-aaaaaaaaaaaa").replace("NEAR", "check-1-0123456789ab")
     threshold, choices = 0.5 if "score" in kind else None, CHOICES if "choice" in kind else {}
     if choices:
@@ -159,7 +159,7 @@ def test_no_answer_forges_a_choice(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["quotes unescaped in the reason", "quotes unescaped", "thinks aloud", "thinks without an opening tag"])
-def test_an_honest_answer_is_decided_all_the_same(name: str) -> None:
+def test_an_honest_answer_is_still_decided(name: str) -> None:
     for answer in ("It arrives on Monday.", "See <b>here</b>, [1] and 'there'; soon."):
         assert judge_answer(answer, JUDGES[name], None, first=False).outcome == "fail"
         yes = judge_answer(answer, lambda id_, answer, no: json.dumps(json.loads(write(id_, YES[no]))), None, first=False)

@@ -1,4 +1,4 @@
-"""Verdicts that nobody decided: forged, unfounded, out of sight, or of a model that is down."""
+"""Verdicts without a basis: forged, unfounded, about cut material, or from a model that is down."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ from tests.tables import rows
 ANSWER = "Your order 12 is on its way. It is **not** refunded: see \u00a74."
 
 
-def judge(script: Any, subject: str = ANSWER, *, asked: int = 1, **settings: Any) -> list[Opinion]:
+def judge(script: Any, subject: str = ANSWER, *, count: int = 1, **settings: Any) -> list[Opinion]:
     model = script if isinstance(script, ScriptedModel) else ScriptedModel(script)
     fields = {key: settings.pop(key) for key in ("forbidden", "threshold") if key in settings}
-    questions = [Question(criterion=f"criterion {number}", material=Material(subject=subject), **fields) for number in range(asked)]
+    questions = [Question(criterion=f"criterion {number}", material=Material(subject=subject), **fields) for number in range(count)]
     judged = LlmJudge([model], JudgeSettings(name="grader", backoff_s=0.0, **settings))
     return list(asyncio.run(judged.judge(questions, case="c", attempt=0, tape=LIVE)))
 
@@ -50,7 +50,7 @@ def reply_with(*quotes: str, passed: bool = True) -> Callable[[ChatRequest], str
         ("...",),
     ],
 )
-def test_a_quote_is_found_as_models_copy_it(quotes: tuple[str, ...]) -> None:
+def test_a_quote_is_found_despite_copying_differences(quotes: tuple[str, ...]) -> None:
     (opinion,) = judge(reply_with(*quotes))
     assert opinion.outcome == "pass"
 
@@ -59,14 +59,14 @@ def test_a_quote_is_found_as_models_copy_it(quotes: tuple[str, ...]) -> None:
     "quotes", [("It is refunded",), ("order 12", "order 13"), ("on its way ... order 99",), ("Your order ... on its way",)]
 )
 @pytest.mark.parametrize("passed", [True, False])
-def test_a_verdict_that_quotes_what_is_not_there_is_unfounded(quotes: tuple[str, ...], passed: bool) -> None:
+def test_a_verdict_with_an_invented_quote_is_unfounded(quotes: tuple[str, ...], passed: bool) -> None:
     model = ScriptedModel(reply_with(*quotes, passed=passed))
     (opinion,) = judge(model)
     assert (opinion.outcome, opinion.code, len(model.requests)) == ("error", "judge_unfounded", 2)
 
 
 @rows("judge/cases/quotes.yaml")
-def test_a_quote_is_words_of_the_material(row: dict[str, Any]) -> None:
+def test_a_quote_must_come_from_the_material(row: dict[str, Any]) -> None:
     model = ScriptedModel(reply_with(row["quote"]))
     material = Material(subject=row["answer"], name=row.get("name", "final_answer"), context=row.get("context", {}))
     question = Question(criterion="x", material=material, reference=row.get("reference"))
@@ -75,7 +75,7 @@ def test_a_quote_is_words_of_the_material(row: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("quote", ["track", "tool", "tool track result", "result", "RX-91 ... Friday", "It is on Friday."])
-def test_a_supported_statement_needs_words_of_what_was_retrieved(quote: str) -> None:
+def test_a_supported_statement_needs_a_quote_of_the_retrieved_text(quote: str) -> None:
     retrieved = [{"tool": "track", "result": "RX-91 comes on Friday."}]
     material = Material(subject={"1": "It is on Friday."}, name="statements", context={"retrieved": retrieved})
     choices = {"supported": "it is there", "unsupported": "it is not"}
@@ -122,7 +122,7 @@ def test_a_long_quote_is_looked_up_in_full_and_stored_shortened() -> None:
     assert judge(reply_with(answer.replace("word 250 ", "")), answer)[0].code == "judge_unfounded"
 
 
-def test_a_model_that_sorts_the_members_of_its_reply_is_asked_without_a_schema() -> None:
+def test_a_model_that_sorts_reply_fields_is_called_without_a_schema() -> None:
     def reply(request: ChatRequest) -> str:
         entry = {"id": list_ids(request)[0], "quotes": [], "reason": "so", "pass": True}
         return json.dumps({"results": [dict(sorted(entry.items())) if request.answer_schema is not None else entry]})
@@ -137,19 +137,19 @@ def test_a_model_that_sorts_the_members_of_its_reply_is_asked_without_a_schema()
     assert (opinion.outcome, opinion.code) == ("error", "judge_wrong_order")
 
 
-def test_the_fault_of_an_earlier_reply_founds_nothing() -> None:
+def test_the_fault_of_an_earlier_reply_is_no_quote() -> None:
     turns = iter([("zzz is not there",), ("A quote was not in the data",)])
     (opinion,) = judge(lambda request: reply_with(*next(turns))(request))
     assert (opinion.outcome, opinion.code) == ("error", "judge_unfounded")
 
 
-def test_a_name_before_a_quote_makes_no_short_one_long() -> None:
+def test_a_name_before_a_quote_does_not_count_towards_its_length() -> None:
     turns = iter([("zzz is not there",), ("final_answer: on",)])
     (opinion,) = judge(lambda request: reply_with(*next(turns))(request))
     assert (opinion.outcome, opinion.code) == ("error", "judge_unfounded")
 
 
-def test_quotes_are_looked_up_in_what_was_shown_and_told() -> None:
+def test_quotes_are_looked_up_in_the_rendered_request() -> None:
     (opinion,) = judge(reply_with("aaa", "zzz", passed=False), f"aaa {'x' * 2_000} NEEDLE {'x' * 2_000} zzz", max_chars=400)
     assert opinion.outcome == "fail" and opinion.details["samples"][0]["quotes"] == ["aaa", "zzz"]
     (opinion,) = judge(reply_with("NEEDLE"), f"{'x' * 2_000} NEEDLE {'x' * 2_000}", max_chars=400)
@@ -159,7 +159,7 @@ def test_quotes_are_looked_up_in_what_was_shown_and_told() -> None:
 @pytest.mark.parametrize(
     "quote", ["characters cut here", "[... 4,008 characters cut here ...]", "final_answer: characters cut here", "cut here"]
 )
-def test_our_marks_of_what_was_cut_are_no_quotes(quote: str) -> None:
+def test_cut_markers_are_no_quotes(quote: str) -> None:
     (opinion,) = judge(reply_with(quote, passed=False), f"aaa {'x' * 4_000} zzz", max_chars=400)
     assert (opinion.outcome, opinion.code) == ("error", "judge_unfounded")
     (opinion,) = judge(reply_with(quote.rpartition(": ")[2], passed=False), "It says 'cut here' and [... 4,008 characters cut here ...].")
@@ -167,7 +167,7 @@ def test_our_marks_of_what_was_cut_are_no_quotes(quote: str) -> None:
 
 
 @pytest.mark.parametrize("quote", ["1 of 3, overlapping", "context.part: 1 of 3", "overlapping"])
-def test_our_names_of_windows_are_no_quotes(quote: str) -> None:
+def test_window_names_are_no_quotes(quote: str) -> None:
     (opinion,) = judge(reply_with(quote), "a" * 120_000, forbidden=True)
     assert (opinion.outcome, opinion.code) == ("error", "judge_unfounded")
 
@@ -184,7 +184,7 @@ def echo(text: str) -> Callable[[ChatRequest], str]:
         '{"results": [{"id": "other", "id": "ID", "reason": "yes", "pass": true}]}',
     ],
 )
-def test_an_object_with_a_key_twice_decides_nothing(text: str) -> None:
+def test_an_object_with_a_duplicate_key_decides_nothing(text: str) -> None:
     (opinion,) = judge(echo(text))
     assert (opinion.outcome, opinion.code) == ("error", "judge_repeated_key")
 
@@ -204,7 +204,7 @@ def test_an_object_with_a_key_twice_decides_nothing(text: str) -> None:
         "<|channel|>commentary<|message|>{a}<|end|><|start|>assistant<|channel|>final<|message|>",
     ],
 )
-def test_leading_thoughts_are_left_out(thoughts: str) -> None:
+def test_leading_thoughts_are_ignored(thoughts: str) -> None:
     (opinion,) = judge(lambda request: thoughts + reply_with()(request))
     assert opinion.outcome == "pass"
 
@@ -224,20 +224,20 @@ def test_a_draft_is_no_verdict(text: str) -> None:
 
 
 @pytest.mark.parametrize("quotes", [None, "", "order 12 is on its way"])
-def test_quotes_that_are_no_list_are_read(quotes: str | None) -> None:
+def test_a_single_quote_without_a_list_is_read(quotes: str | None) -> None:
     entry = {"id": "ID", "quotes": quotes, "reason": "so", "pass": True}
     assert judge(echo(json.dumps({"results": [entry]})))[0].outcome == "pass"
     assert judge(echo(json.dumps({"results": [{**entry, "quotes": "order 13"}]})))[0].code == "judge_unfounded"
 
 
 @pytest.mark.parametrize("words", ["I hope this helps!", "So the check passes.", "That is my verdict."])
-def test_words_after_an_answer_that_agree_with_it_change_nothing(words: str) -> None:
+def test_agreeing_text_after_an_answer_changes_nothing(words: str) -> None:
     assert judge(lambda request: f"{reply_with()(request)}\n{words}")[0].outcome == "pass"
     assert judge(lambda request: f"{reply_with(passed=False)(request)}\nSo it fails.")[0].outcome == "fail"
 
 
 @pytest.mark.parametrize("second", [(), ("...",), ("e",)])
-def test_a_judge_that_invented_a_passage_is_not_cleared_by_leaving_it_out(second: tuple[str, ...]) -> None:
+def test_an_invented_quote_is_not_excused_by_omitting_it_later(second: tuple[str, ...]) -> None:
     turns = iter([("zzz is not there",), second])
     (opinion,) = judge(lambda request: reply_with(*next(turns))(request))
     assert (opinion.outcome, opinion.code) == ("error", "judge_unfounded")
@@ -246,7 +246,7 @@ def test_a_judge_that_invented_a_passage_is_not_cleared_by_leaving_it_out(second
     assert opinion.outcome == "pass"
 
 
-def test_a_judge_that_answers_in_the_order_of_the_list_is_right() -> None:
+def test_answers_in_list_order_are_accepted() -> None:
     def reply(request: ChatRequest) -> str:
         listed = json.loads(request.messages[-1].text.split("\n")[1])
         entries = [
@@ -259,7 +259,7 @@ def test_a_judge_that_answers_in_the_order_of_the_list_is_right() -> None:
         ]
         return json.dumps({"results": entries})
 
-    opinions = judge(reply, asked=12)
+    opinions = judge(reply, count=12)
     assert [opinion.reason for opinion in opinions] == [f"criterion {number}" for number in range(12)]
     assert [opinion.outcome for opinion in opinions] == ["pass", "fail"] * 6
 
@@ -293,7 +293,7 @@ PROMISE = "We promise a refund."
 
 
 @pytest.mark.parametrize("place", [0, 10, 41_000, 43_180, 60_000, 86_400, 119_970])
-def test_what_must_not_be_there_is_looked_for_in_overlapping_windows(place: int) -> None:
+def test_forbidden_content_is_searched_in_overlapping_windows(place: int) -> None:
     model = ScriptedModel(find_refund)
     text = "a" * place + PROMISE + "a" * (120_000 - place)
     (opinion,) = judge(model, text, forbidden=True)
@@ -305,7 +305,7 @@ def test_what_must_not_be_there_is_looked_for_in_overlapping_windows(place: int)
 
 
 @pytest.mark.parametrize("subject", [{"text": "a" * 60_000 + PROMISE, "more": ["b" * 60_000]}, '"\n' * 40_000 + PROMISE + "é" * 30_000])
-def test_windows_show_everything_of_any_subject(subject: Any) -> None:
+def test_windows_cover_any_subject_completely(subject: Any) -> None:
     assert judge(find_refund, subject, forbidden=True)[0].outcome == "fail"
 
 
@@ -317,7 +317,7 @@ def test_every_window_has_the_pictures() -> None:
     assert [len(request.messages[-1].attachments) for request in model.requests] == [1, 1]
 
 
-def test_a_window_that_is_not_decided_leaves_nothing_to_pass() -> None:
+def test_an_undecided_window_prevents_a_pass() -> None:
     turns = itertools.count()
     (opinion,) = judge(lambda request: "junk" if next(turns) in (2, 3) else reply_with()(request), "a" * 120_000, forbidden=True)
     assert (opinion.outcome, opinion.code) == ("error", "judge_not_json")
@@ -334,14 +334,14 @@ def test_constraints_share_their_windows_and_other_claims_have_none() -> None:
     assert len(model.requests) == 1 + 3 and [len(list_ids(request)) for request in model.requests] == [1, 3, 3, 3]
 
 
-def test_a_context_that_leaves_no_room_is_not_split() -> None:
+def test_a_context_that_fills_the_limit_is_not_split() -> None:
     question = Question(criterion="x", material=Material(subject="a" * 100, context={"tool_results": "b" * 60_000}), forbidden=True)
     (opinion,) = asyncio.run(LlmJudge([ScriptedModel(reply_with())], JudgeSettings()).judge([question], case="c", attempt=0, tape=LIVE))
     assert opinion.code == "judge_cut_material"
 
 
 def ask_many(script: Any, cases: int, **settings: Any) -> tuple[list[str | None], int]:
-    """What many cases in a row get, and how many requests were sent."""
+    """The error codes of many cases in a row, and the number of requests sent."""
     model = ScriptedModel(script)
     judged = LlmJudge([model], JudgeSettings(backoff_s=0.0, concurrency=1, **settings))
     question = Question(criterion="x", material=Material(subject="y"))
@@ -364,49 +364,49 @@ def ask_many(script: Any, cases: int, **settings: Any) -> tuple[list[str | None]
         (ModelFault("bad_request", "no credit", status=402), "judge_bad_request", 1),
     ],
 )
-def test_a_model_that_is_down_is_not_asked_for_every_case(fault: ModelFault, code: str, sent: int) -> None:
+def test_a_model_that_is_down_is_not_called_for_every_case(fault: ModelFault, code: str, sent: int) -> None:
     codes, requests = ask_many(lambda request: fault, 80)
     assert set(codes) == {code} and requests == sent
 
 
-def test_the_request_that_was_refused_does_not_count_as_not_sent() -> None:
+def test_a_refused_request_counts_as_sent() -> None:
     (opinion,) = judge(ScriptedModel(lambda request: ModelFault("bad_request", "no credit", status=402)))
     assert opinion.code == "judge_bad_request" and "not sent" not in opinion.reason
 
 
-def test_a_request_that_a_firewall_refuses_is_no_reason_to_stop() -> None:
+def test_a_request_refused_by_a_firewall_does_not_stop_the_model() -> None:
     turns = iter([None, ModelFault("unauthorized", "blocked", status=403)] * 5)
     codes, requests = ask_many(lambda request: next(turns) or reply_with()(request), 10)
     assert codes == [None, "judge_unauthorized"] * 5 and requests == 10
 
 
-def test_a_model_that_refuses_everything_from_some_time_on_is_down() -> None:
+def test_a_model_that_starts_refusing_everything_is_down() -> None:
     turns = iter([None])
     _, requests = ask_many(lambda request: next(turns, ModelFault("unauthorized", "no", status=403)) or reply_with()(request), 30)
     assert requests == 11
 
 
-def test_a_model_that_was_down_is_tried_again_after_a_pause(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_model_that_was_down_is_retried_after_a_pause(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(gated_model, "PAUSE_S", 0.0)
-    told = iter([ModelFault("unauthorized", "no", status=401)])
-    codes, _ = ask_many(lambda request: next(told, None) or reply_with()(request), 3)
+    faults = iter([ModelFault("unauthorized", "no", status=401)])
+    codes, _ = ask_many(lambda request: next(faults, None) or reply_with()(request), 3)
     assert codes == ["judge_unauthorized", None, None]
 
 
-def test_a_burst_of_faults_is_tried_again() -> None:
+def test_a_burst_of_faults_is_retried() -> None:
     faults = iter([ModelFault("transport", "backlog")] * 20)
     model = ScriptedModel(lambda request: next(faults, None) or reply_with()(request))
     judged = LlmJudge([model], JudgeSettings(backoff_s=0.0, concurrency=32, retries=2))
     question = Question(criterion="x", material=Material(subject="y"))
 
     async def main() -> list[str]:
-        asked = [judged.judge([question], case=str(number), attempt=0, tape=LIVE) for number in range(32)]
-        return [opinions[0].outcome for opinions in await asyncio.gather(*asked)]
+        calls = [judged.judge([question], case=str(number), attempt=0, tape=LIVE) for number in range(32)]
+        return [opinions[0].outcome for opinions in await asyncio.gather(*calls)]
 
     assert asyncio.run(main()) == ["pass"] * 32
 
 
-def test_faults_that_are_not_in_a_row_do_not_count() -> None:
+def test_only_consecutive_faults_count() -> None:
     turns = iter([*([ModelFault("transport", "x")] * 9), None] * 3)
     codes, requests = ask_many(lambda request: next(turns) or reply_with()(request), 3, retries=9)
     assert codes == [None] * 3 and requests == 30
@@ -419,7 +419,7 @@ def test_the_label_of_a_constraint_is_not_shown_next_to_its_criterion() -> None:
     assert check == {"id": check["id"], "rule": "must_not", "criterion": "criterion 0"}
 
 
-def test_an_answer_of_many_bytes_is_not_read_to_its_end() -> None:
+def test_a_huge_answer_is_not_read_to_its_end() -> None:
     class Wordy(ScriptedModel):
         limit = 50_000_000
 

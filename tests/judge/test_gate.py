@@ -1,4 +1,4 @@
-"""How many requests are let through at once."""
+"""How many requests run at once."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 from proctor.judge.gated_model import RequestGate
 
 
-async def test_refusals_of_one_round_halve_the_number_once_and_successes_raise_it_again() -> None:
+async def test_refusals_of_one_round_halve_the_limit_once_and_successes_raise_it() -> None:
     gate = RequestGate(8)
     tickets = [await gate.enter() for _ in range(8)]
     for ticket in tickets:
@@ -28,7 +28,7 @@ async def test_refusals_of_one_round_halve_the_number_once_and_successes_raise_i
     assert gate.limit == 8
 
 
-async def test_one_is_always_let_through() -> None:
+async def test_one_request_always_runs() -> None:
     gate = RequestGate(1)
     for _ in range(3):
         gate.slow_down(await gate.enter())
@@ -36,7 +36,7 @@ async def test_one_is_always_let_through() -> None:
     assert gate.limit == 1
 
 
-async def test_places_are_given_in_order_and_never_more_than_there_are() -> None:
+async def test_slots_are_granted_in_order_up_to_the_limit() -> None:
     gate, order = RequestGate(2), list[int]()
 
     async def one(number: int) -> None:
@@ -51,7 +51,7 @@ async def test_places_are_given_in_order_and_never_more_than_there_are() -> None
     assert gate.inside == 0
 
 
-async def test_a_pause_holds_everybody_back_and_ends_by_itself() -> None:
+async def test_a_pause_delays_every_request_and_ends_by_itself() -> None:
     loop = asyncio.get_running_loop()
     gate = RequestGate(4)
     started = loop.time()
@@ -63,7 +63,7 @@ async def test_a_pause_holds_everybody_back_and_ends_by_itself() -> None:
 
 
 @pytest.mark.parametrize("given_first", [False, True])
-async def test_whoever_is_cancelled_while_waiting_takes_no_place(given_first: bool) -> None:
+async def test_a_request_cancelled_while_waiting_takes_no_slot(given_first: bool) -> None:
     gate = RequestGate(1)
     await gate.enter()
     waiting = asyncio.ensure_future(gate.enter())

@@ -26,7 +26,7 @@ def yes(request: ChatRequest) -> str:
 
 
 def twist(**members: object) -> Reply:
-    """A yes with members of its entries replaced; `...` removes one."""
+    """A yes with fields of its entries replaced; `...` removes one."""
 
     def reply(request: ChatRequest) -> str:
         document = json.loads(yes(request))
@@ -101,12 +101,12 @@ class Member:
         self.decided = 0
 
     async def complete(self, request: ChatRequest) -> ChatReply:
-        said = self.reply(request)
-        said = await said if isinstance(said, Awaitable) else said
-        if isinstance(said, ModelFault):
-            raise ModelFault(said.code, said.message, status=said.status)  # type: ignore[arg-type]
+        reply = self.reply(request)
+        reply = await reply if isinstance(reply, Awaitable) else reply
+        if isinstance(reply, ModelFault):
+            raise ModelFault(reply.code, reply.message, status=reply.status)  # type: ignore[arg-type]
         self.decided += self.reply is yes
-        return said if isinstance(said, ChatReply) else ChatReply(text=said)
+        return reply if isinstance(reply, ChatReply) else ChatReply(text=reply)
 
     async def close(self) -> None: ...
 
@@ -130,7 +130,7 @@ def test_nothing_passes_without_a_quorum_of_decisions(name: str, size: int) -> N
         assert (opinion.outcome == "pass") == (2 * decided > size), place
         if opinion.outcome != "pass":
             assert opinion.outcome == "error" and opinion.code is not None, place
-        # Everybody who may be asked was asked: without a bound the good ones decide.
+        # Without a budget every member was called, so the good ones decide.
         if budget is None:
             assert decided == good, place
 

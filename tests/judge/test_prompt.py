@@ -1,4 +1,4 @@
-"""The words a judge is addressed with: versioned, complete, and only the instruction can be replaced."""
+"""The judge prompts: versioned and complete, and only the instruction can be replaced."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from proctor.judge.prompt import Prompt, load_prompt
 from proctor.llm import fence
 
 FROZEN = {"2": "4d6c5b77fece1855"}
-"""A released version of the prompt is never changed: verdicts say by it what was asked. Change the words in a new folder."""
+"""A released prompt never changes, because verdicts store its version. Put changed text in a new folder."""
 
 
 def test_our_prompt_is_complete() -> None:
@@ -27,7 +27,7 @@ def test_a_version_never_changes() -> None:
     assert sha256(words.encode()).hexdigest()[:16] == FROZEN[prompt.version]
 
 
-def test_our_words_hold_the_placeholders_that_are_filled_in_and_no_others() -> None:
+def test_prompt_texts_have_exactly_the_known_placeholders() -> None:
     prompt = load_prompt()
     found = {name: set(re.findall(r"\{\{(\w+)\}\}", getattr(prompt, name))) for name in Prompt.__struct_fields__}
     assert {name: names for name, names in found.items() if names} == {
@@ -37,13 +37,13 @@ def test_our_words_hold_the_placeholders_that_are_filled_in_and_no_others() -> N
     }
 
 
-def test_the_boundary_shows_the_lines_as_they_are_written() -> None:
+def test_the_boundary_shows_the_exact_marker_lines() -> None:
     boundary = load_prompt().boundary
     opening, _, closing = fence.fence_line("", "marker").split("\n")
     assert {opening, closing} <= set(boundary.split("\n"))
 
 
-def test_a_custom_text_replaces_the_instruction_alone() -> None:
+def test_a_custom_text_replaces_only_the_instruction() -> None:
     ours, custom = load_prompt(), load_prompt("  Judge as a pirate would. {{marker}} \ud800 ")
     assert custom.instruction == "Judge as a pirate would. {{marker}}"
     assert re.fullmatch(r"custom-[0-9a-f]{8}", custom.version)

@@ -1,4 +1,4 @@
-"""What is read out of a judge's reply, and that nothing in a reply can do more than that."""
+"""How a judge's reply is parsed, and that a reply has no other effect."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def plain(read: ReadReply) -> list[Any]:
 
 
 @rows("judge/cases/replies.yaml")
-def test_a_reply_is_read_as_the_table_says(row: dict[str, Any]) -> None:
+def test_a_reply_is_read_as_in_the_table(row: dict[str, Any]) -> None:
     read = read_reply(row["given"], questions(row.get("scored", False)), IDS, "grader")
     assert plain(read) == row["expect"]
     for item in read.items:
@@ -68,7 +68,7 @@ def test_a_reason_that_denies_a_yes_is_a_contradiction(reason: str, denied: bool
     assert (item.code if isinstance(item, Fault) else None) == ("judge_contradiction" if denied else None)
 
 
-def test_a_question_without_a_label_is_called_by_its_criterion() -> None:
+def test_a_question_without_a_label_is_named_by_its_criterion() -> None:
     (item,) = read_reply('{"results": []}', [Question(criterion="it greets", material=Material(subject=""))], IDS[:1], "grader").items
     assert item == Fault("judge_missing_result", 'Judge did not return a result for "it greets"')
 
@@ -81,7 +81,7 @@ def test_a_bad_score_is_shown() -> None:
     )
 
 
-def test_a_reason_without_end_is_shortened() -> None:
+def test_a_very_long_reason_is_shortened() -> None:
     reply = json.dumps({"results": [{"id": IDS[0], "reason": "x" * 500_000, "pass": True}, {"id": IDS[1], "reason": "b", "pass": True}]})
     (item, _) = read_reply(reply, questions(), IDS, "grader").items
     assert isinstance(item, Item) and len(item.reason) < 5_000 and "more" in item.reason
@@ -109,7 +109,7 @@ def test_a_reason_without_end_is_shortened() -> None:
     ids=lambda text: f"{text[:12]}...{len(text)}",
 )
 @pytest.mark.timeout(30)
-def test_a_reply_made_to_keep_the_reader_busy_is_read_to_its_end(text: str) -> None:
+def test_a_reply_built_to_be_slow_is_read_quickly(text: str) -> None:
     # Quadratic work on a million characters would take minutes.
     read = read_reply(text, questions(), IDS, "grader")
     assert read.fault is not None
@@ -167,7 +167,7 @@ ENTRY = st.fixed_dictionaries(
 @settings(max_examples=200, deadline=None)
 @given(before=st.lists(ENTRY, max_size=4), added=ENTRY, scored=st.booleans())
 @pytest.mark.timeout(60)
-def test_a_well_shaped_entry_changes_no_answer_but_its_own(before: list[dict[str, Any]], added: dict[str, Any], scored: bool) -> None:
+def test_a_valid_entry_affects_only_its_own_question(before: list[dict[str, Any]], added: dict[str, Any], scored: bool) -> None:
     def read(entries: list[dict[str, Any]]) -> tuple[Item | Fault, ...]:
         return read_reply(json.dumps({"results": entries}), questions(scored), IDS, "grader").items
 
@@ -178,22 +178,22 @@ def test_a_well_shaped_entry_changes_no_answer_but_its_own(before: list[dict[str
         elif any(entry["id"] == identifier for entry in before) and one[position] != two[position]:
             found = two[position]
             assert isinstance(found, Fault) and found.code == "judge_contradiction"
-    # Where it stands does not count either, as long as no entry of its id stands before it.
+    # Its position does not count either, if no entry with its id comes before it.
     if not any(entry["id"] == added["id"] for entry in before):
         assert read([added, *before]) == two
 
 
 @pytest.mark.parametrize("identifier", ["agent-check-3", ""])
-def test_an_entry_that_was_not_asked_for_spoils_those_that_were(identifier: str) -> None:
-    asked = [{"id": each, "reason": "", "pass": True} for each in IDS]
+def test_an_unrequested_entry_invalidates_the_others(identifier: str) -> None:
+    expected = [{"id": each, "reason": "", "pass": True} for each in IDS]
     other = {"id": identifier, "reason": "", "pass": False}
-    for entries in ([*asked, other], [other, *asked], [asked[0], other]):
+    for entries in ([*expected, other], [other, *expected], [expected[0], other]):
         assert plain(read_reply(json.dumps({"results": entries}), questions(), IDS, "grader")) == ["judge_bad_item", "judge_bad_item"]
     assert plain(read_reply(json.dumps({"results": [other]}), questions(), IDS, "grader")) == ["judge_missing_result"] * 2
 
 
 @settings(max_examples=100, deadline=None)
 @given(before=st.lists(ENTRY, max_size=3), bad=st.none() | st.booleans() | st.text() | st.just({"id": 1}) | st.just([]))
-def test_an_entry_of_the_wrong_shape_spoils_every_answer_alike(before: list[dict[str, Any]], bad: object) -> None:
+def test_a_malformed_entry_invalidates_every_answer(before: list[dict[str, Any]], bad: object) -> None:
     read = read_reply(json.dumps({"results": [*before, bad]}), questions(), IDS, "grader")
     assert plain(read) == ["judge_bad_item", "judge_bad_item"]

@@ -1,4 +1,4 @@
-"""Suites of MCPLab and Mibo decided with a judge, beside the answers that the originals give."""
+"""Suites of MCPLab and Mibo decided with a judge, compared with the verdicts of the originals."""
 
 from __future__ import annotations
 
@@ -48,11 +48,11 @@ def case_of(text: str, dialect: str) -> Case:
 def decided(text: str, dialect: str, evidence: Evidence, judge: Judge) -> CaseResult:
     case = case_of(text, dialect)
     prepared = PreparedCase(case, default_registry())
-    return asyncio.run(settle(prepared.deliberate(evidence), lambda asked: judge.judge(asked, case=case.id, attempt=0, tape=LIVE)))
+    return asyncio.run(settle(prepared.deliberate(evidence), lambda questions: judge.judge(questions, case=case.id, attempt=0, tape=LIVE)))
 
 
 @rows("conformance/mcplab/judge_replies.yaml")
-def test_a_row_of_the_reply_table_affects_the_checks_that_it_affects_in_the_original(row: dict[str, Any]) -> None:
+def test_reply_table_rows_affect_the_same_checks_as_the_original(row: dict[str, Any]) -> None:
     script = list(read_script(row["replies"]))
     model = ScriptedModel(lambda request: follow(script.pop(0) if len(script) > 1 else script[0], request), name="m")
     judge = LlmJudge([model], JudgeSettings(name="grader", backoff_s=0.0), takes_first_entry=True)
@@ -60,7 +60,7 @@ def test_a_row_of_the_reply_table_affects_the_checks_that_it_affects_in_the_orig
     plain, *judged = result.verdicts
     assert plain.outcome == "pass"
     assert [verdict.outcome for verdict in judged] == row["expect"]["outcomes"]
-    assert [verdict.reason for verdict in judged] == row["expect"]["says"]
+    assert [verdict.reason for verdict in judged] == row["expect"]["reasons"]
     assert [verdict.code for verdict in judged] == row.get("codes", [None, None])
     assert len(model.requests) == row["requests"]
     assert len(ids_in(model.requests[0])) == 2
@@ -69,11 +69,11 @@ def test_a_row_of_the_reply_table_affects_the_checks_that_it_affects_in_the_orig
         assert (verdict.details["judge"], verdict.details["models"], verdict.details["provider"]) == ("grader", ["m"], "scripted")
 
 
-async def test_cancelling_goes_through_as_in_the_original() -> None:
-    asked = asyncio.Event()
+async def test_cancelling_propagates_as_in_the_original() -> None:
+    called = asyncio.Event()
 
     async def silence(_: ChatRequest) -> str:
-        asked.set()
+        called.set()
         await asyncio.Event().wait()
         return ""
 
@@ -81,18 +81,18 @@ async def test_cancelling_goes_through_as_in_the_original() -> None:
     case = case_of(MCPLAB_CASE, "mcplab")
     deliberation = PreparedCase(case, default_registry()).deliberate(evidence_of({"text": "Hello", "tool_calls": []}))
     work = asyncio.ensure_future(settle(deliberation, lambda questions: judge.judge(questions, case="c", attempt=0, tape=LIVE)))
-    await asked.wait()
+    await called.wait()
     work.cancel()
     with pytest.raises(asyncio.CancelledError):
         await work
 
 
 @rows("conformance/mibo/semantic_scores.yaml")
-def test_a_semantic_assertion_of_mibo_is_decided_by_score_and_threshold(row: dict[str, Any]) -> None:
+def test_mibo_semantic_assertions_use_score_and_threshold(row: dict[str, Any]) -> None:
     def decide(question: Question) -> bool | float:
-        told = [said for start, said in row["scores"].items() if question.criterion.startswith(start)]
-        assert told or question.forbidden, f"the row says nothing about {question.criterion!r}"
-        return told[0] if told else True
+        scores = [score for start, score in row["scores"].items() if question.criterion.startswith(start)]
+        assert scores or question.forbidden, f"the row says nothing about {question.criterion!r}"
+        return scores[0] if scores else True
 
     judge = ScriptedJudge(decide)
     result = decided(row["suite"], "mibo", evidence_of(row["given"]), judge)

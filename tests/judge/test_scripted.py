@@ -1,4 +1,4 @@
-"""The judge that decides as it was told."""
+"""The scripted judge."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from proctor.runner.ports import Judge
 from tests.judge.twins import ask
 
 
-def test_it_says_yes_no_scores_and_whole_opinions() -> None:
-    told = Opinion(outcome="error", code="judge_timeout", reason="slow")
-    decisions = {"greets": True, "thanks": False, "is kind": 0.8, "is short": 0.79, "is slow": told}
+def test_a_scripted_judge_returns_booleans_scores_and_opinions() -> None:
+    decided = Opinion(outcome="error", code="judge_timeout", reason="slow")
+    decisions = {"greets": True, "thanks": False, "is kind": 0.8, "is short": 0.79, "is slow": decided}
     judge = ScriptedJudge(lambda question: decisions[question.label])
     fits: Judge = judge
     questions = [*ask("greets", "thanks"), *ask("is kind", "is short", threshold=0.8), *ask("is slow")]
@@ -25,13 +25,13 @@ def test_it_says_yes_no_scores_and_whole_opinions() -> None:
     assert [(each.outcome, each.score) for each in opinions] == [("pass", 1), ("fail", 0), ("pass", 0.8), ("fail", 0.79), ("error", 0)]
     assert opinions[0].reason == "the judge function decided: yes"
     assert opinions[1].reason == "the judge function decided: no"
-    assert opinions[-1] is told
+    assert opinions[-1] is decided
     assert judge.asked == questions
     asyncio.run(judge.close())
     assert judge.closed
 
 
-def test_an_async_function_decides_too() -> None:
+def test_an_async_function_can_decide() -> None:
     async def decide(question: Question) -> bool:
         return question.label == "greets"
 
@@ -39,14 +39,14 @@ def test_an_async_function_decides_too() -> None:
     assert [opinion.outcome for opinion in opinions] == ["pass", "fail"]
 
 
-def test_a_score_without_a_threshold_is_a_yes_from_the_middle_on() -> None:
+def test_a_score_without_a_threshold_passes_from_one_half() -> None:
     for score, outcome in ((0.5, "pass"), (0.49, "fail")):
         (opinion,) = asyncio.run(ScriptedJudge(lambda _, score=score: score).judge(ask("greets"), case="c", attempt=0, tape=LIVE))
         assert opinion.outcome == outcome
 
 
 @pytest.mark.parametrize("decision", [7, -0.1, float("nan"), None, "yes", (True, "so"), {"pass": True}])
-def test_a_function_that_returns_no_decision_is_an_error_of_the_claim(decision: Any) -> None:
+def test_an_invalid_decision_is_an_error_of_the_claim(decision: Any) -> None:
     judge = ScriptedJudge(lambda question: decision if question.label == "greets" else True)
     opinions = asyncio.run(judge.judge(ask("greets", "thanks"), case="c", attempt=0, tape=LIVE))
     assert [(each.outcome, each.code) for each in opinions] == [("error", "judge_error"), ("pass", None)]
@@ -62,7 +62,7 @@ def test_a_function_that_raises_is_an_error_of_the_claim() -> None:
 
 
 @pytest.mark.parametrize("error", [AssertionError, KeyboardInterrupt, asyncio.CancelledError])
-def test_what_ends_a_test_or_a_run_is_no_opinion(error: type[BaseException]) -> None:
+def test_interrupts_are_not_turned_into_opinions(error: type[BaseException]) -> None:
     def decide(question: Question) -> bool:
         raise error
 

@@ -1,4 +1,4 @@
-"""What a judge may be told, and what no judge may be."""
+"""Valid and invalid settings of a judge."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from proctor.judge.settings import JudgeSettings
 
 
 @pytest.mark.parametrize(
-    ("field", "value", "told"),
+    ("field", "value", "problem"),
     [
         ("samples", 0, "at least 1"),
         ("samples", 102, "at most 101"),
@@ -22,17 +22,17 @@ from proctor.judge.settings import JudgeSettings
         ("timeout_s", float("inf"), "a number of seconds"),
     ],
 )
-def test_what_no_judge_may_be_told_is_refused_with_its_field(field: str, value: Any, told: str) -> None:
-    with pytest.raises(SpecError, match=told) as refused:
+def test_invalid_settings_are_refused_with_their_field(field: str, value: Any, problem: str) -> None:
+    with pytest.raises(SpecError, match=problem) as refused:
         JudgeSettings(**{field: value})
     assert refused.value.field == field
 
 
-def test_the_most_that_a_judge_may_be_told_is_taken() -> None:
+def test_the_highest_settings_are_accepted() -> None:
     settings = JudgeSettings(samples=101, concurrency=1_000, retries=100)
     assert (settings.samples, settings.concurrency, settings.retries) == (101, 1_000, 100)
 
 
-def test_an_option_that_is_refused_is_named() -> None:
+def test_a_refused_option_is_named() -> None:
     with pytest.raises(InputError, match="samples of the judge: expected at most 101, found 200"):
         apply_options(JudgeSettings(), JudgeOptions(samples=200))

@@ -1,4 +1,4 @@
-"""Models that answer a judge's request, and tapes that remember, for the tests of this room."""
+"""Scripted models and caches for the tests of the judge."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ def ids_in(request: ChatRequest) -> list[str]:
 
 
 def fill_ids(text: str, request: ChatRequest) -> str:
-    """A written reply with the ids of a request in place of `agent-check-1` and so on, by the order of the questions."""
+    """Replace `agent-check-1` and so on in a written reply by the ids of a request, in the order of the questions."""
     for number, identifier in enumerate(ids_in(request), 1):
         text = text.replace(f"agent-check-{number}", identifier)
     return text
 
 
 def follow(line: Any, request: ChatRequest) -> Any:
-    """What a line of a script makes of a request."""
+    """Resolve a line of a script for a request."""
     line = line(request) if callable(line) else line
     if isinstance(line, str):
         return fill_ids(line, request)
@@ -53,8 +53,8 @@ def results(*entries: dict[str, Json]) -> str:
     return json.dumps({"results": entries})
 
 
-def says(decision: Any, reason: str = "because", **fields: Any) -> Callable[[ChatRequest], ChatReply]:
-    """A model that gives one and the same decision for everything it is asked."""
+def deciding(decision: Any, reason: str = "because", **fields: Any) -> Callable[[ChatRequest], ChatReply]:
+    """A model that gives the same decision for every question."""
     usage = Usage(input_tokens=100, output_tokens=10)
 
     def reply(request: ChatRequest) -> ChatReply:
@@ -64,8 +64,8 @@ def says(decision: Any, reason: str = "because", **fields: Any) -> Callable[[Cha
     return reply
 
 
-class OneAfterTheOther:
-    """A function of the request that is another one each time."""
+class ReplySequence:
+    """Replies with its lines, one per request."""
 
     def __init__(self, lines: Sequence[Any]) -> None:
         self._lines = list(lines)
@@ -75,7 +75,7 @@ class OneAfterTheOther:
 
 
 class MemoryCache:
-    """A cache of replies that lives as long as its test."""
+    """An in-memory cache of replies."""
 
     def __init__(self) -> None:
         self.replies: dict[str, ChatReply] = {}
@@ -87,4 +87,4 @@ class MemoryCache:
         self.replies[key] = strip_reply(reply)
 
     def close(self) -> None:
-        """Nothing to finish."""
+        """Nothing to close."""

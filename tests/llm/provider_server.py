@@ -1,4 +1,4 @@
-"""A provider on loopback that answers what a test gives it, and remembers what it was asked."""
+"""A provider on loopback that sends scripted responses and records the requests it receives."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from typing import Any
 import msgspec
 
 
-class Asked(msgspec.Struct):
-    """One request as it arrived."""
+class ReceivedRequest(msgspec.Struct):
+    """A received request."""
 
     method: str
     path: str
@@ -20,8 +20,8 @@ class Asked(msgspec.Struct):
     body: Any
 
 
-class Said(msgspec.Struct):
-    """One answer. `body` is JSON unless it is bytes; `silent` never answers; `cut` closes in the middle."""
+class ScriptedResponse(msgspec.Struct):
+    """A response to send. `body` is JSON unless it is bytes; `silent` never responds; `cut` closes halfway through."""
 
     status: int = 200
     body: Any = msgspec.field(default_factory=dict)
@@ -31,18 +31,18 @@ class Said(msgspec.Struct):
 
 
 class Provider:
-    """What was asked, and where."""
+    """The requests a server received, and its address."""
 
     def __init__(self) -> None:
-        self.asked: list[Asked] = []
+        self.requests: list[ReceivedRequest] = []
         self.url = ""
         self.connections = 0
         self.none_open = asyncio.Event()
 
 
 @asynccontextmanager
-async def provider(answers: Sequence[Said] | Callable[[Asked], Said]) -> AsyncIterator[Provider]:
-    """A server that gives `answers` in order (the last one again and again)."""
+async def provider(answers: Sequence[ScriptedResponse] | Callable[[ReceivedRequest], ScriptedResponse]) -> AsyncIterator[Provider]:
+    """Serve `answers` in order; the last one is repeated."""
     seen = Provider()
     handlers: set[asyncio.Task[None]] = set()
 
@@ -54,16 +54,16 @@ async def provider(answers: Sequence[Said] | Callable[[Asked], Said]) -> AsyncIt
         seen.none_open.clear()
         try:
             while True:
-                asked = await _request(reader)
-                if asked is None:
+                request = await _read_request(reader)
+                if request is None:
                     break
-                seen.asked.append(asked)
-                said = answers(asked) if callable(answers) else answers[min(len(seen.asked), len(answers)) - 1]
-                if said.silent:
-                    await reader.read()  # until the one who asks gives up
+                seen.requests.append(request)
+                response = answers(request) if callable(answers) else answers[min(len(seen.requests), len(answers)) - 1]
+                if response.silent:
+                    await reader.read()  # until the client gives up
                     break
-                await _answer(writer, said)
-                if said.cut:
+                await _write_response(writer, response)
+                if response.cut:
                     break
         except (asyncio.CancelledError, ConnectionError):
             pass
@@ -85,7 +85,7 @@ async def provider(answers: Sequence[Said] | Callable[[Asked], Said]) -> AsyncIt
         await server.wait_closed()
 
 
-async def _request(reader: asyncio.StreamReader) -> Asked | None:
+async def _read_request(reader: asyncio.StreamReader) -> ReceivedRequest | None:
     try:
         head = await reader.readuntil(b"\r\n\r\n")
     except asyncio.IncompleteReadError:
@@ -94,12 +94,12 @@ async def _request(reader: asyncio.StreamReader) -> Asked | None:
     method, path, _ = first.split(" ")
     headers = {name.lower(): value.strip() for name, _, value in (line.partition(":") for line in lines if line)}
     body = await reader.readexactly(int(headers.get("content-length", "0")))
-    return Asked(method, path, headers, json.loads(body) if body else None)
+    return ReceivedRequest(method, path, headers, json.loads(body) if body else None)
 
 
-async def _answer(writer: asyncio.StreamWriter, said: Said) -> None:
-    content = said.body if isinstance(said.body, bytes) else json.dumps(said.body).encode()
-    length = len(content) + (10 if said.cut else 0)
-    lines = [f"HTTP/1.1 {said.status} X", f"content-length: {length}", *(f"{key}: {value}" for key, value in said.headers.items())]
+async def _write_response(writer: asyncio.StreamWriter, response: ScriptedResponse) -> None:
+    content = response.body if isinstance(response.body, bytes) else json.dumps(response.body).encode()
+    length = len(content) + (10 if response.cut else 0)
+    lines = [f"HTTP/1.1 {response.status} X", f"content-length: {length}", *(f"{key}: {value}" for key, value in response.headers.items())]
     writer.write("\r\n".join(lines).encode() + b"\r\n\r\n" + content)
     await writer.drain()

@@ -1,4 +1,4 @@
-"""Settings that cannot work are refused before anything is sent, and never show what is secret."""
+"""Settings that cannot work are refused before anything is sent, and secrets are never shown."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ KEY = "sk-test-0123456789abcdef"
 
 
 @pytest.mark.parametrize(
-    ("settings", "field", "says"),
+    ("settings", "field", "problem"),
     [
         ({"provider": "opena"}, "provider", "nearest: 'openai'"),
         ({"provider": ""}, "provider", "known are openai, openai_responses, anthropic, azure, scripted"),
@@ -40,12 +40,12 @@ KEY = "sk-test-0123456789abcdef"
         ({"provider": "scripted", "replies": [{"tool_calls": [{}]}]}, "replies[0]", "not a reply: Object missing required field `name`"),
     ],
 )
-def test_settings_that_cannot_work_are_refused(settings: dict[str, Any], field: str, says: str) -> None:
+def test_settings_that_cannot_work_are_refused(settings: dict[str, Any], field: str, problem: str) -> None:
     with pytest.raises(SpecError) as caught:
         build_model(ModelSettings(**settings))
     assert isinstance(caught.value, InputError)
     assert caught.value.field == field
-    assert says in caught.value.message
+    assert problem in caught.value.message
     assert KEY not in str(caught.value) and "hunter2" not in str(caught.value)
 
 
@@ -55,16 +55,16 @@ def test_every_provider_and_alias_can_be_built(provider: str) -> None:
     assert model.provider in PROVIDERS and model.name == "m"
 
 
-def test_a_key_in_a_header_of_ones_own_will_do() -> None:
+def test_a_key_in_a_custom_header_is_enough() -> None:
     build_model(ModelSettings(provider="openai", model="m", headers={"Authorization": "Bearer x"}))
 
 
-def test_the_key_of_an_authorization_header_is_secret_by_itself() -> None:
+def test_an_authorization_header_is_always_secret() -> None:
     settings = ModelSettings(provider="openai", model="m", headers={"Authorization": f"Bearer {KEY}"})
     assert set(settings.list_secrets()) == {f"Bearer {KEY}", KEY}
 
 
-def test_settings_do_not_show_what_is_secret() -> None:
+def test_settings_do_not_show_secrets() -> None:
     settings = ModelSettings(
         provider="openai", model="m", api_key=KEY, headers={"x-team": "hunter2"}, base_url="https://me:hunter2@host/v1?key=hunter2"
     )
@@ -86,5 +86,5 @@ def test_settings_do_not_show_what_is_secret() -> None:
         ("http://10.0.0.1", False),
     ],
 )
-def test_loopback_is_this_machine_only(address: str, expect: bool) -> None:
+def test_only_this_machine_is_loopback(address: str, expect: bool) -> None:
     assert is_loopback(address) is expect

@@ -1,4 +1,4 @@
-"""What becomes of a text on its way into the data: legible to the end, and harmless."""
+"""How a text is neutralised before it becomes data: fully legible, and harmless."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from proctor.llm import fence
 
 ANY_TEXT = st.text(st.characters(exclude_categories=()), max_size=30)
-"""Also lone surrogates and whatever else a text can hold."""
+"""Any text, including lone surrogates."""
 PIECES = (
     "<", "<<", ">", ">>>", "|", "｜", "```", "`", "~~~", "[", "]", "/", "INST", "system", "data", "END", "BEGIN", "OF DATA", "---", "==",
     "=", "###", " ", "\n", "\t", "\u200b", "\u2028", "\x00", '"', "\\", "{{marker}}", "...", "1", "＜", "im_start", ":", "s",
@@ -57,14 +57,14 @@ def test_a_text_is_neutralised(text: str, expected: str) -> None:
 @given(HOSTILE_TEXT)
 @settings(deadline=None)
 @pytest.mark.timeout(60)
-def test_neutralising_twice_is_neutralising_once(text: str) -> None:
+def test_neutralising_is_idempotent(text: str) -> None:
     once = fence.neutralise_text(text)
     assert fence.neutralise_text(once) == once
 
 
 @given(HOSTILE_TEXT)
 @settings(deadline=None)
-def test_letters_and_digits_stay_and_nothing_unseen_does(text: str) -> None:
+def test_letters_and_digits_stay_and_invisible_characters_go(text: str) -> None:
     def letters(value: str) -> str:
         return "".join(character for character in value if unicodedata.category(character) in ("Lu", "Ll", "Nd"))
 
@@ -75,7 +75,7 @@ def test_letters_and_digits_stay_and_nothing_unseen_does(text: str) -> None:
 
 @given(HOSTILE_TEXT)
 @settings(deadline=None)
-def test_what_is_called_harmless_needs_no_neutralising(text: str) -> None:
+def test_harmless_text_is_not_changed_by_neutralising(text: str) -> None:
     try:
         line = fence.encode_line(text)
     except UnicodeEncodeError:
@@ -116,7 +116,7 @@ def test_a_neutral_text_is_one_line_of_json(text: str) -> None:
         "\u200b",
     ],
 )
-def test_time_grows_with_the_length_alone(piece: str) -> None:
+def test_neutralising_takes_linear_time(piece: str) -> None:
     def seconds(times: int) -> float:
         text = piece * times
         best = 9.0
@@ -126,11 +126,11 @@ def test_time_grows_with_the_length_alone(piece: str) -> None:
             best = min(best, time.process_time() - start)
         return best
 
-    # Sixteen times the text; were time to grow with the square, it would be 256 times as long.
+    # Sixteen times the text: quadratic work would take 256 times as long.
     assert seconds(32_000) < 100 * max(seconds(2_000), 1e-4)
 
 
-def test_the_marker_repeats_and_depends_on_everything() -> None:
+def test_the_marker_is_reproducible_and_depends_on_every_input() -> None:
     marker = fence.choose_marker("instruction", "data")
     assert marker == fence.choose_marker("instruction", "data")
     assert (
@@ -147,7 +147,7 @@ def test_the_marker_repeats_and_depends_on_everything() -> None:
     assert len(marker) == 32
 
 
-def test_a_marker_that_is_taken_in_either_case_is_not_free() -> None:
+def test_a_marker_present_in_either_case_is_not_used() -> None:
     marker = fence.choose_marker("some text")
     assert not fence.is_free(marker, ("some text", f"x{marker.upper()}x"))
     assert fence.is_free(marker, ("some text",))

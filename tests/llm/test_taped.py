@@ -1,4 +1,4 @@
-"""A model on a tape: recorded once, it says the same again without being asked."""
+"""A recorded model: replaying gives the same replies without a call."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from proctor.llm.ports import ChatMessage, ChatModel, ChatReply, ChatRequest, Mo
 from proctor.llm.scripted import ScriptedModel
 from proctor.llm.taped import TapedModel
 from proctor.model.evidence import Usage
-from tests.llm.provider_server import Said, provider
+from tests.llm.provider_server import ScriptedResponse, provider
 
 HI = ChatRequest(messages=(ChatMessage(role="user", text="Hi"),))
 
@@ -73,7 +73,7 @@ async def hear(model: ChatModel, request: ChatRequest) -> Any:
 
 
 def settled(reply: Any) -> Any:
-    """A scripted model says `tool_calls` where there are some."""
+    """A scripted model's text, or its `tool_calls` if there are any."""
     if isinstance(reply, ChatReply) and reply.tool_calls and reply.finish == "stop":
         return msgspec.structs.replace(reply, finish="tool_calls")
     return reply
@@ -114,7 +114,7 @@ async def test_a_provider_is_replayed_without_a_network_and_without_its_key(tmp_
         "choices": [{"message": {"content": f"your key is {key}"}, "finish_reason": "stop"}],
         "usage": {"prompt_tokens": 1, "completion_tokens": 2, "total_tokens": 3},
     }
-    async with provider([Said(body=answer), Said(status=429, headers={"retry-after": "4"})]) as seen:
+    async with provider([ScriptedResponse(body=answer), ScriptedResponse(status=429, headers={"retry-after": "4"})]) as seen:
         known = ModelSettings(provider="openai", model="m", base_url=seen.url, api_key=key, temperature=0.3)
         model = build_model(known)
         with open_tape(path, "record", secrets=known.list_secrets()) as cassette:
@@ -134,12 +134,12 @@ async def test_a_provider_is_replayed_without_a_network_and_without_its_key(tmp_
         await TapedModel(colder, player.scope("a")).complete(HI)
 
 
-@pytest.mark.parametrize("kept", [{"reply": {"text": 3}}, {}, {"fault": {"code": "no such"}}, "text", None])
-def test_a_recording_that_is_no_answer_of_a_model_is_a_fault(kept: Any) -> None:
+@pytest.mark.parametrize("recorded", [{"reply": {"text": 3}}, {}, {"fault": {"code": "no such"}}, "text", None])
+def test_an_invalid_recorded_reply_is_a_fault(recorded: Any) -> None:
     class Odd:
         async def exchange(self, kind: str, request: Any, send: Any) -> Any:
-            return kept
+            return recorded
 
-    with pytest.raises(ModelFault, match="the recording") as caught:
+    with pytest.raises(ModelFault) as caught:
         asyncio.run(TapedModel(ScriptedModel([]), Odd()).complete(HI))
     assert caught.value.code == "bad_answer"

@@ -1,4 +1,4 @@
-"""These tests install and drive whole platforms. They exist only for a run that asks for them by their mark: `pytest -m platform`."""
+"""These tests install and run whole platforms. They run only when selected by their mark: `pytest -m platform`."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    """Neither `make test` nor `make test-live` ever looks into this folder."""
+    """`make test` and `make test-live` ignore this folder."""
     return None if "platform" in config.getoption("markexpr", "") else True
 
 
 def home_of(platform: Platform) -> Path:
-    """Where it is installed; without it the test is skipped and says how to get it."""
+    """The folder of the installation; without it the test is skipped with the install command."""
     root = platforms_folder()
     if not is_installed(platform, root):
         pytest.skip(f"{platform.name} {platform.version} is not installed in {root}: python -m tests.platforms.install {platform.name}")

@@ -1,4 +1,4 @@
-"""`proctor run` as a user starts it: a workspace on disk, the real command, and what it decided."""
+"""`proctor run` as a user starts it: a workspace on disk, the real command, and its verdicts."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ import msgspec
 
 
 class Verdicts(msgspec.Struct, frozen=True):
-    """What the command left behind."""
+    """The output of the command."""
 
     code: int
     document: dict[str, Any]
-    said: str
+    stderr: str
 
     @property
     def outcomes(self) -> dict[str, str]:
@@ -25,7 +25,7 @@ class Verdicts(msgspec.Struct, frozen=True):
         return {case["id"]: case["outcome"] for case in self.document["cases"]}
 
     def why(self, case: str) -> str:
-        """Everything the result says of one case, to look for words in."""
+        """The result of one case as text, to search it."""
         return json.dumps(next(entry for entry in self.document["cases"] if entry["id"] == case))
 
 
@@ -50,8 +50,8 @@ def proctor_run(
     return Verdicts(done.returncode, json.loads(done.stdout), done.stderr)
 
 
-def kept_under(folder: Path) -> str:
-    """Every file that the runs left behind, to look for secrets in."""
+def read_output_files(folder: Path) -> str:
+    """The content of every file that the runs wrote, to search for secrets."""
     return "\n".join(
         path.read_text(encoding="utf-8", errors="replace")
         for path in sorted(folder.rglob("*"))

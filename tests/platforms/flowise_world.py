@@ -1,4 +1,4 @@
-"""A real Flowise with an account, a key, a model credential on the stub, and the flows that the tests ask; all through its own API."""
+"""A real Flowise with an account, a key, a model credential on the stub, and the flows that the tests use, all created with its own API."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ OWNER = {"name": "Test Owner", "email": "owner@example.com"}
 
 
 class FlowiseWorld(msgspec.Struct):
-    """Where it runs, and what was made in it."""
+    """The running server, and what was created in it."""
 
     url: str
     key: str
     """The key of the locked flow."""
     session: dict[str, str]
-    """The headers of somebody who is logged in."""
+    """The headers of a logged-in user."""
     flows: dict[str, str] = {}
-    """From our name of a flow to its id."""
+    """Flow ids by our name of the flow."""
 
     def trace(self, flow: str, *, endpoint: str, key: str, project: str) -> None:
-        """Let a flow send its traces somewhere, as *Analyse Chatflow* does for Phoenix."""
+        """Export the traces of a flow, as *Analyse Chatflow* does for Phoenix."""
         secret = {"phoenixApiKey": key, "phoenixEndpoint": endpoint}
         given = {"name": f"phoenix for {flow}", "credentialName": "phoenixApi", "plainDataObj": secret}
         credential = wanted(ask("POST", f"{self.url}/api/v1/credentials", given, self.session), "credential")["id"]
@@ -37,13 +37,13 @@ class FlowiseWorld(msgspec.Struct):
         wanted(ask("PUT", place, {"analytic": json.dumps(analytic)}, self.session), "analytic")
 
     def predict(self, flow: str, question: str) -> Any:
-        """Ask a flow, as a user's front end does."""
+        """Send a message to a flow, as a user's front end does."""
         return wanted(ask("POST", f"{self.url}/api/v1/prediction/{self.flows[flow]}", {"question": question}), flow)
 
 
 @contextmanager
 def flowise_running(home: Path, data: Path, model_url: str) -> Iterator[FlowiseWorld]:
-    """Flowise with a fresh data folder for as long as the block lasts."""
+    """Run Flowise with a fresh data folder while the block runs."""
     port = free_port()
     environment = {
         "HOST": "127.0.0.1",
@@ -55,7 +55,7 @@ def flowise_running(home: Path, data: Path, model_url: str) -> Iterator[FlowiseW
         "LOG_PATH": str(data / "logs"),
         "BLOB_STORAGE_PATH": str(data / "storage"),
         "DISABLE_FLOWISE_TELEMETRY": "true",
-        # The model is on loopback, where its protection against forged requests would not let it go.
+        # The model is on loopback, which Flowise blocks by default against server-side request forgery.
         "HTTP_SECURITY_CHECK": "false",
     }
     command = ["node", str(home / "node_modules/flowise/bin/run"), "start"]
@@ -91,10 +91,10 @@ def _furnished(url: str, model_url: str) -> FlowiseWorld:
 def node(definition: dict[str, Any], number: int, inputs: dict[str, Any], *, label: str | None = None, **more: Any) -> dict[str, Any]:
     """One node as the canvas would save it."""
     id = f"{definition['name']}_{number}"
-    kept = {name: definition.get(name) for name in ("name", "type", "version", "baseClasses", "category", "description")}
+    fields = {name: definition.get(name) for name in ("name", "type", "version", "baseClasses", "category", "description")}
     defaults = {given["name"]: given["default"] for given in definition.get("inputs") or () if "default" in given}
     data = {
-        **kept,
+        **fields,
         "id": id,
         "label": label or definition["label"],
         "inputParams": definition.get("inputs") or [],
@@ -109,7 +109,7 @@ def node(definition: dict[str, Any], number: int, inputs: dict[str, Any], *, lab
 
 
 def flow(nodes: list[dict[str, Any]], *wires: tuple[str, str]) -> dict[str, Any]:
-    """Nodes and what feeds what."""
+    """The nodes and their connections."""
     edges = [
         {"id": f"{source}-{to}", "source": source, "target": to, "sourceHandle": f"{source}-output", "targetHandle": f"{to}-input"}
         for source, to in wires
@@ -123,7 +123,7 @@ def instance(id: str) -> str:
 
 
 def _flows(define: Any, credential: str, base: str) -> dict[str, tuple[str, dict[str, Any]]]:
-    # A streamed answer would be counted with a table that Flowise fetches from the internet first.
+    # Counting tokens of a streamed answer would make Flowise fetch a table from the internet.
     chat = {"modelName": "stub-model", "basepath": base, "temperature": 0, "streaming": False}
     model = node(define("chatOpenAI"), 0, chat, credential=credential)
     memory = node(define("bufferMemory"), 0, {})
@@ -158,7 +158,7 @@ def _agentflow(define: Any, credential: str, chat: dict[str, Any]) -> dict[str, 
 
 
 def _shop(define: Any, url: str) -> dict[str, Any]:
-    """No model: a request to the shop, and a reply made of what it answered."""
+    """No model: a request to the shop, and a reply built from its response."""
     request = {
         "method": "POST",
         "url": f"{url}/shop/order",

@@ -1,7 +1,7 @@
-"""Installs the real n8n and Flowise, each in a folder of its own: `python -m tests.platforms.install [n8n|flowise ...]`.
+"""Installs the real n8n and Flowise, each in its own folder: `python -m tests.platforms.install [n8n|flowise ...]`.
 
-The folder is the one named by `PROCTOR_PLATFORMS`, else `.platforms` in the checkout. A platform whose recipe has been carried out to its
-end is left alone; one that was interrupted, or whose recipe has changed, is done again. Nothing is installed anywhere else.
+The folder is `PROCTOR_PLATFORMS`, or `.platforms` in the checkout. A platform whose recipe has completed is not changed;
+one that was interrupted, or whose recipe has changed, is installed again. Nothing is installed anywhere else.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ import msgspec
 
 CHECKOUT = Path(__file__).parents[2]
 LONGEST_STEP_S = 45 * 60
-# Browsers and the like that packages would fetch on being installed; none of them is needed here.
+# Browsers and other downloads of packages; none of them is needed here.
 QUIET = {
     "npm_config_audit": "false",
     "npm_config_fund": "false",
@@ -35,11 +35,11 @@ QUIET = {
 
 
 class InstallError(Exception):
-    """The platform cannot be installed; says which command failed and what it printed last."""
+    """The platform cannot be installed; names the command that failed and its last output."""
 
 
 class Platform(msgspec.Struct, frozen=True, kw_only=True):
-    """One platform: what npm is told to install, and how."""
+    """One platform: its npm packages and install commands."""
 
     name: str
     version: str
@@ -48,14 +48,14 @@ class Platform(msgspec.Struct, frozen=True, kw_only=True):
     steps: tuple[tuple[str, ...], ...]
     """The commands, in order."""
     proof: str
-    """A file that is there when all has been built."""
+    """A file that exists when everything is built."""
     about: str
 
     def folder(self, root: Path) -> Path:
         return root / self.name
 
     def recipe(self) -> str:
-        """All that the installed result depends on."""
+        """Everything that the installed result depends on."""
         return json.dumps({"manifest": self.manifest, "steps": self.steps}, indent=1, sort_keys=True)
 
 
@@ -66,7 +66,7 @@ N8N = Platform(
         "name": "proctor-platform-n8n",
         "private": True,
         "dependencies": {"n8n": "2.8.4", "@opentelemetry/core": "2.1.0"},
-        # The first is not on the registry in the version n8n names, the second has left Node 20 behind.
+        # The registry does not have the version of the first that n8n names; the second no longer supports Node 20.
         "overrides": {"xlsx": "0.18.5", "@langchain/langgraph-checkpoint": "1.0.0"},
     },
     steps=(("npm", "install", "--legacy-peer-deps"),),
@@ -78,7 +78,7 @@ FLOWISE = Platform(
     name="flowise",
     version="3.1.2",
     manifest={"name": "proctor-platform-flowise", "private": True, "dependencies": {"flowise": "3.1.2"}},
-    # Scripts would build a dozen native packages that a flow on loopback never loads; the database alone is built.
+    # Scripts would build a dozen native packages that a flow on loopback never loads; only the database is built.
     steps=(("npm", "install", "--ignore-scripts"), ("npm", "rebuild", "sqlite3")),
     proof="node_modules/sqlite3/build/Release/node_sqlite3.node",
     about="10 to 15 minutes and 2.9 GB",
@@ -88,13 +88,13 @@ PLATFORMS = {platform.name: platform for platform in (N8N, FLOWISE)}
 
 
 def platforms_folder() -> Path:
-    """Where the platforms are kept."""
+    """The folder of the platforms."""
     named = os.environ.get("PROCTOR_PLATFORMS")
     return Path(named).expanduser().absolute() if named else CHECKOUT / ".platforms"
 
 
 def is_installed(platform: Platform, root: Path) -> bool:
-    """Whether the recipe was carried out to its end, and its result is still there."""
+    """Whether the recipe has completed and its result still exists."""
     folder = platform.folder(root)
     try:
         package = json.loads((folder / "node_modules" / platform.name / "package.json").read_text(encoding="utf-8"))
@@ -105,7 +105,7 @@ def is_installed(platform: Platform, root: Path) -> bool:
 
 
 def install(platform: Platform, root: Path) -> bool:
-    """Install it unless it is there; whether anything had to be done. Raises `InstallError`."""
+    """Install it if needed; returns whether anything was done. Raises `InstallError`."""
     folder = platform.folder(root)
     folder.mkdir(parents=True, exist_ok=True)
     with _alone_in(folder):
@@ -124,7 +124,7 @@ def install(platform: Platform, root: Path) -> bool:
 
 @contextmanager
 def _alone_in(folder: Path) -> Iterator[None]:
-    """Two at once would spoil each other's tree: the second waits."""
+    """Two installations at once would damage each other, so the second waits."""
     with (folder / ".lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield
@@ -134,14 +134,14 @@ def _check_node() -> None:
     for program in ("node", "npm"):
         if shutil.which(program) is None:
             raise InstallError(f"{program} is not installed; both platforms need Node 20.19 or later, 22, or 24")
-    said = subprocess.run(["node", "--version"], capture_output=True, text=True, timeout=30, check=True).stdout.strip()
-    found = re.match(r"v(\d+)\.(\d+)", said)
+    installed = subprocess.run(["node", "--version"], capture_output=True, text=True, timeout=30, check=True).stdout.strip()
+    found = re.match(r"v(\d+)\.(\d+)", installed)
     if found is None or tuple(map(int, found.groups())) < (20, 19):
-        raise InstallError(f"node {said} is too old; both platforms need Node 20.19 or later, 22, or 24")
+        raise InstallError(f"node {installed} is too old; both platforms need Node 20.19 or later, 22, or 24")
 
 
 def _run(step: Sequence[str], folder: Path) -> None:
-    """One command, with all it prints in `install.log`; when its time is up everything it started ends with it."""
+    """Run one command with its output in `install.log`; at the time limit all of its processes are ended."""
     log = folder / "install.log"
     with log.open("ab") as output:
         process = subprocess.Popen(

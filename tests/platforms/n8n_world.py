@@ -1,4 +1,4 @@
-"""A real n8n with an owner, keys, a model credential on the stub, and the workflows that the tests trigger; all through its own API."""
+"""A real n8n with an owner, keys, a model credential on the stub, and the workflows that the tests trigger, created with its own API."""
 
 from __future__ import annotations
 
@@ -15,22 +15,22 @@ from tests.platforms.server import ask, free_port, running, wanted
 OWNER = {"email": "owner@example.com", "firstName": "Test", "lastName": "Owner", "password": "Only-for-tests-1"}
 BUILDER_SCOPES = ["workflow:create", "workflow:read", "workflow:activate", "credential:create"]
 READER_SCOPES = ["execution:list"]
-"""All that the documentation says a key for reading executions needs."""
+"""The scopes that a key for reading executions needs according to the documentation."""
 
 
 class N8nWorld(msgspec.Struct):
-    """Where it runs, and what was made in it."""
+    """The running server, and what was created in it."""
 
     url: str
     key: str
-    """May read executions, and nothing else."""
+    """May only read executions."""
     workflows: dict[str, str] = {}
-    """From our name of a workflow to its id."""
+    """Workflow ids by our name of the workflow."""
 
 
 @contextmanager
 def n8n_running(home: Path, data: Path, model_url: str) -> Iterator[N8nWorld]:
-    """n8n with a fresh data folder for as long as the block lasts."""
+    """Run n8n with a fresh data folder while the block runs."""
     port = free_port()
     environment = {
         "N8N_LISTEN_ADDRESS": "127.0.0.1",
@@ -39,7 +39,7 @@ def n8n_running(home: Path, data: Path, model_url: str) -> Iterator[N8nWorld]:
         "N8N_USER_FOLDER": str(data),
         "N8N_RUNNERS_BROKER_PORT": str(free_port()),
         "N8N_SECURE_COOKIE": "false",
-        # It calls nobody: no telemetry, no notices, no templates.
+        # No outgoing calls: no telemetry, no notices, no templates.
         "N8N_DIAGNOSTICS_ENABLED": "false",
         "N8N_VERSION_NOTIFICATIONS_ENABLED": "false",
         "N8N_TEMPLATES_ENABLED": "false",
@@ -47,7 +47,7 @@ def n8n_running(home: Path, data: Path, model_url: str) -> Iterator[N8nWorld]:
         "N8N_COMMUNITY_PACKAGES_ENABLED": "false",
     }
     command = ["node", str(home / "node_modules/n8n/bin/n8n"), "start"]
-    # Its own health check says yes before the API is there; until then a text says that it is starting.
+    # Its health check succeeds before the API exists; until then the response is a text that n8n is starting.
     up = running(
         command, data=data, port=port, health="/rest/settings", healthy=lambda body: isinstance(body, dict), environment=environment
     )
@@ -103,7 +103,7 @@ def webhook(path: str, mode: str = "lastNode", **parameters: Any) -> dict[str, A
 
 
 def wires(*lines: tuple[str, str] | tuple[str, str, str]) -> dict[str, Any]:
-    """Connections: from, to, and the kind where it is not `main`."""
+    """Connections: from, to, and the kind if it is not `main`."""
     made: dict[str, Any] = {}
     for source, to, *kind in lines:
         how = kind[0] if kind else "main"
@@ -128,22 +128,22 @@ def _agent(trigger: dict[str, Any], version: float, message: str, session: str, 
 
 
 def _workflows(model: dict[str, Any], header: dict[str, Any], model_url: str) -> dict[str, Workflow]:
-    said, session = "={{ $json.body.chatInput }}", "={{ $json.body.sessionId }}"
+    message, session = "={{ $json.body.chatInput }}", "={{ $json.body.sessionId }}"
     chat = ai("Chat", "chatTrigger", 1.4, {"public": True, "options": {"responseMode": "lastNode"}}, webhookId="chat-for-tests")
     return {
         "orders": _orders(model_url),
-        "agent-1": _agent(webhook("agent-1"), 1.9, said, session, model, returnIntermediateSteps=True),
-        "agent-2": _agent(webhook("agent-2"), 2.2, said, session, model),
-        "agent-3": _agent(webhook("agent-3"), 3.1, said, session, model),
-        "agent-3-steps": _agent(webhook("agent-3-steps"), 3.1, said, session, model, returnIntermediateSteps=True),
+        "agent-1": _agent(webhook("agent-1"), 1.9, message, session, model, returnIntermediateSteps=True),
+        "agent-2": _agent(webhook("agent-2"), 2.2, message, session, model),
+        "agent-3": _agent(webhook("agent-3"), 3.1, message, session, model),
+        "agent-3-steps": _agent(webhook("agent-3-steps"), 3.1, message, session, model, returnIntermediateSteps=True),
         "chat": _agent(chat, 3.1, "={{ $json.chatInput }}", "={{ $json.sessionId }}", model),
-        "stream": _agent(webhook("stream", "streaming"), 3.1, said, session, model),
+        "stream": _agent(webhook("stream", "streaming"), 3.1, message, session, model),
         "later": (
-            [webhook("later", "onReceived"), node("Wait", "wait", 1.1, {"amount": 2, "unit": "seconds"}), _edit("Done", said)],
+            [webhook("later", "onReceived"), node("Wait", "wait", 1.1, {"amount": 2, "unit": "seconds"}), _edit("Done", message)],
             wires(("Webhook", "Wait"), ("Wait", "Done")),
         ),
         "locked": (
-            [webhook("locked", authentication="headerAuth") | {"credentials": header}, _edit("Done", said)],
+            [webhook("locked", authentication="headerAuth") | {"credentials": header}, _edit("Done", message)],
             wires(("Webhook", "Done")),
         ),
     }
@@ -154,7 +154,7 @@ def _edit(name: str, value: str, field: str = "output") -> dict[str, Any]:
 
 
 def _orders(model_url: str) -> Workflow:
-    """No AI: a request to the shop, and an answer with a status of its own."""
+    """No AI: a request to the shop, and a response with a custom status."""
     request = {
         "method": "POST",
         "url": f"={model_url}/shop/{{{{ $json.item }}}}",

@@ -1,4 +1,4 @@
-"""A platform's server on loopback with a data folder of its own: started, waited for, and ended with all that it started."""
+"""A platform's server on loopback with its own data folder: started, awaited, and ended with all its processes."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ LONGEST_END_S = 15
 
 
 class Answer(msgspec.Struct, frozen=True):
-    """What a server said."""
+    """The response of a server."""
 
     status: int
     body: Any
@@ -33,14 +33,14 @@ class Answer(msgspec.Struct, frozen=True):
 
 
 def free_port() -> int:
-    """A port of loopback that nobody uses now."""
+    """A free loopback port."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return probe.getsockname()[1]
 
 
 def ask(method: str, url: str, body: Any = None, headers: Mapping[str, str] | None = None, *, timeout_s: float = 60) -> Answer:
-    """One request with a JSON body, whatever its status."""
+    """Send a request with a JSON body; any status is returned."""
     data = None if body is None else json.dumps(body).encode()
     request = urllib.request.Request(url, data=data, method=method, headers={"content-type": "application/json", **(headers or {})})
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
@@ -53,7 +53,7 @@ def ask(method: str, url: str, body: Any = None, headers: Mapping[str, str] | No
 
 
 def wanted(answer: Answer, what: str) -> Any:
-    """The body of an answer that must be a success."""
+    """Return the body of a successful response."""
     assert 200 <= answer.status < 300, f"{what}: status {answer.status}: {answer.body}"
     return answer.body
 
@@ -77,7 +77,7 @@ def running(
     """
     data.mkdir(parents=True, exist_ok=True)
     log = data / "server.log"
-    # Nothing of the caller's environment but where programs are: no key of theirs, no proxy, no setting of another installation.
+    # Only the search path of the caller's environment: no keys, no proxy, no settings of another installation.
     given = {"PATH": os.environ["PATH"], "HOME": str(data), "TZ": "UTC", "LANG": "C.UTF-8", **environment}
     with log.open("wb") as output:
         process = subprocess.Popen(
@@ -110,7 +110,7 @@ def last_of(log: Path, lines: int = 40) -> str:
 
 
 def end_group(process: subprocess.Popen[bytes]) -> None:
-    """Ask the whole group to end; end it if it does not."""
+    """Ask the whole group to end; kill it if it does not."""
     for number, patience in ((signal.SIGTERM, LONGEST_END_S), (signal.SIGKILL, LONGEST_END_S)):
         with suppress(ProcessLookupError):
             os.killpg(process.pid, number)
@@ -124,7 +124,7 @@ def end_group(process: subprocess.Popen[bytes]) -> None:
 
 
 def group_is_alive(group: int) -> bool:
-    """Whether any process of the group is left."""
+    """Whether any process of the group is running."""
     try:
         os.killpg(group, 0)
     except ProcessLookupError:

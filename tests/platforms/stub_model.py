@@ -1,12 +1,12 @@
-"""A model behind OpenAI's protocol on loopback that does what the message says; whole answers and streamed ones.
+"""A model with OpenAI's protocol on loopback that follows the message; whole responses and streamed ones.
 
-- `calculate EXPRESSION`: calls the calculator it was offered, then says the result and confirms an order
+- `calculate EXPRESSION`: calls the offered calculator, then states the result and confirms an order
 - `calculate A and B`: two calls at once
-- `first word of ours`: says the first thing the user said in this conversation, which shows whether the platform keeps sessions apart
-- `break`: answers status 400
+- `first word of ours`: repeats the user's first message in this conversation, which shows whether the platform separates sessions
+- `break`: responds with status 400
 - anything else is repeated
 
-It also answers `POST /shop/...` with JSON, for nodes and tools that make a request of their own.
+It also responds to `POST /shop/...` with JSON, for nodes and tools that send their own requests.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ INPUT_TOKENS, OUTPUT_TOKENS = 20, 5
 
 
 class StubModel:
-    """The server; `asked` is every request for a completion."""
+    """The server; `requests` has every request for a completion."""
 
     def __init__(self) -> None:
-        self.asked: list[dict[str, Any]] = []
+        self.requests: list[dict[str, Any]] = []
         stub = self
 
         class Handler(BaseHTTPRequestHandler):
@@ -34,7 +34,7 @@ class StubModel:
                 if self.path.startswith("/shop/"):
                     self._say(200, {"order": body, "stock": 3, "path": self.path})
                     return
-                stub.asked.append(body)
+                stub.requests.append(body)
                 message = answer_to(body)
                 if message is None:
                     self._say(400, {"error": {"message": "the model is broken", "type": "invalid_request_error", "code": "broken"}})
@@ -63,7 +63,7 @@ class StubModel:
                 self.wfile.write(data.encode())
 
             def log_message(self, format: str, *args: Any) -> None:
-                """Say nothing."""
+                """Log nothing."""
 
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
         self._server.daemon_threads = True
@@ -81,24 +81,24 @@ class StubModel:
 
 
 def answer_to(body: dict[str, Any]) -> dict[str, Any] | None:
-    """The message to answer with; None to fail."""
+    """The message to respond with, or None to fail."""
     messages = body["messages"]
     results = _results(messages)
     if results:
         return _spoken(f"The result is {' and '.join(results)}. Order #1001 confirmed.")
-    said = [_text(message["content"]) for message in messages if message["role"] == "user"]
-    last = said[-1] if said else ""
+    texts = [_text(message["content"]) for message in messages if message["role"] == "user"]
+    last = texts[-1] if texts else ""
     if last == "break":
         return None
     if last == "first word of ours":
-        return _spoken(f"You began with: {said[0]}")
+        return _spoken(f"You began with: {texts[0]}")
     if last.startswith("calculate "):
         return _called(body, last.removeprefix("calculate ").split(" and "))
     return _spoken(f"You said: {last}")
 
 
 def _results(messages: list[dict[str, Any]]) -> list[str]:
-    """What the tools answered since the user spoke last; some platforms send two calls of one answer as two answers with one call."""
+    """The results of tools since the last user message; some platforms send two calls of one answer as two answers with one call."""
     last = max((number for number, message in enumerate(messages) if message["role"] == "user"), default=0)
     return [_text(message["content"]) for message in messages[last:] if message["role"] == "tool"]
 
@@ -129,7 +129,7 @@ def _called(body: dict[str, Any], expressions: list[str]) -> dict[str, Any]:
 
 
 def completion(message: dict[str, Any]) -> dict[str, Any]:
-    """The whole answer."""
+    """The whole response."""
     return {
         "id": "chatcmpl-stub",
         "object": "chat.completion",
@@ -141,7 +141,7 @@ def completion(message: dict[str, Any]) -> dict[str, Any]:
 
 
 def chunks(message: dict[str, Any]) -> list[dict[str, Any]]:
-    """The same answer in pieces."""
+    """The same response in pieces."""
     head = {"id": "chatcmpl-stub", "object": "chat.completion.chunk", "created": 1, "model": "stub-model"}
     calls = [{"index": number, **call} for number, call in enumerate(message.get("tool_calls", ()))]
     delta = {**message, **({"tool_calls": calls} if calls else {})}

@@ -1,4 +1,4 @@
-"""The Flowise target on the real Flowise: chatflows, a tool agent, agentflows, and every way to be turned away."""
+"""The Flowise target on the real Flowise: chatflows, a tool agent, agentflows, and every way to be refused."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tests.live.serving import serving
-from tests.platforms.driving import Verdicts, kept_under, proctor_run
+from tests.platforms.driving import Verdicts, proctor_run, read_output_files
 from tests.platforms.flowise_world import FlowiseWorld, flowise_running
 from tests.platforms.stub_model import StubModel
 
@@ -29,7 +29,7 @@ def target(flowise: FlowiseWorld, flow: str, **more: Any) -> dict[str, Any]:
 
 def drive(flowise: FlowiseWorld, folder: Path, flow: str, suite: str, *arguments: str, **more: Any) -> Verdicts:
     done = proctor_run(folder, {"flow": target(flowise, flow, **more)}, suite, *arguments, environment={"FLOWISE_KEY": flowise.key})
-    assert flowise.key not in kept_under(folder), "the key is written nowhere"
+    assert flowise.key not in read_output_files(folder), "the key is written nowhere"
     return done
 
 
@@ -65,7 +65,7 @@ def expected(done: Verdicts) -> dict[str, str]:
     return {case: "fail" if case in WRONG else "pass" for case in done.outcomes}
 
 
-def test_a_chatflow_keeps_sessions_apart(flowise: FlowiseWorld, tmp_path: Path) -> None:
+def test_a_chatflow_separates_sessions(flowise: FlowiseWorld, tmp_path: Path) -> None:
     done = drive(flowise, tmp_path, "talk", TALK)
     assert len(done.outcomes) == 6 and done.outcomes == expected(done), done.document
     assert done.code == 1
@@ -131,30 +131,30 @@ cases:
 """
 
 
-def test_an_agentflow_without_a_model_is_seen_node_by_node(flowise: FlowiseWorld, tmp_path: Path) -> None:
+def test_an_agentflow_without_a_model_shows_its_nodes(flowise: FlowiseWorld, tmp_path: Path) -> None:
     done = drive(flowise, tmp_path, "shop", SHOP)
     assert done.outcomes == {"order": "pass"}, done.document
 
 
-def test_what_a_run_with_flowise_recorded_replays_without_it(flowise: FlowiseWorld, tmp_path: Path, model: StubModel) -> None:
+def test_a_flowise_recording_replays_without_flowise(flowise: FlowiseWorld, tmp_path: Path, model: StubModel) -> None:
     live = drive(flowise, tmp_path, "locked", TALK, "--record", "tape.jsonl", api_key="${FLOWISE_KEY}")
-    asked = len(model.asked)
+    before = len(model.requests)
     again = proctor_run(
         tmp_path,
         {"flow": target(flowise, "locked", api_key="${FLOWISE_KEY}")},
         TALK,
         "--replay",
         "tape.jsonl",
-        environment={"FLOWISE_KEY": "of somebody else"},
+        environment={"FLOWISE_KEY": "of another user"},
     )
     assert again.outcomes == live.outcomes == expected(live)
-    assert len(model.asked) == asked, "nothing was sent"
+    assert len(model.requests) == before, "nothing was sent"
 
 
 ONE = "proctor: 1\ncases:\n  - {id: one, input: hello, expect: [http_status: 200, response_contains: hello]}\n"
 
 
-def test_a_locked_flow_opens_to_its_key_only(flowise: FlowiseWorld, tmp_path: Path) -> None:
+def test_a_locked_flow_needs_its_key(flowise: FlowiseWorld, tmp_path: Path) -> None:
     opened = drive(flowise, tmp_path / "opened", "locked", ONE, api_key="${FLOWISE_KEY}")
     assert opened.outcomes == {"one": "pass"}, opened.document
     for name, more in (("without", {}), ("wrong", {"api_key": "no-such-key-at-all"})):
@@ -162,7 +162,7 @@ def test_a_locked_flow_opens_to_its_key_only(flowise: FlowiseWorld, tmp_path: Pa
         assert closed.outcomes == {"one": "fail"} and "Unauthorized" in closed.why("one"), closed.document
 
 
-def test_a_flow_that_is_not_there_fails_the_case_and_says_so(flowise: FlowiseWorld, tmp_path: Path) -> None:
+def test_an_unknown_flow_fails_the_case_with_a_reason(flowise: FlowiseWorld, tmp_path: Path) -> None:
     done = drive(flowise, tmp_path, "5f1c2e9a-3b7d-4c55-9a41-0d9f0f6a7c11", ONE)
     assert done.outcomes == {"one": "fail"} and "not found" in done.why("one"), done.document
 
@@ -181,13 +181,13 @@ cases:
 """
 
 
-def test_what_its_phoenix_exporter_sends_is_evaluated_by_the_service(flowise: FlowiseWorld, tmp_path: Path) -> None:
+def test_traces_of_its_phoenix_exporter_are_evaluated_by_the_service(flowise: FlowiseWorld, tmp_path: Path) -> None:
     with serving(tmp_path, flags=("--quiet-period-s", "1")) as server:
         _, project = server.ask("POST", "/api/projects", {"name": "shop"})
         place = {"project_id": project["id"], "name": "shop", "kind": "flowise", "service_name": "shop"}
         _, agent = server.ask("POST", "/api/agents", place)
-        status, told = server.ask("POST", "/api/cases", {"project_id": project["id"], "document": PASSIVE})
-        assert status == 201, told
+        status, response = server.ask("POST", "/api/cases", {"project_id": project["id"], "document": PASSIVE})
+        assert status == 201, response
         restricted = {"name": "flowise", "kind": "project", "project_id": project["id"], "agent_ids": [agent["id"]]}
         status, key = server.ask("POST", "/api/keys", restricted)
         assert status == 201, key

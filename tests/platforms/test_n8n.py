@@ -1,4 +1,4 @@
-"""The n8n target on the real n8n: workflows with and without an agent, three generations of the agent node, every way to be turned away."""
+"""The n8n target on the real n8n: workflows with and without an agent, three generations of the agent node, every way to be refused."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tests.live.serving import serving
-from tests.platforms.driving import Verdicts, kept_under, proctor_run
+from tests.platforms.driving import Verdicts, proctor_run, read_output_files
 from tests.platforms.n8n_world import N8nWorld, n8n_running
 from tests.platforms.server import ask, wanted
 from tests.platforms.stub_model import StubModel
@@ -39,7 +39,7 @@ def target(n8n: N8nWorld, workflow: str, **more: Any) -> dict[str, Any]:
 
 def drive(n8n: N8nWorld, folder: Path, workflow: str, suite: str, *arguments: str, **more: Any) -> Verdicts:
     done = proctor_run(folder, {"flow": target(n8n, workflow, **more)}, suite, *arguments, environment={"N8N_KEY": n8n.key})
-    assert n8n.key not in kept_under(folder), "the key is written nowhere"
+    assert n8n.key not in read_output_files(folder), "the key is written nowhere"
     return done
 
 
@@ -68,7 +68,7 @@ cases:
 """
 
 
-def test_a_workflow_without_ai_is_seen_node_by_node_and_answers_what_its_respond_node_said(n8n: N8nWorld, tmp_path: Path) -> None:
+def test_a_workflow_without_ai_shows_its_nodes_and_its_respond_node_answers(n8n: N8nWorld, tmp_path: Path) -> None:
     done = drive(n8n, tmp_path, "orders", ORDERS)
     assert done.outcomes == {"answer": "pass", "request": "pass", "untrue": "fail"}, done.document
     assert done.code == 1
@@ -118,17 +118,17 @@ def test_agents_of_every_generation_show_their_tools_tokens_and_sessions(n8n: N8
     done = drive(n8n, tmp_path, workflow, AGENT)
     right = {"calculates", "two-at-once", "remembers", "another-session"}
     if workflow == "stream":
-        right.add("broken")  # its status was sent before anything could fail
+        right.add("broken")  # its status was sent before anything failed
     assert done.outcomes == {case: "pass" if case in right else "fail" for case in done.outcomes}, done.document
     assert len(done.outcomes) == 6
     assert workflow == "stream" or "500" in done.why("broken")
 
 
-def test_what_a_run_with_n8n_recorded_replays_without_it(n8n: N8nWorld, tmp_path: Path) -> None:
+def test_an_n8n_recording_replays_without_n8n(n8n: N8nWorld, tmp_path: Path) -> None:
     live = drive(n8n, tmp_path, "agent-3", AGENT, "--record", "tape.jsonl")
-    # The model of n8n is not on the tape, n8n is: nobody listens at another key's place.
+    # The recording has n8n but not its model; no server listens at the address for the other key.
     again = proctor_run(
-        tmp_path, {"flow": target(n8n, "agent-3")}, AGENT, "--replay", "tape.jsonl", environment={"N8N_KEY": "of somebody else"}
+        tmp_path, {"flow": target(n8n, "agent-3")}, AGENT, "--replay", "tape.jsonl", environment={"N8N_KEY": "of another user"}
     )
     assert again.outcomes == live.outcomes
     assert n8n.key not in (tmp_path / "tape.jsonl").read_text(encoding="utf-8")
@@ -145,7 +145,7 @@ cases:
 
 
 @pytest.mark.parametrize("workflow", ["agent-1", "agent-3", "stream"])
-def test_without_the_api_the_answer_is_all_that_is_seen(n8n: N8nWorld, tmp_path: Path, workflow: str) -> None:
+def test_without_the_api_only_the_answer_is_seen(n8n: N8nWorld, tmp_path: Path, workflow: str) -> None:
     done = drive(n8n, tmp_path, workflow, ANSWERS, api=None, api_key=None, workflow_id=None)
     assert done.outcomes == {"calculates": "pass", "remembers": "pass", "unseen": "fail"}, done.document
     assert "tool calls" in done.why("unseen") and "missing_evidence" in done.why("unseen"), done.why("unseen")
@@ -160,28 +160,28 @@ cases:
 """
 
 
-def test_an_execution_that_goes_on_after_the_webhook_answered_is_waited_for(n8n: N8nWorld, tmp_path: Path) -> None:
+def test_an_execution_that_continues_after_the_webhook_response_is_awaited(n8n: N8nWorld, tmp_path: Path) -> None:
     done = drive(n8n, tmp_path, "later", ECHO.replace("[response", "[node_called: Wait, response"))
     assert done.outcomes == {"echo": "pass"}, done.document
 
 
-def test_executions_of_other_workflows_are_looked_through_when_none_is_named(n8n: N8nWorld, tmp_path: Path) -> None:
+def test_all_workflows_are_searched_if_none_is_named(n8n: N8nWorld, tmp_path: Path) -> None:
     done = drive(n8n, tmp_path, "later", ECHO, "-n", "4", workflow_id=None)
     assert done.document["counts"]["pass"] == 4, done.document
 
 
-def test_a_locked_webhook_opens_to_its_header_and_says_so_to_others(n8n: N8nWorld, tmp_path: Path) -> None:
+def test_a_locked_webhook_needs_its_header(n8n: N8nWorld, tmp_path: Path) -> None:
     opened = drive(n8n, tmp_path / "opened", "locked", ECHO, auth={"type": "headers", "headers": {"x-door": "open-sesame"}})
     assert opened.outcomes == {"echo": "pass"}, opened.document
-    assert "open-sesame" not in kept_under(tmp_path / "opened"), "n8n repeats what its webhook received"
+    assert "open-sesame" not in read_output_files(tmp_path / "opened"), "n8n repeats what its webhook received"
     closed = drive(n8n, tmp_path / "closed", "locked", ECHO.replace("response_equals: hello", "http_status: 403"), "--max-seconds", "60")
     assert closed.outcomes == {"echo": "fail"}, closed.document
-    assert "Authorization data is wrong" in kept_under(tmp_path / "closed" / ".proctor")
+    assert "Authorization data is wrong" in read_output_files(tmp_path / "closed" / ".proctor")
 
 
-def test_what_cannot_work_is_said_clearly(n8n: N8nWorld, tmp_path: Path) -> None:
+def test_unusable_settings_are_reported_clearly(n8n: N8nWorld, tmp_path: Path) -> None:
     unknown = drive(n8n, tmp_path / "unknown", "nowhere", ECHO)
-    assert unknown.outcomes == {"echo": "fail"} and "404" in kept_under(tmp_path / "unknown" / ".proctor")
+    assert unknown.outcomes == {"echo": "fail"} and "404" in read_output_files(tmp_path / "unknown" / ".proctor")
     refused = proctor_run(tmp_path / "refused", {"flow": target(n8n, "later")}, ECHO, environment={"N8N_KEY": "no-such-key"})
     assert refused.outcomes == {"echo": "error"} and "refused the key (status 401)" in refused.why("echo")
     lost = drive(n8n, tmp_path / "lost", "later", ECHO, workflow_id=n8n.workflows["orders"], poll_for_s=1)
@@ -202,7 +202,7 @@ cases:
 ONE = "proctor: 1\ncases:\n  - {id: one, input: tea, expect: [http_status: 201]}\n"
 
 
-def test_an_execution_that_is_forwarded_as_it_is_is_evaluated_by_the_service(n8n: N8nWorld, tmp_path: Path) -> None:
+def test_a_forwarded_execution_is_evaluated_by_the_service(n8n: N8nWorld, tmp_path: Path) -> None:
     drive(n8n, tmp_path, "orders", ONE)
     workflow = n8n.workflows["orders"]
     listed = ask("GET", f"{n8n.url}/api/v1/executions?workflowId={workflow}&includeData=true&limit=1", headers={"x-n8n-api-key": n8n.key})
@@ -214,8 +214,8 @@ def test_an_execution_that_is_forwarded_as_it_is_is_evaluated_by_the_service(n8n
         assert server.ask("POST", "/api/cases", {"project_id": project["id"], "document": PASSIVE})[0] == 201
         _, key = server.ask("POST", "/api/keys", {"name": "n8n", "kind": "project", "project_id": project["id"]})
         body = {"data": execution, "metadata": {"workflowId": workflow}}
-        status, told = server.ask("POST", "/public/traces", body, {"x-api-key": key["key"], "x-request-id": execution["id"]})
-        assert status == 201, told
+        status, response = server.ask("POST", "/public/traces", body, {"x-api-key": key["key"], "x-request-id": execution["id"]})
+        assert status == 201, response
         outcomes: dict[str, str] = {}
         end = time.monotonic() + 30
         while outcomes != {"ordered": "pass", "untrue": "fail"}:

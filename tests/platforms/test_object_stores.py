@@ -1,4 +1,4 @@
-"""Batches over the protocols of Azure and of Google, served by their emulators on this machine: data, gathered spans and results."""
+"""Batches with the protocols of Azure and Google, served by local emulators: data, gathered spans and results."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from tests.foreign import install_from_index, install_from_npm
 from tests.platforms.install import platforms_folder
 
 pytestmark = [pytest.mark.platform, pytest.mark.timeout(600)]
-# The account of every Azurite, and its key, which is no secret: both stand in its documentation.
+# The account of every Azurite and its key, which is public: both are in its documentation.
 ACCOUNT = "devstoreaccount1"
 KEY = "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw=="
 
@@ -55,8 +55,8 @@ def azure(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     monkeypatch.setenv("AZURE_STORAGE_KEY", KEY)
     program = install_from_npm(platforms_folder() / "azurite", "azurite@3.35.0") / ".bin" / "azurite-blob"
     port = find_port()
-    told = ["--silent", "--inMemoryPersistence", "--disableTelemetry", "--skipApiVersionCheck", "--blobPort", port]
-    with serve([program, *told], port):
+    options = ["--silent", "--inMemoryPersistence", "--disableTelemetry", "--skipApiVersionCheck", "--blobPort", port]
+    with serve([program, *options], port):
         address = f"az://bucket/NAME?account={ACCOUNT}&endpoint_override=127.0.0.1:{port}&scheme=http"
         open_store(address)[0].create_dir("bucket")
         yield address
@@ -91,7 +91,7 @@ def test_data_spans_and_results_are_on_an_object_store(store: str, tmp_path: Pat
     for path in (path for path in listed if "/results/" in path):
         with files.open_input_file(path) as file:
             found += pq.ParquetFile(file).read().to_pylist()
-    assert summary.is_complete and not summary.errors and tell(found) == tell(read_results(tmp_path / "local"))
+    assert summary.is_complete and not summary.errors and summarise(found) == summarise(read_results(tmp_path / "local"))
     assert open_batch(output).cases == summary.cases and not [path for path in listed if ".lock" in path or "/spans/" in path]
     assert proctor.batch(suite, place, output=output, workers=1).evaluated == 0
     upload(write_table(tmp_path / "new.parquet", rows[:3]), "data/day=9/a.parquet")
@@ -102,5 +102,5 @@ def test_data_spans_and_results_are_on_an_object_store(store: str, tmp_path: Pat
         proctor.batch(suite, address.replace("NAME", "nothing"), output=address.replace("NAME", "other"))
 
 
-def tell(rows: list[dict[str, Any]]) -> list[tuple[Any, ...]]:
+def summarise(rows: list[dict[str, Any]]) -> list[tuple[Any, ...]]:
     return sorted((row["trace"], row["case"], row["outcome"], str(row["verdicts"])) for row in rows)

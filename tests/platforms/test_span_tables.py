@@ -1,4 +1,4 @@
-"""The real Arize Phoenix, MLflow, and SDKs of Langfuse and LangSmith, installed beside us, write tables of spans: the evidence of OTLP."""
+"""Span tables written by the real Arize Phoenix, MLflow, and SDKs of Langfuse and LangSmith give the same evidence as OTLP."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ SDK_CHECKS = {"langfuse": check_langfuse, "langsmith": check_langsmith}
 
 
 @pytest.mark.parametrize("name", CHECKS)
-def test_what_the_installed_client_writes_is_the_evidence_of_otlp(name: str, tmp_path: Path) -> None:
+def test_tables_of_the_installed_client_give_the_evidence_of_otlp(name: str, tmp_path: Path) -> None:
     python = install_from_index(platforms_folder() / "span-tables", *PACKAGES) / "python"
     CHECKS[name](_make_tables(python, make_span_tables.__file__, name, tmp_path), tmp_path)
 
 
 @pytest.mark.parametrize("name", SDK_CHECKS)
-def test_what_the_installed_sdk_traces_is_the_evidence_of_otlp(name: str, tmp_path: Path) -> None:
+def test_traces_of_the_installed_sdk_give_the_evidence_of_otlp(name: str, tmp_path: Path) -> None:
     python = install_from_index(platforms_folder() / "span-sdks", *SDKS) / "python"
     SDK_CHECKS[name](_make_tables(python, make_sdk_tables.__file__, name, tmp_path), tmp_path)
 

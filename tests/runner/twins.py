@@ -1,4 +1,4 @@
-"""In-memory twins of what the runner talks to."""
+"""In-memory doubles of what the runner calls."""
 
 from __future__ import annotations
 
@@ -14,23 +14,23 @@ Answer = Callable[[Attempt], Awaitable[Evidence]]
 
 
 class MemoryLog:
-    """Keeps entries in a list."""
+    """Stores entries in a list."""
 
     def __init__(self) -> None:
-        self.kept: list[RunEntry] = []
+        self.entries: list[RunEntry] = []
 
     async def append(self, entry: RunEntry) -> None:
-        self.kept.append(entry)
+        self.entries.append(entry)
 
 
 class StubTarget:
-    """Answers by a function, and counts."""
+    """Answers with a function and counts its attempts."""
 
     name = "stub"
 
     def __init__(self, answer: Answer) -> None:
         self.answer = answer
-        self.asked: list[tuple[str, int]] = []
+        self.attempts: list[tuple[str, int]] = []
         self.busy = self.most_busy = 0
         self.opened = self.closed = 0
 
@@ -38,7 +38,7 @@ class StubTarget:
         self.opened += 1
 
     async def run(self, attempt: Attempt, tape: Tape) -> Evidence:
-        self.asked.append((attempt.case.id, attempt.number))
+        self.attempts.append((attempt.case.id, attempt.number))
         self.busy += 1
         self.most_busy = max(self.most_busy, self.busy)
         try:

@@ -12,7 +12,7 @@ from proctor.service.access.callers import LOCAL
 from proctor.service.access.projects import NewProject, create_project
 from proctor.service.hub import Hub
 from proctor.service.runs.requests import get_run
-from tests.targets.loopback import Asked, Reply, Server, serve
+from tests.targets.loopback import ReceivedRequest, Reply, Server, serve
 
 LOOPBACK = ("127.0.0.1",)
 
@@ -40,7 +40,7 @@ class Agent:
     @property
     def times(self) -> Counter[str]:
         """How often every message came."""
-        return Counter(asked.json["input"] for asked in self.server.asked)
+        return Counter(asked.json["input"] for asked in self.server.requests)
 
     @property
     def target(self) -> dict[str, Any]:
@@ -49,7 +49,7 @@ class Agent:
 
 @contextlib.asynccontextmanager
 async def an_agent() -> AsyncIterator[Agent]:
-    async def answer(asked: Asked) -> Reply:
+    async def answer(asked: ReceivedRequest) -> Reply:
         await asyncio.sleep(agent.slow_s)
         return Reply(body={"text": agent.answer.format(asked.json["input"])})
 

@@ -1,4 +1,4 @@
-"""A stdio server that keeps one cart in its process, without the `mcp` package, so that it starts at once.
+"""A stdio server with one cart per process, without the `mcp` package, so that it starts at once.
 
 With the argument `slow` it takes its time to end.
 """
@@ -15,7 +15,7 @@ TOOLS = [{"name": name, "inputSchema": {"type": "object"}} for name in ("add", "
 
 
 def answer(method: str, params: dict[str, object]) -> dict[str, object] | None:
-    """The result for one request; nothing where none is ever given."""
+    """The result of one request, or None if it never gets one."""
     if method == "initialize":
         return {"protocolVersion": "2025-11-25", "capabilities": {"tools": {}}, "serverInfo": {"name": "cart", "version": "1"}}
     if method == "tools/list":
@@ -28,8 +28,8 @@ def answer(method: str, params: dict[str, object]) -> dict[str, object] | None:
         CART.append(str(params["arguments"]["item"]))  # type: ignore[index]
     if params["name"] == "half":
         return {"content": [{"type": "text", "text": "an emoji cut in two: \ud83d"}], "structuredContent": {"cut\ude00": "\ud83d"}}
-    told = str(os.getpid()) if params["name"] == "pid" else ", ".join(CART)
-    return {"content": [{"type": "text", "text": told}]}
+    text = str(os.getpid()) if params["name"] == "pid" else ", ".join(CART)
+    return {"content": [{"type": "text", "text": text}]}
 
 
 def main() -> None:

@@ -1,4 +1,4 @@
-"""A stdio server in the handshake era without the `mcp` package, so that it starts at once: for tests of processes, not of tools."""
+"""A stdio server of the handshake era without the `mcp` package, so that it starts at once: for tests of processes, not of tools."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ TOOLS = [
 
 
 class Refusal(Exception):
-    """An error of JSON-RPC, with the code and the words that were asked for."""
+    """A JSON-RPC error with the requested code and message."""
 
     def __init__(self, error: dict[str, object]) -> None:
         super().__init__()
@@ -21,7 +21,7 @@ class Refusal(Exception):
 
 
 def answer(method: str, params: dict[str, object]) -> dict[str, object] | None:
-    """The result for one request; nothing where none is ever given."""
+    """The result of one request, or None if it never gets one."""
     if method == "initialize":
         return {"protocolVersion": "2025-11-25", "capabilities": {"tools": {}}, "serverInfo": {"name": "bare", "version": "0.9"}}
     if method == "tools/list":

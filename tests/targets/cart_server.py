@@ -1,6 +1,6 @@
-"""A server that keeps a cart per session in memory, and answers in every kind of content: for tests of sessions and of results.
+"""A server with a cart per session in memory, which answers with every kind of content: for tests of sessions and of results.
 
-Over stdio it is its process that keeps the cart; over HTTP it is the session. `python -m tests.targets.cart_server` is the former.
+Over stdio the process has the cart; over HTTP the session has it. `python -m tests.targets.cart_server` is the former.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def cart_server(name: str = "cart") -> MCPServer:
 
     @server.tool()
     def mixed() -> CallToolResult:
-        """Text, and structured content that says something else."""
+        """Text, and structured content that differs from it."""
         return CallToolResult(content=[TextContent(type="text", text="see the data")], structured_content={"secret": 42})
 
     @server.tool()
@@ -68,7 +68,7 @@ def cart_server(name: str = "cart") -> MCPServer:
 
     @server.tool()
     def refuse() -> CallToolResult:
-        """A result that says it failed, with a reason in structured content."""
+        """A failed result, with its reason in structured content."""
         return CallToolResult(content=[TextContent(type="text", text="out of stock")], structured_content={"left": 0}, is_error=True)
 
     return server

@@ -1,4 +1,4 @@
-"""An MCP server over HTTP that speaks the handshake era from plain sockets, and dies in the middle of a tool call."""
+"""An MCP server over HTTP of the handshake era, on plain sockets, which dies during a tool call."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.targets.bare_server import answer
 
 @asynccontextmanager
 async def dying_server() -> AsyncIterator[str]:
-    """The address of the server; its first call of `die` closes the connection and the door."""
+    """The address of the server; its first call of `die` closes the connection and stops listening."""
     server: asyncio.Server | None = None
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -28,7 +28,7 @@ async def dying_server() -> AsyncIterator[str]:
                 if message.get("method") == "tools/call" and message["params"]["name"] == "die":
                     assert server is not None
                     server.close()
-                    # Half of an answer, and then nothing any more.
+                    # Half a response, then nothing.
                     writer.write(b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 500\r\n\r\n{")
                     await writer.drain()
                     return
@@ -49,8 +49,8 @@ def _reply(message: dict[str, object]) -> bytes:
     if "id" not in message:
         return b"HTTP/1.1 202 Accepted\r\ncontent-length: 0\r\n\r\n"
     try:
-        told: dict[str, object] = {"result": answer(str(message["method"]), message.get("params") or {})}  # type: ignore[arg-type]
+        response: dict[str, object] = {"result": answer(str(message["method"]), message.get("params") or {})}  # type: ignore[arg-type]
     except LookupError as error:
-        told = {"error": {"code": -32601, "message": f"unknown method {error}"}}
-    body = json.dumps({"jsonrpc": "2.0", "id": message["id"], **told}).encode()
+        response = {"error": {"code": -32601, "message": f"unknown method {error}"}}
+    body = json.dumps({"jsonrpc": "2.0", "id": message["id"], **response}).encode()
     return b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n%s" % (len(body), body)

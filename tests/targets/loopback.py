@@ -1,4 +1,4 @@
-"""A tiny HTTP server on loopback, and a tape in memory: the two ends of a wire."""
+"""A small HTTP server on loopback, and an in-memory tape."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from proctor.model.case import Case, Turn
 REASONS = {200: "OK", 302: "Found", 404: "Not Found", 429: "Too Many Requests", 500: "Internal Server Error"}
 
 
-class Asked(msgspec.Struct, frozen=True):
-    """One request that arrived."""
+class ReceivedRequest(msgspec.Struct, frozen=True):
+    """A received request."""
 
     method: str
     path: str
@@ -31,7 +31,7 @@ class Asked(msgspec.Struct, frozen=True):
 
 
 class Reply(msgspec.Struct, frozen=True, kw_only=True):
-    """What to answer; `raw` is written as it is, instead."""
+    """A response to send; `raw` is written unchanged instead."""
 
     status: int = 200
     body: Any = None
@@ -48,15 +48,15 @@ class Reply(msgspec.Struct, frozen=True, kw_only=True):
         return f"HTTP/1.1 {self.status} {REASONS.get(self.status, 'Status')}\r\n{head}\r\n".encode() + data
 
 
-Answer = Callable[[Asked], Reply | Awaitable[Reply]]
+Answer = Callable[[ReceivedRequest], Reply | Awaitable[Reply]]
 
 
 class Server:
-    """Answers every request with what `answer` says, and remembers what was asked."""
+    """Responds to every request with the result of `answer` and records the requests."""
 
     def __init__(self, answer: Answer) -> None:
         self.answer = answer
-        self.asked: list[Asked] = []
+        self.requests: list[ReceivedRequest] = []
         self.url = ""
         self.port = 0
         self._tasks: set[asyncio.Task[None]] = set()
@@ -66,9 +66,9 @@ class Server:
         assert task is not None
         self._tasks.add(task)
         try:
-            while (asked := await _read(reader)) is not None:
-                self.asked.append(asked)
-                reply = self.answer(asked)
+            while (request := await _read(reader)) is not None:
+                self.requests.append(request)
+                reply = self.answer(request)
                 if isinstance(reply, Awaitable):
                     reply = await _unless_gone(reply, reader)
                     if reply is None:
@@ -97,7 +97,7 @@ class Server:
 
 @contextlib.asynccontextmanager
 async def serve(answer: Answer) -> AsyncIterator[Server]:
-    """A server on a port of its own for as long as the block lasts."""
+    """Serve on a free port while the block runs."""
     server = Server(answer)
     listening = await asyncio.start_server(server.handle, "127.0.0.1", 0)
     server.port = listening.sockets[0].getsockname()[1]
@@ -111,7 +111,7 @@ async def serve(answer: Answer) -> AsyncIterator[Server]:
 
 
 async def _unless_gone(answer: Awaitable[Reply], reader: asyncio.StreamReader) -> Reply | None:
-    """The answer, or nothing when whoever asked has gone away in the meantime."""
+    """The answer, or None if the client disconnects first."""
     answering, gone = asyncio.ensure_future(answer), asyncio.ensure_future(reader.read(1))
     try:
         await asyncio.wait((answering, gone), return_when=asyncio.FIRST_COMPLETED)
@@ -122,51 +122,51 @@ async def _unless_gone(answer: Awaitable[Reply], reader: asyncio.StreamReader) -
         await asyncio.gather(answering, gone, return_exceptions=True)
 
 
-async def _read(reader: asyncio.StreamReader) -> Asked | None:
+async def _read(reader: asyncio.StreamReader) -> ReceivedRequest | None:
     head = await reader.readuntil(b"\r\n\r\n")
     first, *lines = head.decode().rstrip("\r\n").split("\r\n")
     method, path, _ = first.split(" ")
     headers = {name.lower(): value for name, _, value in (line.partition(": ") for line in lines)}
     data = await reader.readexactly(int(headers.get("content-length", "0")))
-    return Asked(method, path, headers, data)
+    return ReceivedRequest(method, path, headers, data)
 
 
 class Recorder:
-    """A tape that keeps what passes, as JSON text like a real one."""
+    """A tape that records exchanges as JSON text, like a real one."""
 
     def __init__(self) -> None:
-        self.kept: list[tuple[str, Any, Any]] = []
+        self.exchanges: list[tuple[str, Any, Any]] = []
 
     async def exchange(self, kind: str, request: Any, send: Callable[[], Awaitable[Any]]) -> Any:
         request = json.loads(json.dumps(request))
         try:
             answer = json.loads(json.dumps(await send()))
         except TargetError as error:
-            self.kept.append((kind, request, {"fault": [error.message, error.code, error.safe]}))
+            self.exchanges.append((kind, request, {"fault": [error.message, error.code, error.safe]}))
             raise
-        self.kept.append((kind, request, answer))
+        self.exchanges.append((kind, request, answer))
         return answer
 
 
 class Player:
-    """A tape that answers from what was kept, in order, and sends nothing."""
+    """A tape that replays recorded exchanges in order and sends nothing."""
 
-    def __init__(self, kept: list[tuple[str, Any, Any]]) -> None:
-        self.left = list(kept)
+    def __init__(self, exchanges: list[tuple[str, Any, Any]]) -> None:
+        self.left = list(exchanges)
 
     async def exchange(self, kind: str, request: Any, send: Callable[[], Awaitable[Any]]) -> Any:
-        for index, (kept_kind, kept_request, answer) in enumerate(self.left):
-            if kept_kind == kind and kept_request == json.loads(json.dumps(request)):
+        for index, (recorded_kind, recorded_request, answer) in enumerate(self.left):
+            if recorded_kind == kind and recorded_request == json.loads(json.dumps(request)):
                 del self.left[index]
                 if "fault" in answer:
                     message, code, safe = answer["fault"]
                     raise TargetError(message, code=code, safe=safe)
                 return answer
-        raise AssertionError(f"nothing was kept for {request}; kept: {[entry[1] for entry in self.left]}")
+        raise AssertionError(f"nothing was recorded for {request}; recorded: {[entry[1] for entry in self.left]}")
 
 
 def attempt(*messages: str, body: Any = None, number: int = 0, timeout_s: float = 5.0, marker: str = "a", **more: Any) -> Attempt:
-    """A go at a case with one message, or several turns, or a body."""
+    """An attempt at a case with one message, several turns, or a body."""
     given: dict[str, Any] = {"id": "case-1", **more}
     if len(messages) > 1:
         given["turns"] = tuple(Turn(input=text) for text in messages)

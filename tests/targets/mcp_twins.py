@@ -1,4 +1,4 @@
-"""What the tests of MCP targets share: a loop that leaves nothing behind, a scripted model, the shop over streamable HTTP."""
+"""Shared by the tests of MCP targets: an event loop that checks for leaks, a scripted model, the shop over streamable HTTP."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def children() -> set[int]:
 
 
 def run(work: Awaitable[T]) -> T:
-    """Run to the end; afterwards no child process and no task may be left."""
+    """Run to the end; no child process and no task may be left."""
 
     async def main() -> T:
         before = children()
@@ -64,7 +64,7 @@ def stdio_shop(id: str = "shop", **more: Any) -> ServerSettings:
 
 
 def bare_shop(id: str = "shop", **more: Any) -> ServerSettings:
-    """Starts at once, and speaks the handshake era only."""
+    """Starts at once; handshake era only."""
     return ServerSettings(id=id, command=sys.executable, args=("-S", "-m", "tests.targets.bare_server"), cwd=ROOT, **more)
 
 
@@ -73,7 +73,7 @@ def local_shop(id: str = "shop", *, name: str = "shop", **more: Any) -> ServerSe
 
 
 class ScriptedModel:
-    """Answers with what it was given, one after the other, and remembers what it was asked."""
+    """Replies with its lines in order and records the requests."""
 
     provider = "scripted"
     name = "script"
@@ -104,7 +104,7 @@ def attempt(case: Case | None = None, **more: Any) -> Attempt:
 
 
 class Gate:
-    """An ASGI application before the shop: remembers headers, may refuse, redirect, and hands out tokens."""
+    """An ASGI application in front of the shop: records headers, can refuse or redirect, and issues tokens."""
 
     def __init__(self, app: Any) -> None:
         self.app = app
@@ -122,19 +122,19 @@ class Gate:
         if scope["path"] == "/token":
             self.forms.append((await receive())["body"].decode())
             token = self.tokens.pop(0)
-            await self._say(send, token.pop("status", 200), json.dumps(token).encode(), {"content-type": "application/json"})
+            await self._respond(send, token.pop("status", 200), json.dumps(token).encode(), {"content-type": "application/json"})
             return
         self.seen.append(headers)
         if self.answer is not None:
             status, more = self.answer
-            await self._say(send, status, b"", more)
+            await self._respond(send, status, b"", more)
         elif self.accepted is not None and headers.get("authorization") not in self.accepted:
-            await self._say(send, 401, b"", {})
+            await self._respond(send, 401, b"", {})
         else:
             await self.app(scope, receive, send)
 
     @staticmethod
-    async def _say(send: Any, status: int, body: bytes, headers: dict[str, str]) -> None:
+    async def _respond(send: Any, status: int, body: bytes, headers: dict[str, str]) -> None:
         raw = [(name.encode(), value.encode()) for name, value in headers.items()]
         await send({"type": "http.response.start", "status": status, "headers": raw})
         await send({"type": "http.response.body", "body": body})
@@ -142,7 +142,7 @@ class Gate:
 
 @contextmanager
 def http_shop(server: Any = None, *, over_sse: bool = False) -> Iterator[tuple[str, Gate]]:
-    """The shop, or another server, on a free port of loopback, in a thread of its own; `over_sse` as old servers are, at `/sse`."""
+    """The shop, or another server, on a free loopback port in its own thread; with `over_sse` like old servers, at `/sse`."""
     served = server or shop()
     gate = Gate(served.sse_app() if over_sse else served.streamable_http_app())
     with socket.socket() as listener:

@@ -1,7 +1,7 @@
-"""A small MCP server whose answers never change: the shop that the tests buy from.
+"""A small MCP server with constant answers: the shop that the tests buy from.
 
 `python -m tests.targets.shop_server` serves over standard input and output; `shop()` gives the server itself, for in-process use
-and for streamable HTTP on loopback. The faults a test needs are tools too: one that fails, hangs, dies, or says far too much.
+and for streamable HTTP on loopback. Faults are tools too: one that fails, hangs, dies, or returns far too much.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def shop(name: str = "shop", version: str = "1.4.2") -> MCPServer[Any]:
 
     @server.tool(structured_output=False)
     def environment(name: str) -> str:
-        """What the server's environment says."""
+        """A variable of the server's environment."""
         return f"{name}={os.environ.get(name, '')}"
 
     @server.tool(structured_output=False)

@@ -1,4 +1,4 @@
-"""Targets on a real cassette: recorded once, replayed under other ids without a server."""
+"""Targets with a real cassette: recorded once, replayed under other ids without a server."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from proctor.cassettes.cassette import open_tape
 from proctor.errors import TargetError
 from proctor.model.evidence import Evidence
 from proctor.targets.build import build_target
-from tests.targets.loopback import Asked, Reply, attempt, serve
+from tests.targets.loopback import ReceivedRequest, Reply, attempt, serve
 
 SECRET = "token-that-must-stay-here"
 
@@ -29,10 +29,10 @@ async def drive(settings: dict[str, Any], go: Any, tape: Any) -> Evidence:
 def test_a_run_is_recorded_without_secrets_and_replayed_without_a_server(tmp_path: Path) -> None:
     path = tmp_path / "shop.cassette.jsonl"
 
-    def answer(asked: Asked) -> Reply:
-        if asked.json["m"] == "break":
+    def answer(request: ReceivedRequest) -> Reply:
+        if request.json["m"] == "break":
             return Reply(raw=b"")
-        return Reply(body={"text": f"{asked.json['m']} for {asked.headers['x-request-id']}", "usage": {"total_tokens": 3}})
+        return Reply(body={"text": f"{request.json['m']} for {request.headers['x-request-id']}", "usage": {"total_tokens": 3}})
 
     async def record() -> tuple[dict[str, Any], Evidence, TargetError]:
         async with serve(answer) as server:

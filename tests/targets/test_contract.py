@@ -1,7 +1,7 @@
-"""What every target promises, asked of each of them.
+"""The behaviour that every target guarantees, tested for each of them.
 
-The runner relies on these and on nothing else: evidence for the case it asked about, turns in order, goes that do not mix, an end in time,
-nothing left behind.
+The runner relies only on these: evidence for the requested case, turns in order, attempts that do not mix, time limits, and no leaked
+connections or tasks.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from proctor.model.evidence import Evidence, UserEnding
 from proctor.runner.ports import Target
 from proctor.targets.build import build_target
 from proctor.targets.shared.faults import TargetFault
-from tests.targets.loopback import Asked, Player, Recorder, Reply, Server, attempt, serve
+from tests.targets.loopback import Player, ReceivedRequest, Recorder, Reply, Server, attempt, serve
 from tests.users.talks import case_with, speaker_of
 
 HANG = "hang"
@@ -35,35 +35,35 @@ async def hung() -> None:
     await asyncio.Event().wait()
 
 
-async def agent_over_http(asked: Asked) -> Reply:
-    if HANG in asked.json["input"]:
+async def agent_over_http(request: ReceivedRequest) -> Reply:
+    if HANG in request.json["input"]:
         await hung()
-    return Reply(body={"text": f"re {asked.json['input']}"})
+    return Reply(body={"text": f"re {request.json['input']}"})
 
 
-async def flowise(asked: Asked) -> Reply:
-    question = asked.json["question"]
+async def flowise(request: ReceivedRequest) -> Reply:
+    question = request.json["question"]
     if HANG in question:
         await hung()
     return Reply(
-        body={"text": f"re {question}", "question": question, "chatId": asked.json["overrideConfig"]["sessionId"], "usedTools": []}
+        body={"text": f"re {question}", "question": question, "chatId": request.json["overrideConfig"]["sessionId"], "usedTools": []}
     )
 
 
 class N8n:
-    """Keeps an execution for every trigger."""
+    """Stores an execution for every trigger."""
 
     def __init__(self) -> None:
         self.executions: list[dict[str, Any]] = []
 
-    async def __call__(self, asked: Asked) -> Reply:
-        if asked.method == "GET":
+    async def __call__(self, request: ReceivedRequest) -> Reply:
+        if request.method == "GET":
             return Reply(body={"data": self.executions})
-        said = asked.json["chatInput"]
-        if HANG in said:
+        text = request.json["chatInput"]
+        if HANG in text:
             await hung()
-        received = [{"source": [], "data": {"main": [[{"json": {"headers": asked.headers, "body": asked.json}}]]}}]
-        answered = [{"source": [{"previousNode": "Webhook"}], "data": {"main": [[{"json": {"output": f"re {said}"}}]]}}]
+        received = [{"source": [], "data": {"main": [[{"json": {"headers": request.headers, "body": request.json}}]]}}]
+        answered = [{"source": [{"previousNode": "Webhook"}], "data": {"main": [[{"json": {"output": f"re {text}"}}]]}}]
         run_data = {"Webhook": received, "Agent": answered}
         done = {
             "id": len(self.executions),
@@ -73,7 +73,7 @@ class N8n:
             "data": {"resultData": {"runData": run_data}},
         }
         self.executions.insert(0, done)
-        return Reply(body={"output": f"re {said}"})
+        return Reply(body={"output": f"re {text}"})
 
 
 async def function(message: str) -> str:
@@ -113,16 +113,16 @@ async def command_target() -> AsyncIterator[tuple[Target, Server | None]]:
 
 
 class Model:
-    """Repeats the last thing the user said."""
+    """Repeats the last message of the user."""
 
     provider = "scripted"
     name = "parrot"
 
     async def complete(self, request: ChatRequest) -> ChatReply:
-        said = request.messages[-1].text
-        if HANG in said:
+        text = request.messages[-1].text
+        if HANG in text:
             await hung()
-        return ChatReply(text=f"re {said}")
+        return ChatReply(text=f"re {text}")
 
     async def close(self) -> None:
         pass
@@ -130,7 +130,7 @@ class Model:
 
 @contextlib.asynccontextmanager
 async def mcp_target() -> AsyncIterator[tuple[Target, Server | None]]:
-    from proctor.targets.mcp.agent import McpAgent  # loads `mcp`, which takes its time
+    from proctor.targets.mcp.agent import McpAgent  # loading `mcp` is slow
     from proctor.targets.mcp.servers import McpServers
     from tests.targets.mcp_twins import local_shop
 
@@ -159,13 +159,13 @@ def on(kind: str, work: Callable[[Target, Server | None], Awaitable[Any]]) -> An
                 result = await work(target, server)
             finally:
                 await target.close()
-            # Tasks that end of themselves get the chance to; those that wait for ever do not.
+            # Tasks that finish by themselves get the time to; those that wait forever do not.
             for _ in range(200):
                 if len(asyncio.all_tasks()) == 1 and not (server and server.open_connections):
                     break
                 await asyncio.sleep(0.005)
             assert not server or server.open_connections == 0, "a connection was left open"
-            assert asyncio.all_tasks() == {asyncio.current_task()}, "a task was left behind"
+            assert asyncio.all_tasks() == {asyncio.current_task()}, "a task is still running"
             return result
 
     return asyncio.run(main())
@@ -188,12 +188,12 @@ def test_one_message_is_evidence_of_the_case(kind: str) -> None:
     assert (evidence.case, evidence.input, evidence.text) == ("case-1", "hello", "re hello")
     assert evidence.turns is None or len(evidence.turns) == 1
     assert evidence.duration_ms is not None and evidence.duration_ms >= 0
-    if kind != "mcp_agent":  # which sends its ids nowhere
+    if kind != "mcp_agent":  # this target sends its ids nowhere
         assert (evidence.metadata["request_id"], evidence.metadata["session_id"]) == ("request-a-0001", "session-a-0001")
 
 
 @every_live_target
-def test_turns_stand_in_the_evidence_in_their_order(kind: str) -> None:
+def test_turns_are_in_order_in_the_evidence(kind: str) -> None:
     async def work(target: Target, server: Server | None) -> Evidence:
         return await target.run(attempt("one", "two", "three"), LIVE)
 
@@ -204,14 +204,14 @@ def test_turns_stand_in_the_evidence_in_their_order(kind: str) -> None:
 
 
 def with_user(*lines: str, timeout_s: float = 30.0, **user: Any) -> Attempt:
-    """An attempt whose messages a scripted user says."""
+    """An attempt whose messages come from a scripted user."""
     case = case_with({"script": list(lines), **user})
     go = attempt("unsaid", timeout_s=timeout_s)
     return msgspec.structs.replace(go, case=case, speaker=speaker_of(case))
 
 
 @every_live_target
-def test_a_simulated_user_talks_to_the_agent_until_what_it_waits_for_is_said(kind: str) -> None:
+def test_a_simulated_user_talks_until_its_ending_is_met(kind: str) -> None:
     async def work(target: Target, server: Server | None) -> Evidence:
         return await target.run(with_user("one", "two", "three", stop_when={"response_contains": "re two"}), LIVE)
 
@@ -234,7 +234,7 @@ def test_a_conversation_of_one_turn_is_recorded_as_a_conversation(kind: str) -> 
 
 
 @every_live_target
-def test_a_user_who_cannot_go_on_is_a_fault_that_keeps_the_turns_before(kind: str) -> None:
+def test_a_failing_user_is_a_fault_that_keeps_earlier_turns(kind: str) -> None:
     class Lost:
         def __init__(self) -> None:
             self.lines = iter(["one"])
@@ -246,7 +246,7 @@ def test_a_user_who_cannot_go_on_is_a_fault_that_keeps_the_turns_before(kind: st
             return line
 
         def describe_ending(self) -> UserEnding:
-            return UserEnding(played_by="somebody", turns=1)
+            return UserEnding(played_by="scripted", turns=1)
 
     async def work(target: Target, server: Server | None) -> TargetFault:
         with pytest.raises(TargetFault) as caught:
@@ -256,13 +256,13 @@ def test_a_user_who_cannot_go_on_is_a_fault_that_keeps_the_turns_before(kind: st
     fault = on(kind, work)
     assert (fault.code, fault.message, fault.safe) == ("bad_user_reply", "no idea", False)
     assert [turn.text for turn in fault.evidence.turns] == ["re one"]
-    # Decided again later, it is still a run that broke off.
+    # Rechecked later, the run is still incomplete.
     assert (fault.evidence.error, fault.evidence.metadata["code"]) == ("no idea", "bad_user_reply")
     assert fault.evidence.simulated_user.ended is None
 
 
 @every_live_target
-def test_a_conversation_that_hangs_is_ended_in_its_time(kind: str) -> None:
+def test_a_hanging_conversation_ends_at_its_time_limit(kind: str) -> None:
     async def work(target: Target, server: Server | None) -> Evidence:
         try:
             return await target.run(with_user("one", HANG, timeout_s=0.5), LIVE)
@@ -276,7 +276,7 @@ def test_a_conversation_that_hangs_is_ended_in_its_time(kind: str) -> None:
 
 
 @every_live_target
-def test_goes_side_by_side_do_not_mix(kind: str) -> None:
+def test_concurrent_attempts_do_not_mix(kind: str) -> None:
     async def work(target: Target, server: Server | None) -> list[Evidence]:
         goes = [attempt(f"m{n}", marker=f"{n:04}", id=f"case-{n}") for n in range(20)]
         return await asyncio.gather(*(target.run(go, LIVE) for go in goes))
@@ -286,16 +286,16 @@ def test_goes_side_by_side_do_not_mix(kind: str) -> None:
 
 
 @every_live_target
-def test_a_go_ends_in_its_time_and_the_turns_before_are_not_lost(kind: str) -> None:
+def test_an_attempt_ends_at_its_time_limit_and_keeps_earlier_turns(kind: str) -> None:
     async def work(target: Target, server: Server | None) -> tuple[str, Evidence]:
         go = attempt("one", HANG, timeout_s=0.5)
         code: str
         try:
             evidence = await target.run(go, LIVE)
         except TargetFault as fault:
-            assert fault.evidence is not None and "not finished after 0.5 s" in fault.message
+            assert fault.evidence is not None and "0.5 s" in fault.message
             code, evidence = fault.code, fault.evidence
-        else:  # the agent loop is our own, so that it was cut short is an observation
+        else:  # the agent loop is ours, so it observes being cut short
             assert evidence.error is not None
             code = evidence.metadata["code"]
         assert (await target.run(attempt("again"), LIVE)).text == "re again", "the target is as good as before"
@@ -307,7 +307,7 @@ def test_a_go_ends_in_its_time_and_the_turns_before_are_not_lost(kind: str) -> N
 
 
 @every_live_target
-def test_a_go_that_is_cancelled_leaves_nothing(kind: str) -> None:
+def test_a_cancelled_attempt_leaves_no_connection(kind: str) -> None:
     async def work(target: Target, server: Server | None) -> None:
         task = asyncio.create_task(target.run(attempt(HANG), LIVE))
         await asyncio.sleep(0.05)
@@ -319,7 +319,7 @@ def test_a_go_that_is_cancelled_leaves_nothing(kind: str) -> None:
 
 
 @every_live_target
-def test_opening_and_closing_twice_is_harmless_and_a_closed_target_can_be_opened_again(kind: str) -> None:
+def test_a_target_can_be_opened_and_closed_repeatedly(kind: str) -> None:
     async def work(target: Target, server: Server | None) -> str | None:
         await target.open()
         await target.close()
@@ -331,7 +331,7 @@ def test_opening_and_closing_twice_is_harmless_and_a_closed_target_can_be_opened
 
 
 @every_live_target
-def test_a_case_that_says_nothing_is_refused(kind: str) -> None:
+def test_a_case_without_a_message_is_refused(kind: str) -> None:
     async def work(target: Target, server: Server | None) -> None:
         with pytest.raises(TargetError, match=r"'case-1' has (no input|neither input nor turns)"):
             await target.run(attempt(), LIVE)
@@ -340,24 +340,24 @@ def test_a_case_that_says_nothing_is_refused(kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", ["http", "flowise", "n8n"])
-def test_a_replay_is_the_recording_and_sends_nothing(kind: str) -> None:
+def test_a_replay_equals_the_recording_and_sends_nothing(kind: str) -> None:
     async def work(target: Target, server: Server | None) -> tuple[Evidence, Evidence]:
         assert server is not None
         tape = Recorder()
         go: Attempt = attempt("one", "two")
         recorded = await target.run(go, tape)
-        sent = len(server.asked)
-        player = Player(tape.kept)
+        sent = len(server.requests)
+        player = Player(tape.exchanges)
         replayed = await target.run(go, player)
-        assert len(server.asked) == sent and not player.left
-        assert {kept_kind for kept_kind, *_ in tape.kept} == {"http"}
+        assert len(server.requests) == sent and not player.left
+        assert {exchange_kind for exchange_kind, *_ in tape.exchanges} == {"http"}
         return recorded, replayed
 
     recorded, replayed = on(kind, work)
     assert recorded == replayed
 
 
-def test_a_recorded_target_keeps_the_same_promises(tmp_path: Path) -> None:
+def test_a_recorded_target_gives_the_same_guarantees(tmp_path: Path) -> None:
     lines = [{"case": f"case-{n}", "text": f"re {n}", "duration_ms": 1} for n in range(20)]
     (tmp_path / "runs.jsonl").write_text("\n".join(json.dumps(line) for line in lines), encoding="utf-8")
     target = build_target("it", {"type": "recorded", "evidence": ["runs.jsonl"]}, base=tmp_path)

@@ -1,4 +1,4 @@
-"""Placeholders: which there are, what becomes of their types, and what is refused."""
+"""Placeholders: which exist, how their types are converted, and which are refused."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ def test_a_template_becomes_the_body(row: dict[str, Any]) -> None:
     else:
         filled = Template(row["template"]).fill(values)
         assert filled == row["expect"]
-        assert json.dumps(filled, sort_keys=True) == json.dumps(row["expect"], sort_keys=True), "types are kept"
+        assert json.dumps(filled, sort_keys=True) == json.dumps(row["expect"], sort_keys=True), "types do not change"
 
 
-def test_a_variable_that_a_case_lacks_is_a_problem_at_the_case_and_names_the_nearest() -> None:
+def test_a_missing_variable_is_a_problem_of_the_case_with_the_nearest_name() -> None:
     template = Template({"user": "{USER_ID}", "say": "{user_message}"})
     cases = [
         Case(id="has", input="hi", context={"USER_ID": 1}),
@@ -44,7 +44,7 @@ def test_a_variable_that_a_case_lacks_is_a_problem_at_the_case_and_names_the_nea
     assert problems[0].nearest[0] == "USERID"
 
 
-def test_the_built_in_names_win_over_variables_of_the_same_name() -> None:
+def test_built_in_names_win_over_variables() -> None:
     values = values_for({"input": "mine", "session_id": "mine"}, message="hi", request_id="r", session_id="s", messages=["hi"])
     assert {name: values[name] for name in BUILT_IN} == {
         "user_message": "hi",
@@ -56,7 +56,7 @@ def test_the_built_in_names_win_over_variables_of_the_same_name() -> None:
     }
 
 
-def test_a_variable_that_is_called_messages_stays_what_the_case_says() -> None:
+def test_a_variable_named_messages_keeps_its_value() -> None:
     assert values_for({"messages": "mine"}, message="hi", request_id="r", session_id="s", messages=["hi"])["messages"] == "mine"
 
 
@@ -69,13 +69,13 @@ JSON = st.recursive(
 
 @settings(max_examples=150, deadline=None)
 @given(message=st.text(), value=JSON)
-def test_whatever_is_filled_in_the_body_is_json_and_says_the_same(message: str, value: Any) -> None:
+def test_filled_in_values_keep_the_body_valid_json(message: str, value: Any) -> None:
     template = Template({"a": "{user_message}", "b": ["{V}", "x{V}y"], "c": "{{V}}"})
     filled = template.fill(values_for({"V": value}, message=message, request_id="r", session_id="s"))
     try:
         sent = json.loads(json_bytes(filled))
     except Exception:
-        # A lone surrogate cannot be UTF-8 in any way.
+        # A lone surrogate cannot be encoded as UTF-8.
         assert any(0xD800 <= ord(c) <= 0xDFFF for c in json.dumps([message, value], ensure_ascii=False))
         return
     assert sent["a"] == message
@@ -85,7 +85,7 @@ def test_whatever_is_filled_in_the_body_is_json_and_says_the_same(message: str, 
 
 @settings(max_examples=100, deadline=None)
 @given(st.text())
-def test_a_literal_text_with_doubled_braces_is_itself(text: str) -> None:
+def test_doubled_braces_are_literal(text: str) -> None:
     doubled = text.replace("{", "{{").replace("}", "}}")
     # As a member, so that a text that happens to be JSON is not read as a template.
     assert Template({"a": doubled}).fill({}) == {"a": text}

@@ -1,4 +1,4 @@
-"""An agent that does nothing but leave spans behind, as an instrumented framework does."""
+"""An agent that only records spans, as an instrumented framework does."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ SCOPE = "tests.traced_agent"
 
 
 def tracer() -> trace.Tracer:
-    """A tracer of whatever provider is set by now."""
+    """A tracer of the current provider."""
     return trace.get_tracer_provider().get_tracer(SCOPE)
 
 
-def chat(said: list[dict[str, Any]], *, finish: str, **more: Any) -> Span:
-    """A request to a model, begun and not ended."""
+def chat(parts: list[dict[str, Any]], *, finish: str, **more: Any) -> Span:
+    """A model request that is started and not ended."""
     attributes = {
         "gen_ai.operation.name": "chat",
         "gen_ai.request.model": "scripted",
         "gen_ai.input.messages": json.dumps([{"role": "user", "parts": [{"type": "text", "content": "go"}]}]),
-        "gen_ai.output.messages": json.dumps([{"role": "assistant", "parts": said, "finish_reason": finish}]),
+        "gen_ai.output.messages": json.dumps([{"role": "assistant", "parts": parts, "finish_reason": finish}]),
         "gen_ai.response.finish_reasons": (finish,),
         "gen_ai.usage.input_tokens": 10,
         "gen_ai.usage.output_tokens": 5,
@@ -32,7 +32,7 @@ def chat(said: list[dict[str, Any]], *, finish: str, **more: Any) -> Span:
 
 
 def ask_for_tool(name: str, arguments: dict[str, Any], id: str) -> None:
-    """A request in which the model asks for a tool."""
+    """A model request whose response calls a tool."""
     chat([{"type": "tool_call", "id": id, "name": name, "arguments": arguments}], finish="tool_call").end()
 
 
@@ -49,12 +49,12 @@ def run_tool(name: str, arguments: dict[str, Any], id: str, result: str, **more:
 
 
 def say(text: str) -> None:
-    """A request that the model answers."""
+    """A model request with a text response."""
     chat([{"type": "text", "content": text}], finish="stop").end()
 
 
 def look_up(order: int, tool: Callable[..., None] = run_tool) -> str:
-    """A whole run: the model asks for a tool, the tool runs, the model answers."""
+    """A whole run: the model calls a tool, the tool runs, the model answers."""
     ask_for_tool("lookup_order", {"id": order}, f"call-{order}")
     tool("lookup_order", {"id": order}, f"call-{order}", f"shipped {order}")
     say(f"order {order}")

@@ -1,4 +1,4 @@
-"""Conversations with simulated users, in as few words as possible."""
+"""Conversations with simulated users."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from proctor.users import UserSpeaker, make_speaker
 
 
 def reply(say: str = "", *, done: bool = False, gives_up: bool = False, reason: str = "", tokens: int | None = None) -> ChatReply:
-    """What the model of a user replies."""
+    """The reply of a user's model."""
     text = json.dumps({"say": say, "done": done, "gives_up": gives_up, "reason": reason})
     return ChatReply(text=text, usage=None if tokens is None else Usage(total_tokens=tokens))
 
@@ -26,26 +26,26 @@ def case_with(user: dict[str, Any], **more: Any) -> Case:
 
 
 def model_of(lines: Sequence[Line]) -> ScriptedModel:
-    """A model that says these lines, one after the other."""
+    """A model that replies with these lines, in order."""
     return ScriptedModel(lines)
 
 
 async def no_pause(seconds: float) -> None:
-    """Wait for nobody."""
+    """Return without waiting."""
 
 
 def speaker_of(case: Case, model: ChatModel | None = None) -> UserSpeaker:
-    """Who speaks for the user of a case."""
+    """The speaker of a case's user."""
     return make_speaker(case, model, lambda: "2026-11-16T09:00:00Z", pause=no_pause)
 
 
 async def talk(speaker: UserSpeaker, agent: Callable[[str], str | Evidence], most: int = 100) -> list[str]:
-    """Let a user talk to an agent until it stops, and return what it said."""
-    said: list[str] = []
+    """Let a user talk to an agent until it stops, and return the user's messages."""
+    messages: list[str] = []
     answer: Evidence | None = None
     while (text := await speaker.say_next(answer)) is not None:
-        said.append(text)
-        assert len(said) <= most, "a user that never stops"
+        messages.append(text)
+        assert len(messages) <= most, "a user that never stops"
         answered = agent(text)
         answer = Evidence(input=text, text=answered) if isinstance(answered, str) else answered
-    return said
+    return messages

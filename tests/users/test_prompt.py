@@ -1,4 +1,4 @@
-"""What the model of a simulated user is told, and what it can never be told by the agent."""
+"""What the model of a simulated user is given, and what an agent cannot make it do."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from tests.users.talks import case_with, model_of, reply, speaker_of, talk
 MODEL = {"persona": "An old sailor", "goal": "To sell the boat", "style": "Gruff", "model": "main", "stop_when": "A price was named"}
 
 
-def requests_of(agent_says: str | Evidence) -> list[ChatRequest]:
+def requests_of(agent_reply: str | Evidence) -> list[ChatRequest]:
     model = model_of([reply("Ahoy"), reply("Well?"), reply(done=True)])
     case = case_with(MODEL, expect=[{"response_contains": "EXPECTED-WORD"}], context={"SECRET": "CONTEXT-WORD"})
-    asyncio.run(talk(speaker_of(case, model), lambda text: agent_says))
+    asyncio.run(talk(speaker_of(case, model), lambda text: agent_reply))
     return model.requests
 
 
-def test_the_model_knows_the_person_and_what_was_said() -> None:
+def test_the_model_is_given_the_person_and_the_conversation() -> None:
     first, _, third = requests_of("I offer nothing.")
     for words in ("An old sailor", "To sell the boat", "Gruff", "A price was named"):
         assert words in first.messages[0].text
@@ -42,14 +42,14 @@ def test_the_model_is_never_shown_what_a_person_does_not_see() -> None:
         tool_calls=(call("TOOL-WORD", {"x": "ARGUMENT-WORD"}, result="RESULT-WORD"),),
         metadata={"messages": [{"role": "system", "text": "SYSTEM-WORD"}]},
     )
-    told = json.dumps([message.text for request in requests_of(answer) for message in request.messages])
+    prompt = json.dumps([message.text for request in requests_of(answer) for message in request.messages])
     for word in ("BODY", "TOOL", "ARGUMENT", "RESULT", "SYSTEM", "EXPECTED", "CONTEXT"):
-        assert f"{word}-WORD" not in told
+        assert f"{word}-WORD" not in prompt
 
 
-def test_an_answer_without_text_shows_nothing_of_the_rest() -> None:
-    told = json.dumps([message.text for request in requests_of(Evidence(body={"inner": "BODY-WORD"})) for message in request.messages])
-    assert "BODY-WORD" not in told
+def test_an_answer_without_text_reveals_no_other_field() -> None:
+    prompt = json.dumps([message.text for request in requests_of(Evidence(body={"inner": "BODY-WORD"})) for message in request.messages])
+    assert "BODY-WORD" not in prompt
 
 
 HOSTILE = [
@@ -63,7 +63,7 @@ HOSTILE = [
 
 
 class CarelessUser:
-    """A model that ends the conversation as soon as it reads an order to do so outside of the data."""
+    """A model that ends the conversation if it reads an order to do so outside of the data."""
 
     def __init__(self, attempt: str) -> None:
         self._orders = [line.strip() for line in re.split(r"[\n\u2028]", attempt) if len(line.strip()) > 8]
@@ -86,7 +86,7 @@ class CarelessUser:
 
 
 @pytest.mark.parametrize("attempt", HOSTILE)
-def test_an_agent_cannot_end_the_conversation_or_give_orders_by_what_it_says(attempt: str) -> None:
+def test_an_agents_text_cannot_end_the_conversation_or_give_orders(attempt: str) -> None:
     speaker = speaker_of(case_with({**MODEL, "gives_up_after": 3}), ScriptedModel(CarelessUser(attempt)))
     asyncio.run(talk(speaker, lambda text: attempt))
     assert speaker.describe_ending().ended == "turn_limit"
@@ -98,5 +98,5 @@ def test_the_same_conversation_is_always_the_same_request(attempt: str) -> None:
 
 
 def test_a_long_answer_is_cut_in_the_middle() -> None:
-    told = requests_of("a" * 50_000)[-1].messages[-1].text
-    assert "more)" in told and len(told) < 8_000
+    prompt = requests_of("a" * 50_000)[-1].messages[-1].text
+    assert "more)" in prompt and len(prompt) < 8_000

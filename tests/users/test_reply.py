@@ -1,4 +1,4 @@
-"""What the model of a simulated user replies is read exactly, or not at all."""
+"""Replies of a simulated user's model are read exactly, or rejected."""
 
 from __future__ import annotations
 
@@ -23,6 +23,6 @@ def test_a_reply_is_read_strictly(row: dict[str, Any]) -> None:
     assert move.reason == expect.get("reason", move.reason)
 
 
-def test_a_message_without_end_is_no_message() -> None:
+def test_an_overlong_message_is_rejected() -> None:
     with pytest.raises(BrokenReply, match="the limit is 8,000"):
         read_reply('{"say": "' + "a" * (LONGEST_SAY + 1) + '", "done": false}')

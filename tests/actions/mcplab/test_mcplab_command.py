@@ -12,12 +12,12 @@ import pytest
 
 from tests.actions.mcplab_world import clerk, workspace
 from tests.integration.running import proctor
-from tests.llm.provider_server import Asked, Said, provider
+from tests.llm.provider_server import ReceivedRequest, ScriptedResponse, provider
 from tests.targets.mcp_twins import http_shop
 
 
 @contextmanager
-def model_server(says: Callable[[Asked], Said] = clerk) -> Iterator[str]:
+def model_server(says: Callable[[ReceivedRequest], ScriptedResponse] = clerk) -> Iterator[str]:
     """The scripted OpenAI-compatible server in a thread of its own, since the command has its own event loop."""
     started, stop = threading.Event(), None
     address: list[str] = []

@@ -18,7 +18,7 @@ from proctor.model.case import Suite
 from tests.actions.mcplab.test_mcplab_command import model_server
 from tests.actions.mcplab_world import CONFIG, answering, completion, drive_mcplab, prepare_together, workspace
 from tests.integration.running import proctor
-from tests.llm.provider_server import Asked, Provider, Said, provider
+from tests.llm.provider_server import Provider, ReceivedRequest, ScriptedResponse, provider
 from tests.tables import rows
 from tests.targets.mcp_twins import http_shop, run
 
@@ -45,7 +45,7 @@ run_defaults: {selected_agents: [mini]}
 """
 
 
-def clerk(asked: Asked) -> Said:
+def clerk(asked: ReceivedRequest) -> ScriptedResponse:
     """Looks the order up, then says what it was asked for; the prompt may have files beside it."""
     messages = asked.body["messages"]
     if messages[-1]["role"] != "tool":
@@ -104,7 +104,7 @@ def test_both_configs_run_as_one_with_their_own_agents_servers_and_files(tmp_pat
     assert {case.outcome for case in live.result.cases} == {"pass"}
     assert len(live.result.cases) == 10
     assert f"mcplab-run:{live.result.run_id}:lookup:own:Refunds/lookup-own-run1" in ids
-    own = [asked for asked in seen.asked if asked.body["model"] == "own-test"]
+    own = [asked for asked in seen.requests if asked.body["model"] == "own-test"]
     assert own and all(asked.body["messages"][0]["content"] == "Refund nothing." for asked in own)
     assert "note.txt" in json.dumps([asked.body for asked in own])
     folders = {path.name for path in (live.folder / "mcplab").iterdir()}
@@ -141,7 +141,7 @@ def test_the_same_id_may_mean_another_agent_and_another_server_in_each_config(tm
         live, seen = drive(select(load_suite(folder), "not lookup"), clerk, tmp_path / "home")
         assert [headers for headers in gate.seen if "x-request-id" in headers]
     assert [(case.id, case.outcome) for case in live.result.cases] == [("total", "pass"), ("refund", "pass")]
-    assert {asked.body["model"] for asked in seen.asked} == {"gpt-test", "other-test"}
+    assert {asked.body["model"] for asked in seen.requests} == {"gpt-test", "other-test"}
 
 
 def test_a_failure_in_one_config_fails_the_whole(tmp_path: Path) -> None:
@@ -169,7 +169,7 @@ def test_a_run_of_two_configs_is_resumed_opened_and_replayed(tmp_path: Path) -> 
             drive(folder, clerk, tmp_path / ".proctor", resume=live.result.run_id)
         (folder / "evals" / "refunds.yaml").write_text(REFUNDS)
     assert again.result.counts == live.result.counts == {"pass": 4, "fail": 0, "error": 0, "skip": 0}
-    assert not seen.asked
+    assert not seen.requests
     opened, _ = open_run(tmp_path / ".proctor", live.result.run_id)
     assert opened.counts == live.result.counts
     # The files are as they were, so their places are known again.
@@ -188,7 +188,7 @@ def test_a_stopped_run_goes_on_where_it_was(tmp_path: Path) -> None:
         kept.write_text("".join(line for line in text if '"refund' not in line and '"ended"' not in line))
         again, seen = drive(suite, clerk, tmp_path / "home", resume=live.result.run_id, artifacts=True)
     assert again.result.counts["pass"] == 4
-    assert {asked.body["model"] for asked in seen.asked} == {"mini-test"}
+    assert {asked.body["model"] for asked in seen.requests} == {"mini-test"}
 
 
 def test_what_is_missing_is_told_once_for_all_configs(tmp_path: Path) -> None:

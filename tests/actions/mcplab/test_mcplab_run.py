@@ -20,7 +20,7 @@ from proctor.errors import InputError, TargetError
 from proctor.formats.text.yaml_text import to_yaml
 from proctor.model.case import Suite
 from tests.actions.mcplab_world import AGENTS, CONFIG, answering, clerk, completion, drive_mcplab, prepare_mcplab, restless, workspace
-from tests.llm.provider_server import Asked, Provider, Said, provider
+from tests.llm.provider_server import Provider, ReceivedRequest, ScriptedResponse, provider
 from tests.targets.mcp_twins import Gate, http_shop, local_shop, run
 
 KEYS = {"OPENAI_API_KEY": "sk-very-secret"}
@@ -53,7 +53,7 @@ def test_a_workspace_runs_against_an_openai_server_and_a_real_mcp_server(tmp_pat
     assert live.ended == "completed"
     assert [(case.id, case.outcome) for case in live.result.cases] == [("lookup", "pass"), ("total", "pass")]
     assert live.result["total"].extracted == {"total": 9.5}
-    first = seen.asked[0]
+    first = seen.requests[0]
     assert first.path == "/v1/chat/completions"
     assert first.headers["authorization"] == "Bearer sk-very-secret"
     assert first.body["model"] == "gpt-test"
@@ -77,7 +77,7 @@ def test_reaching_the_turn_limit_is_no_pass_even_where_every_rule_holds(tmp_path
     config = CONFIG.split("  - id: total")[0].replace("- ref: lookup", "- {id: only, prompt: go, mcp_servers: [{ref: shop}]}")
     with http_shop() as (url, _):
         live, seen = drive(workspace(tmp_path / "mcplab", url, config=config), restless, tmp_path / "home", agents=["mini"])
-    assert len(seen.asked) == 2
+    assert len(seen.requests) == 2
     assert live.result["only"].outcome == "error"
     evidence = live.entries[("only", 0)].evidence
     assert evidence is not None
@@ -87,12 +87,12 @@ def test_reaching_the_turn_limit_is_no_pass_even_where_every_rule_holds(tmp_path
 def test_a_call_of_a_tool_that_no_server_has_ends_the_run_in_an_error(tmp_path: Path) -> None:
     config = CONFIG.split("  - id: total")[0].replace("- ref: lookup", "- {id: only, prompt: go, mcp_servers: [{ref: shop}]}")
 
-    def invents(asked: Asked) -> Said:
+    def invents(asked: ReceivedRequest) -> ScriptedResponse:
         return completion(calls=[("teleport", {})])
 
     with http_shop() as (url, _):
         live, seen = drive(workspace(tmp_path / "mcplab", url, config=config), invents, tmp_path / "home", agents=["mini"])
-    assert len(seen.asked) == 1
+    assert len(seen.requests) == 1
     evidence = live.entries[("only", 0)].evidence
     assert live.result["only"].outcome == "error" and live.result["only"].reason is not None and "teleport" in live.result["only"].reason
     assert evidence is not None and evidence.metadata["code"] == "unknown_tool"
@@ -109,7 +109,7 @@ def test_every_scenario_runs_with_every_selected_agent_and_browser_agents_are_sk
         ("total-mini", "pass", None),
         ("total-page", "skip", "unsupported_agent"),
     ]
-    assert {asked.body["model"] for asked in seen.asked} == {"gpt-test", "mini-test"}
+    assert {asked.body["model"] for asked in seen.requests} == {"gpt-test", "mini-test"}
     assert live.result["lookup-mini"].case.tags == {"agent": "mini", "scenario": "lookup"}
 
 
@@ -149,12 +149,12 @@ def test_a_token_written_into_a_file_is_sent_and_not_copied(tmp_path: Path) -> N
         live, _ = drive(path, clerk, tmp_path / "home", artifacts=True)
         again, seen = drive(path, clerk, tmp_path / "home", resume=live.result.run_id)
     assert live.result.outcome == again.result.outcome == "pass"
-    assert not seen.asked
+    assert not seen.requests
     assert "literal-token" not in all_text(tmp_path / "home")
 
 
 def test_the_trace_of_a_real_run_is_decided_alike(tmp_path: Path) -> None:
-    def half_right(asked: Asked) -> Said:
+    def half_right(asked: ReceivedRequest) -> ScriptedResponse:
         return completion("shipped? sorry") if asked.body["messages"][-1]["role"] == "tool" else clerk(asked)
 
     with http_shop() as (url, _):
@@ -206,7 +206,7 @@ def test_attachments_reach_the_model(tmp_path: Path) -> None:
         (tmp_path / "mcplab" / "files").mkdir()
         (tmp_path / "mcplab" / "files" / "a.png").write_bytes(b"\x89PNG picture")
 
-        def look(asked: Asked) -> Said:
+        def look(asked: ReceivedRequest) -> ScriptedResponse:
             parts = next(message["content"] for message in asked.body["messages"] if message["role"] == "user")
             if asked.body["messages"][-1]["role"] == "tool":
                 return completion('{"total": 9.5} shipped' if isinstance(parts, str) else '{"total": 9.5}')
@@ -215,7 +215,7 @@ def test_attachments_reach_the_model(tmp_path: Path) -> None:
         live, seen = drive(path, look, tmp_path / "home")
     assert live.result.outcome == "pass"
     wanted = "data:image/png;base64," + base64.b64encode(b"\x89PNG picture").decode()
-    assert wanted in json.dumps([asked.body for asked in seen.asked])
+    assert wanted in json.dumps([asked.body for asked in seen.requests])
 
 
 def test_a_recorded_run_is_replayed_without_servers_keys_or_variables(tmp_path: Path) -> None:
@@ -245,7 +245,7 @@ def test_a_run_is_resumed_only_with_its_own_agents(tmp_path: Path) -> None:
         live, _ = drive(path, clerk, tmp_path / "home")
         again, seen = drive(path, clerk, tmp_path / "home", resume=live.result.run_id)
         assert again.result.counts["pass"] == 2
-        assert not seen.asked
+        assert not seen.requests
         with pytest.raises(InputError, match="started with the agents gpt, not mini"):
             drive(path, clerk, tmp_path / "home", resume=live.result.run_id, agents=["mini"])
 
@@ -405,8 +405,8 @@ def test_azure_agents_have_deployments_of_their_own(tmp_path: Path, deployments:
     where = workspace(tmp_path / "mcplab", NOWHERE, config=config)
     live, seen = run(work())
     assert live.result.outcome == "pass"
-    assert path in seen.asked[0].path
-    assert seen.asked[0].headers["api-key"] == "k" * 9
+    assert path in seen.requests[0].path
+    assert seen.requests[0].headers["api-key"] == "k" * 9
 
 
 def test_an_agent_on_anthropic_needs_its_own_key(tmp_path: Path) -> None:
@@ -450,10 +450,10 @@ def test_the_resolved_config_reads_as_the_same_suite_and_holds_no_secret(tmp_pat
 def test_a_cancelled_run_keeps_what_is_finished_and_leaves_nothing_behind(tmp_path: Path) -> None:
     started = asyncio.Event()
 
-    def slow(asked: Asked) -> Said:
+    def slow(asked: ReceivedRequest) -> ScriptedResponse:
         if "total of" in json.dumps(asked.body["messages"]):
             started.set()
-            return Said(silent=True)
+            return ScriptedResponse(silent=True)
         return clerk(asked)
 
     async def work() -> LiveRun:

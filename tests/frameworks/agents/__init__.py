@@ -1,4 +1,4 @@
-"""The shop's agent, once for every framework: `prepare(settings)` returns what makes a conversation with `ask(text, streamed)`."""
+"""The shop's agent for every framework: `prepare(settings)` returns a factory of conversations with `ask(text, streamed)`."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ def prepare(settings: dict[str, Any]) -> Any:
 
     def refund(id: int, amount: float) -> Any:
         """Refund an amount of an order."""
-        if not settings.get("told"):
+        if not settings.get("reported"):
             return shop.refund(id, amount)
         try:
             return shop.refund(id, amount)
@@ -26,8 +26,8 @@ def prepare(settings: dict[str, Any]) -> Any:
     def handle(tool: Any, args: Any, tool_context: Any, error: Exception) -> Any:
         return {"error": str(error)}
 
-    # Older versions have no such callback: there the tool itself tells of its error.
-    options = {} if settings.get("told") else {"on_tool_error_callback": handle}
+    # Older versions have no such callback: there the tool itself reports its error.
+    options = {} if settings.get("reported") else {"on_tool_error_callback": handle}
     os.environ["GOOGLE_GEMINI_BASE_URL"] = os.environ["MODEL_URL"]
 
     def make() -> Conversation:

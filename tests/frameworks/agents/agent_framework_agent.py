@@ -31,7 +31,7 @@ class Conversation:
     def __init__(self, agent: Any) -> None:
         self.agent = agent
         self.session = agent.create_session()
-        self.said: list[Any] = []
+        self.history: list[Any] = []
         self.loop = shared_loop()
 
     def ask(self, text: str, streamed: bool) -> str:
@@ -47,8 +47,8 @@ class Conversation:
             response = await stream.get_final_response()
         else:
             response = await self.agent.run(text, session=self.session)
-        self.said += [Message("user", [text]), *response.messages]
+        self.history += [Message("user", [text]), *response.messages]
         return str(response.text)
 
     def messages(self) -> dict[str, Any]:
-        return {"agent-framework-session": self.session.to_dict(), "agent-framework": [message.to_dict() for message in self.said]}
+        return {"agent-framework-session": self.session.to_dict(), "agent-framework": [message.to_dict() for message in self.history]}

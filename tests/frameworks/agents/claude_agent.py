@@ -13,7 +13,7 @@ def prepare(settings: dict[str, Any]) -> Any:
     from claude_agent_sdk import ClaudeAgentOptions, create_sdk_mcp_server, tool
 
     os.environ["ANTHROPIC_BASE_URL"] = os.environ["MODEL_URL"]
-    # The command line refuses to run without being asked as root.
+    # The command line refuses to run as root without this setting.
     os.environ["IS_SANDBOX"] = "1"
 
     def as_tool(name: str) -> Any:

@@ -15,7 +15,7 @@ def prepare(settings: dict[str, Any]) -> Any:
     tools = [tool(name)(function) for name, function in shop.TOOLS.items()]
 
     class Conversation:
-        """One conversation; a crew has no memory, so every turn is a task with what was said before."""
+        """One conversation; a crew has no memory, so every turn is a task with the earlier messages."""
 
         def __init__(self) -> None:
             model = LLM(model=f"openai/{shop.MODEL}", base_url=os.environ["MODEL_URL"] + "/v1", api_key="sk-none")

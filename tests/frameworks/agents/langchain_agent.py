@@ -30,7 +30,7 @@ def make_tools() -> list[Any]:
     return [tool(function) for function in shop.TOOLS.values()]
 
 
-def refund_or_tell(id: int, amount: float) -> dict[str, Any]:
+def refund_or_report(id: int, amount: float) -> dict[str, Any]:
     from langchain_core.tools import ToolException
 
     try:
@@ -39,7 +39,7 @@ def refund_or_tell(id: int, amount: float) -> dict[str, Any]:
         raise ToolException(str(error)) from error
 
 
-def tell_error(error: Exception) -> str:
+def describe_error(error: Exception) -> str:
     return f"Error: {error}"
 
 
@@ -56,7 +56,7 @@ def make_graph(settings: dict[str, Any]) -> Any:
 
     graph = StateGraph(MessagesState)
     graph.add_node("shop_agent", shop_agent)
-    graph.add_node("tools", ToolNode(tools, handle_tool_errors=tell_error))
+    graph.add_node("tools", ToolNode(tools, handle_tool_errors=describe_error))
     graph.add_edge(START, "shop_agent")
     graph.add_conditional_edges("shop_agent", tools_condition)
     graph.add_edge("tools", "shop_agent")
@@ -92,8 +92,8 @@ class Executor:
             MessagesPlaceholder("agent_scratchpad"),
         ]
         tools = make_tools()
-        # An AgentExecutor tells the model of nothing but this exception.
-        tools[1].func, tools[1].handle_tool_error = refund_or_tell, True
+        # An AgentExecutor reports only this exception to the model.
+        tools[1].func, tools[1].handle_tool_error = refund_or_report, True
         agent = create_tool_calling_agent(make_model(settings), tools, ChatPromptTemplate.from_messages(places))
         self.executor = AgentExecutor(agent=agent, tools=tools, name="shop_agent")
 

@@ -18,7 +18,7 @@ def prepare(settings: dict[str, Any]) -> Any:
 
 
 class Conversation:
-    """One conversation: what a maker gives is a generator that takes inputs and gives answers, and is run in one task."""
+    """One conversation: a maker returns a generator that takes inputs and yields answers, and runs in one task."""
 
     def __init__(self, talk: Any) -> None:
         self.talk = talk
@@ -147,7 +147,7 @@ def agent_framework(settings: dict[str, Any]) -> Any:
     from agent_framework.openai import OpenAIChatCompletionClient
 
     enable_instrumentation(enable_sensitive_data=True)
-    kept: dict[str, Any] = {}
+    state: dict[str, Any] = {}
 
     async def talk(text: str, streamed: bool) -> str:
         client = OpenAIChatCompletionClient(model=shop.MODEL, api_key="sk-none", base_url=os.environ["MODEL_URL"] + "/v1")
@@ -155,7 +155,7 @@ def agent_framework(settings: dict[str, Any]) -> Any:
             name="shop", command=sys.executable, args=COMMAND, env=dict(os.environ), approval_mode="never_require"
         ) as tool:
             agent = Agent(client, instructions=shop.SYSTEM, name="shop_agent", tools=[tool])
-            session = kept.setdefault("session", agent.create_session())
+            session = state.setdefault("session", agent.create_session())
             if not streamed:
                 return str((await agent.run(text, session=session)).text)
             stream = agent.run(text, session=session, stream=True)

@@ -1,6 +1,6 @@
-"""What OpenAI's Assistants left behind: the messages of a thread and the steps of its runs, made with the package's own types.
+"""The data that OpenAI's Assistants left: the messages of a thread and the steps of its runs, built with the package's own types.
 
-The service is gone and cannot be asked, so the steps follow the scripted model and are put into the types by hand.
+The service no longer exists, so the steps follow the scripted model and are put into the types by hand.
 """
 
 from __future__ import annotations

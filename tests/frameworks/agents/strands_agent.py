@@ -42,7 +42,7 @@ class Conversation:
         self.agent, self.make_model = agent, make_model
 
     def ask(self, text: str, streamed: bool) -> str:
-        # Every turn runs in an event loop of its own, which a kept connection would not survive.
+        # Every turn runs in its own event loop, which a reused connection would not survive.
         self.agent.model = self.make_model()
         return str(self.agent(text)).strip()
 

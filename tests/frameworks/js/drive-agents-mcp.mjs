@@ -1,4 +1,4 @@
-// OpenAI Agents JS whose tools live behind an MCP server, with OpenInference over the SDK's tracing.
+// OpenAI Agents JS with the tools of an MCP server, with OpenInference over the SDK's tracing.
 import { createServer } from "node:http";
 import * as agents from "@openai/agents";
 import { McpServer } from "@modelcontextprotocol/sdk/server/mcp.js";

@@ -42,7 +42,7 @@ const tools = Object.fromEntries(
 const limit = MAJOR === 4 ? { maxSteps: 8 } : { stopWhen: MAJOR >= 7 && ai.isStepCount ? ai.isStepCount(8) : ai.stepCountIs(8) };
 
 const words = MAJOR >= 7 ? { instructions: SYSTEM } : { system: SYSTEM };
-let agent = { generate: (asked) => ai.generateText({ ...asked, model, tools, ...words, ...limit, ...telemetry }), stream: (asked) => ai.streamText({ ...asked, model, tools, ...words, ...limit, ...telemetry }) };
+let agent = { generate: (request) => ai.generateText({ ...request, model, tools, ...words, ...limit, ...telemetry }), stream: (request) => ai.streamText({ ...request, model, tools, ...words, ...limit, ...telemetry }) };
 if (VARIANT.has("agent")) {
   const Agent = ai.ToolLoopAgent ?? ai.Experimental_Agent;
   agent = new Agent({ id: "shop_agent", model, tools, ...(MAJOR === 5 ? words : { instructions: SYSTEM }), ...limit, ...telemetry });
@@ -51,7 +51,7 @@ if (VARIANT.has("agent")) {
 async function answer(messages, streamed) {
   const result = await (streamed ? agent.stream({ messages }) : agent.generate({ messages }));
   if (streamed) await result.consumeStream();
-  // From version 7 on, `response` tells of the last step alone.
+  // From version 7 on, `response` has only the last step.
   return (await result.responseMessages) ?? (await result.response).messages;
 }
 

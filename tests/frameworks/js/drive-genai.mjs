@@ -1,4 +1,4 @@
-// The Google Gen AI SDK in a hand-written loop: its history of contents. No instrumentation of it exists for JavaScript that could be had.
+// The Google Gen AI SDK in a hand-written loop: its history of contents. No instrumentation for JavaScript is available.
 import { GoogleGenAI } from "@google/genai";
 import { act, DESK, driveAll, keepMessages, SPECS, SYSTEM } from "./lib/shop.mjs";
 

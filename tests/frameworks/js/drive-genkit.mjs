@@ -11,7 +11,7 @@ disableGenkitOTelInitialization();
 const { openAI } = require("@genkit-ai/compat-oai/openai");
 const ai = genkit({ plugins: [openAI({ apiKey: "key", baseURL: OPENAI_URL })] });
 const shapes = { lookup_order: { id: z.number() }, refund: { id: z.number(), amount: z.number() }, search_docs: { query: z.string() } };
-// A tool that throws ends Genkit's run; a shop that wants an answer gives the failure back as the tool's result.
+// A tool that throws ends Genkit's run; a shop that wants an answer returns the failure as the tool's result.
 const tools = makeTools(({ name, description, run }) =>
   ai.defineTool({ name, description, inputSchema: z.object(shapes[name]), outputSchema: z.any() }, async (input) => {
     try {

@@ -31,7 +31,7 @@ const { mapChatMessagesToStoredMessages } = require("@langchain/core/messages");
 
 const model = new ChatOpenAI({ model: "gpt-4o-mini", apiKey: "key", configuration: { baseURL: OPENAI_URL }, streamUsage: true });
 const tools = makeTools(({ name, description, parameters, run }) => tool(async (input) => JSON.stringify(await run(input)), { name, description, schema: parameters }));
-// The customer shall get an answer although a tool fails; the tool itself still throws, and its span says so.
+// The customer gets an answer even if a tool fails; the tool itself still throws, and its span records that.
 const forgiving = createMiddleware({
   name: "forgiving",
   wrapToolCall: async (request, handler) => {
@@ -57,11 +57,11 @@ async function converse({ name, inputs, streamed }) {
   const hold = VARIANT.has("traceloop") ? (_, work) => within("support_request", work) : VARIANT.has("apart") ? (_, work) => work() : around;
   await hold(inputs, async () => {
     for (const input of inputs) {
-      const asked = { messages: [...messages, { role: "user", content: input }] };
+      const request = { messages: [...messages, { role: "user", content: input }] };
       if (streamed) {
-        for await (const part of await agent.stream(asked, { callbacks, streamMode: "values" })) state = part;
+        for await (const part of await agent.stream(request, { callbacks, streamMode: "values" })) state = part;
       } else {
-        state = await agent.invoke(asked, { callbacks });
+        state = await agent.invoke(request, { callbacks });
       }
       messages = state.messages;
     }

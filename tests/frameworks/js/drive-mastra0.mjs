@@ -42,7 +42,7 @@ async function converse({ inputs, streamed }) {
   }
 }
 
-// This version has no way to flush: what an exporter still holds it sends after five quiet seconds.
+// This version has no way to flush: an exporter sends its queue after five idle seconds.
 const flush = () => new Promise((done) => setTimeout(done, 6500));
 await driveAll({ converse, flush });
 process.exit(process.exitCode ?? 0);

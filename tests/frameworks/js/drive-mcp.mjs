@@ -1,4 +1,4 @@
-// An agent in a hand-written loop over the openai SDK whose tools live behind an MCP server (the MCP TypeScript SDK), each side with its instrumentation.
+// An agent in a hand-written loop over the openai SDK with the tools of an MCP server (the MCP TypeScript SDK), each side with its instrumentation.
 import { createRequire } from "node:module";
 import { act, DESK, driveAll, OPENAI_URL, SPECS, SYSTEM, VARIANT } from "./lib/shop.mjs";
 import { startOtel, within } from "./lib/otel.mjs";

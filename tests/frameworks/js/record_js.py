@@ -1,4 +1,4 @@
-"""Records what real JavaScript agent frameworks send. usage: python -m tests.frameworks.js.record_js [NAME...]
+"""Records the telemetry of real JavaScript agent frameworks. usage: python -m tests.frameworks.js.record_js [NAME...]
 
 Each row of combinations.json names a driver, the npm packages it needs and what its telemetry is known to lack. Packages are installed
 under .frameworks/js/<set>; recordings, message lists and their truth are written under tests/evidence/frameworks.
@@ -17,7 +17,7 @@ from typing import Any
 
 from tests.frameworks.js.scrub import scrub_documents
 from tests.frameworks.js.server import Desk, Recording
-from tests.frameworks.js.truth import tell_messages, tell_traces
+from tests.frameworks.js.truth import describe_messages, describe_traces
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[2]
@@ -46,7 +46,7 @@ def read_versions(folder: Path, packages: list[str]) -> dict[str, str]:
 
 
 def run_driver(name: str, row: Json, folder: Path, recording: Recording) -> str:
-    """Run a driver against a fresh desk and return what it printed if it failed."""
+    """Run a driver against a fresh server and return its output if it failed."""
     for source in HERE.glob("drive-*.mjs"):
         shutil.copy(source, folder)
     shutil.copytree(HERE / "lib", folder / "lib", dirs_exist_ok=True)
@@ -71,13 +71,13 @@ def write_document(path: Path, document: Any, indent: int | None = None) -> None
 
 
 def merge_document(path: Path, entries: Json) -> None:
-    """Put entries into a JSON object in a file, keeping what is there."""
+    """Merge entries into a JSON object in a file."""
     known: Json = json.loads(path.read_text()) if path.exists() else {}
     write_document(path, known | entries, indent=1)
 
 
 def sort_traces(traces: Json) -> Json:
-    """Keep the runs without tools and the turns that are traces of their own apart from the scenarios that a suite has cases for."""
+    """Separate runs without tools, and turns with their own traces, from the scenarios that a suite has cases for."""
     plain = {trace: truth for trace, truth in traces.items() if truth["scenario"] == "plain"}
     apart = {trace: truth for trace, truth in traces.items() if "-" in truth["scenario"]}
     rest = {trace: truth for trace, truth in traces.items() if trace not in plain and trace not in apart}
@@ -85,15 +85,15 @@ def sort_traces(traces: Json) -> Json:
 
 
 def record_combination(name: str, row: Json, table: Json, evidence: Path) -> list[str]:
-    """Record one combination and return what a person should look at."""
+    """Record one combination and return notes to review."""
     folder = install_packages(row["set"], table["sets"][row["set"]])
     recording = Recording(table["scenarios"])
-    said = run_driver(name, row, folder, recording)
-    notes = [said] if said and not row.get("ends_at_error") else []
+    output = run_driver(name, row, folder, recording)
+    notes = [output] if output and not row.get("ends_at_error") else []
     notes += recording.problems
     if row.get("traces", True):
         requests = scrub_documents([document for _, document in recording.requests], ROOT)
-        traces, remarks = tell_traces(row, recording)
+        traces, remarks = describe_traces(row, recording)
         notes += remarks
         write_document(evidence / f"{name}.json", requests)
         entry = {
@@ -106,7 +106,7 @@ def record_combination(name: str, row: Json, table: Json, evidence: Path) -> lis
     for kind, documents in recording.messages.items():
         promise = row["messages"][kind]
         write_document(evidence / "messages" / f"{kind}.json", scrub_documents(documents, ROOT))
-        truth = tell_messages(promise, documents, recording) | {"versions": read_versions(folder, row["versions"])}
+        truth = describe_messages(promise, documents, recording) | {"versions": read_versions(folder, row["versions"])}
         merge_document(evidence / "messages" / "truth-js.json", {kind: truth})
     return notes
 

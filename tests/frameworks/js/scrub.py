@@ -1,4 +1,4 @@
-"""Takes out of a recording what names the machine it was made on."""
+"""Removes data that identifies the machine from a recording."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import socket
 from pathlib import Path
 from typing import Any
 
-_KEPT = ("service.name", "telemetry.", "mastra.", "langfuse.", "gen_ai.", "openinference.", "deployment.")
+_PUBLIC_ATTRIBUTES = ("service.name", "telemetry.", "mastra.", "langfuse.", "gen_ai.", "openinference.", "deployment.")
 _LOCAL = re.compile(r"(127\.0\.0\.1|localhost):\d{4,5}")
 
 
@@ -23,8 +23,8 @@ def _scrub(value: Any, places: list[str], host: str) -> Any:
         if made.get("key") in ("server.port", "net.peer.port"):
             made["value"] = {"intValue": 8080}
         if isinstance(made.get("resource"), dict) and ("scopeSpans" in made or "scopeLogs" in made):
-            kept = [one for one in made["resource"].get("attributes", []) if one["key"].startswith(_KEPT)]
-            made["resource"] = {"attributes": kept}
+            public = [one for one in made["resource"].get("attributes", []) if one["key"].startswith(_PUBLIC_ATTRIBUTES)]
+            made["resource"] = {"attributes": public}
         return made
     if isinstance(value, list):
         return [_scrub(one, places, host) for one in value]

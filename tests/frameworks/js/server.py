@@ -1,4 +1,4 @@
-"""One loopback server for a recording: the scripted model, the OTLP receiver, and the desk where a driver says what begins and ends."""
+"""One loopback server for a recording: the scripted model, the OTLP receiver, and the endpoint where a driver reports its progress."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Json = dict[str, Any]
 
 @dataclass
 class Recording:
-    """Everything one driver did: what the model said, what the tools saw, what the exporters sent."""
+    """Everything from one driver: the model's replies, the tools' log, the exports."""
 
     scenarios: dict[str, list[Json]]
     scenario: str | None = None
@@ -34,10 +34,10 @@ class Recording:
     lock: threading.Lock = field(default_factory=threading.Lock)
 
     def say(self, position: tuple[int, int], prefix: str) -> wires.Reply:
-        """Let the model speak at a position of the running scenario and remember it."""
+        """Reply at a position of the running scenario and record it."""
         with self.lock:
             if self.scenario is None:
-                raise ValueError("the model was asked outside a scenario")
+                raise ValueError("a model request outside a scenario")
             self.number += 1
             reply = wires.plan_reply(self.scenarios[self.scenario], position, self.number, prefix)
             self.replies.setdefault(self.scenario, []).append(reply)
@@ -45,14 +45,14 @@ class Recording:
 
 
 class Handler(BaseHTTPRequestHandler):
-    """Routes one request; the recording hangs on the server."""
+    """Handles one request; the recording belongs to the server."""
 
     protocol_version = "HTTP/1.1"
     server_version, sys_version = "model", ""
     recording: Recording
 
     def log_message(self, format: str, *args: Any) -> None:
-        """Keep the terminal quiet."""
+        """Log nothing."""
 
     def do_GET(self) -> None:
         self.answer({"object": "list", "data": []})
@@ -70,7 +70,7 @@ class Handler(BaseHTTPRequestHandler):
             self.answer({"error": {"message": repr(problem)}}, 500)
 
     def read_chunks(self) -> bytes:
-        """Read a body that comes in chunks."""
+        """Read a chunked body."""
         parts: list[bytes] = []
         while size := int(self.rfile.readline().split(b";")[0], 16):
             parts.append(self.rfile.read(size))
@@ -102,7 +102,7 @@ class Handler(BaseHTTPRequestHandler):
         raise ValueError("nothing lives at this address")
 
     def receive(self, path: str, body: bytes) -> None:
-        """Take in an OTLP request as JSON or protobuf."""
+        """Receive an OTLP request as JSON or protobuf."""
         if "protobuf" in self.headers.get("content-type", ""):
             kind = ExportTraceServiceRequest if path.endswith("/traces") else ExportLogsServiceRequest
             document = read_protobuf(kind.FromString(body))
@@ -113,7 +113,7 @@ class Handler(BaseHTTPRequestHandler):
         self.answer({})
 
     def attend(self, errand: str, document: Json) -> None:
-        """Note that a scenario begins or ends, or keep a message list."""
+        """Record that a scenario begins or ends, or store a message list."""
         recording = self.recording
         if errand == "begin":
             recording.scenario = document["scenario"]
@@ -126,15 +126,15 @@ class Handler(BaseHTTPRequestHandler):
             raise ValueError(f"no such errand: {errand}")
         self.answer({})
 
-    def speak(self, said: Json | list[tuple[str | None, Json | str]]) -> None:
-        """Send an answer of the model, as JSON or as server-sent events."""
-        if isinstance(said, dict):
-            return self.answer(said)
+    def speak(self, reply: Json | list[tuple[str | None, Json | str]]) -> None:
+        """Send a reply of the model, as JSON or as server-sent events."""
+        if isinstance(reply, dict):
+            return self.answer(reply)
         self.send_response(200)
         self.send_header("content-type", "text/event-stream")
         self.send_header("connection", "close")
         self.end_headers()
-        for name, data in said:
+        for name, data in reply:
             text = data if isinstance(data, str) else json.dumps(data)
             self.wfile.write(((f"event: {name}\n" if name else "") + f"data: {text}\n\n").encode())
             self.wfile.flush()
@@ -177,8 +177,8 @@ def write_ids(source: Any, record: Json) -> None:
     for field_name, key in (("trace_id", "traceId"), ("span_id", "spanId"), ("parent_span_id", "parentSpanId")):
         if key in record:
             record[key] = getattr(source, field_name).hex()
-    for link, told in zip(getattr(source, "links", []), record.get("links", []), strict=True):
-        told["traceId"], told["spanId"] = link.trace_id.hex(), link.span_id.hex()
+    for link, written_link in zip(getattr(source, "links", []), record.get("links", []), strict=True):
+        written_link["traceId"], written_link["spanId"] = link.trace_id.hex(), link.span_id.hex()
 
 
 class Desk:
@@ -188,7 +188,7 @@ class Desk:
         handler = type("Bound", (Handler,), {"recording": recording})
         self.server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
         self.server.daemon_threads = True
-        # A driver that ends drops its connections; that is no trouble of the recording.
+        # A driver that ends drops its connections, which is no error.
         self.server.handle_error = lambda request, client_address: None
         self.address = f"http://127.0.0.1:{self.server.server_address[1]}"
 

@@ -1,8 +1,8 @@
-"""What happened in a recording, told from what the scripted model said and the tools saw, minus what the trace does not carry.
+"""The facts of a recording, from the scripted model's replies and the tools' log, without those that the trace does not carry.
 
 Nothing here reads a trace as proctor does. Whether a fact is carried is found by brute force: every value of every attribute, event and
-log record of the trace is opened as far as JSON goes, and the fact is looked for among them. A row of combinations.json may name what is
-carried in a form that brute force cannot tell (`carries`) or only seems to be carried (`lacks`).
+log record of the trace is decoded as far as JSON goes, and searched for the fact. A row of combinations.json may name facts
+that are carried in a form that brute force does not find (`carries`) or that only seem to be carried (`lacks`).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _TOKENS = re.compile(r"token|usage", re.IGNORECASE)
 
 @dataclass
 class Trace:
-    """The spans and log records of one trace id, with every value in them opened."""
+    """The spans and log records of one trace id, with every value decoded."""
 
     id: str
     scenario: str | None
@@ -39,13 +39,13 @@ class Trace:
         return min(int(span["startTimeUnixNano"]) for span in self.spans)
 
     def values(self) -> list[tuple[str, Any]]:
-        """Return every value in the trace with the key it stands under."""
+        """Return every value in the trace with its key."""
         if self._opened is None:
             self._opened = [pair for one in [*self.spans, *self.records] for pair in _open_all(one)]
         return self._opened
 
     def holds_text(self, text: str) -> bool:
-        """Tell whether a text stands somewhere, other than in what search_docs found, which says the same as one of the answers."""
+        """Whether the trace holds a text, other than in the result of search_docs, which equals one of the answers."""
         strings = (_FOUND_BY_SEARCH.sub("", value) for _, value in self.values() if isinstance(value, str))
         return any(text in value for value in strings)
 
@@ -54,12 +54,12 @@ class Trace:
         return any(value == wanted or (isinstance(value, str) and tight in _tighten(value)) for _, value in self.values())
 
     def names_agent(self, agent: str) -> bool:
-        """Tell whether a span has the agent's name in its own name or as a plain attribute."""
-        told = [one["value"].get("stringValue") for span in self.spans for one in span.get("attributes", [])]
-        return agent in told or any(agent in span["name"] for span in self.spans)
+        """Whether a span has the agent's name in its own name or as a plain attribute."""
+        names = [one["value"].get("stringValue") for span in self.spans for one in span.get("attributes", [])]
+        return agent in names or any(agent in span["name"] for span in self.spans)
 
     def counts(self) -> set[float]:
-        """Return the numbers that stand under a key about tokens."""
+        """Return the numbers under keys about tokens."""
         found = set[float]()
         for key, value in self.values():
             if _TOKENS.search(key) and not isinstance(value, bool):
@@ -73,8 +73,8 @@ class Trace:
         """Return the spans of a tool's own runs: named after it or with its name as a plain attribute."""
         found: list[Json] = []
         for span in self.spans:
-            told = [one for one in span.get("attributes", []) if not _ABOUT_MODEL.search(one["key"])]
-            if any(one["value"].get("stringValue") == tool for one in told) or re.search(rf"(^|[^\w]){tool}($|[^\w])", span["name"]):
+            plain = [one for one in span.get("attributes", []) if not _ABOUT_MODEL.search(one["key"])]
+            if any(one["value"].get("stringValue") == tool for one in plain) or re.search(rf"(^|[^\w]){tool}($|[^\w])", span["name"]):
                 found.append(span)
         return found
 
@@ -84,7 +84,7 @@ def _tighten(text: str) -> str:
 
 
 def _open_all(value: Any, key: str = "") -> Iterator[tuple[str, Any]]:
-    """Yield a value and all that is inside it, strings of JSON opened."""
+    """Yield a value and everything inside it, JSON strings decoded."""
     if isinstance(value, dict):
         name = value.get("key") if isinstance(value.get("key"), str) else None
         yield key, value
@@ -122,12 +122,12 @@ def collect_traces(recording: Recording) -> dict[str, Trace]:
     return traces
 
 
-def tell_traces(row: Json, recording: Recording) -> tuple[Json, list[str]]:
-    """Return the truth by trace id and remarks about what looks odd."""
+def describe_traces(row: Json, recording: Recording) -> tuple[Json, list[str]]:
+    """Return the truth by trace id, and remarks about deviations."""
     found = list(collect_traces(recording).values())
     remarks: list[str] = []
-    told: Json = {}
-    # A tool span without the status of an error says that the tool went well only where a failure would have been told.
+    truths: Json = {}
+    # A tool span without an error status means success only if a failure would have been recorded.
     failing = [span for trace in found if trace.scenario == "error" for span in trace.tool_spans("refund")]
     row = row | {"fails_in_spans": any((span.get("status") or {}).get("code") == 2 for span in failing)}
     for scenario, turns in recording.scenarios.items():
@@ -141,28 +141,28 @@ def tell_traces(row: Json, recording: Recording) -> tuple[Json, list[str]]:
         if not (scenario == "error" and row.get("ends_at_error")):
             remarks += check_script(scenario, turns, replies, recording.ledger[scenario])
         if len(runs) == 1:
-            told[runs[0].id] = tell_run(row, scenario, runs[0], turns, replies, recording.ledger[scenario]) | {"others": others}
+            truths[runs[0].id] = describe_run(row, scenario, runs[0], turns, replies, recording.ledger[scenario]) | {"others": others}
         elif len(runs) == len(turns):
             for turn, trace in enumerate(runs):
                 part = [reply for reply in replies if reply.turn == turn]
-                told[trace.id] = tell_run(row, f"{scenario}-{turn + 1}", trace, turns, part, recording.ledger[scenario])
-            told[runs[0].id]["others"] = others
+                truths[trace.id] = describe_run(row, f"{scenario}-{turn + 1}", trace, turns, part, recording.ledger[scenario])
+            truths[runs[0].id]["others"] = others
         else:
             remarks.append(f"{scenario}: {len(runs)} traces look like a run: {[[span['name'] for span in trace.spans] for trace in runs]}")
-    if any(truth.get("hidden") for truth in told.values()):
-        # Where calls would not be seen, a run without calls is unknown to be one; with its words recorded that may be
-        # argued, so nothing is said.
-        for truth in told.values():
+    if any(truth.get("hidden") for truth in truths.values()):
+        # If calls would be hidden, a run without calls proves nothing; with its text recorded that may be
+        # argued, so the truth has neither.
+        for truth in truths.values():
             if truth.get("calls") == []:
                 del truth["calls"]
                 truth |= {} if "text" in truth else {"hidden": True}
     strays = [trace for trace in found if trace.scenario is None]
     remarks += [f"a trace outside of all scenarios: {[span['name'] for span in trace.spans]}" for trace in strays]
-    return told, remarks
+    return truths, remarks
 
 
 def _is_run(trace: Trace, row: Json) -> bool:
-    """Tell whether a trace is a run of the agent: it has token counts or content, or a span that the row names."""
+    """Whether a trace is a run of the agent: it has token counts or content, or a span that the row names."""
     marker = row.get("run_span")
     if marker:
         return any(re.search(marker, span["name"]) for span in trace.spans)
@@ -170,19 +170,19 @@ def _is_run(trace: Trace, row: Json) -> bool:
 
 
 def check_script(scenario: str, turns: list[Json], replies: list[Reply], ledger: list[Json]) -> list[str]:
-    """Say where the framework did not follow the script: steps asked twice or not at all, tools not run."""
+    """Report deviations from the script: steps requested twice or never, tools not run."""
     positions = [(reply.turn, reply.step) for reply in replies]
     wanted = [(turn, step) for turn, script in enumerate(turns) for step in range(len(script["steps"]) + 1)]
-    remarks = [] if positions == wanted else [f"{scenario}: the model was asked at {positions}, the script has {wanted}"]
-    asked = [(call.name, call.arguments) for reply in replies for call in reply.calls]
+    remarks = [] if positions == wanted else [f"{scenario}: the model was called at {positions}, the script has {wanted}"]
+    requested = [(call.name, call.arguments) for reply in replies for call in reply.calls]
     ran = [(one["name"], one["arguments"]) for one in ledger]
-    if len(asked) != len(ran) or any(one not in ran for one in asked):
-        remarks.append(f"{scenario}: asked for {asked}, tools saw {ran}")
+    if len(requested) != len(ran) or any(one not in ran for one in requested):
+        remarks.append(f"{scenario}: the model requested {requested}, tools ran {ran}")
     return remarks
 
 
-def tell_run(row: Json, scenario: str, trace: Trace, turns: list[Json], replies: list[Reply], ledger: list[Json]) -> Json:
-    """Return what happened in one run, as far as its trace carries it."""
+def describe_run(row: Json, scenario: str, trace: Trace, turns: list[Json], replies: list[Reply], ledger: list[Json]) -> Json:
+    """Return the facts of one run that its trace carries."""
     lacks, carries = set(row.get("lacks", [])), set(row.get("carries", []))
     carries |= set(row.get("carries_in", {}).get(scenario, []))
     lacks |= set(row.get("lacks_in", {}).get(scenario, []))
@@ -191,17 +191,17 @@ def tell_run(row: Json, scenario: str, trace: Trace, turns: list[Json], replies:
         return part not in lacks and (found or part in carries)
 
     truth: Json = {"scenario": scenario, "others": [], "run": True}
-    asked = [call for reply in replies for call in reply.calls]
-    seen = all(trace.holds_value(call.arguments) or trace.tool_spans(call.name) for call in asked)
+    requested = [call for reply in replies for call in reply.calls]
+    seen = all(trace.holds_value(call.arguments) or trace.tool_spans(call.name) for call in requested)
     if not has("names", seen):
         truth["hidden"] = True
     else:
-        truth["calls"] = [tell_call(call, trace, ledger, has, row) for call in asked]
+        truth["calls"] = [describe_call(call, trace, ledger, has, row) for call in requested]
         together = any(len(reply.calls) > 1 for reply in replies)
         if together and "names" not in carries and not all("arguments" in call for call in truth["calls"]):
-            # Calls asked for at once and seen only as spans: nothing tells in which order the model named them.
+            # Calls requested at once and seen only as spans: the order in which the model named them is unknown.
             truth["unordered"] = True
-    inputs, texts = tell_words(turns, replies)
+    inputs, texts = list_texts(turns, replies)
     if inputs and has("input", trace.holds_text(inputs[0])):
         truth["input"] = inputs[0]
     if texts and has("text", trace.holds_text(texts[-1])):
@@ -220,32 +220,32 @@ def tell_run(row: Json, scenario: str, trace: Trace, turns: list[Json], replies:
     return truth
 
 
-def tell_words(turns: list[Json], replies: list[Reply]) -> tuple[list[str], list[str]]:
+def list_texts(turns: list[Json], replies: list[Reply]) -> tuple[list[str], list[str]]:
     """Return the inputs and answers of the turns that these replies belong to."""
     mine = sorted({reply.turn for reply in replies})
     return [turns[turn]["input"] for turn in mine], [turns[turn]["text"] for turn in mine]
 
 
-def tell_call(call: Ask, trace: Trace, ledger: list[Json], has: Any, row: Json) -> Json:
-    """Return one call with what the trace carries of it."""
+def describe_call(call: Ask, trace: Trace, ledger: list[Json], has: Any, row: Json) -> Json:
+    """Return one call with the parts that the trace carries."""
     noted = next(one for one in ledger if one["name"] == call.name and one["arguments"] == call.arguments)
-    told: Json = {"name": call.name}
+    recorded: Json = {"name": call.name}
     if has("arguments", trace.holds_value(call.arguments)):
-        told["arguments"] = call.arguments
+        recorded["arguments"] = call.arguments
     if "result" in noted and has("results", trace.holds_value(noted["result"])):
-        told["result"] = noted["result"]
+        recorded["result"] = noted["result"]
     own = trace.tool_spans(call.name)
     if has("errors", bool(own) and row["fails_in_spans"]):
-        told["failed"] = "error" in noted
-    # Other spans may name a tool in passing, and end at once; there must be a lasting one for each of its calls.
+        recorded["failed"] = "error" in noted
+    # Other spans may name a tool in passing and end at once; each call needs a span with a duration.
     lasting = [span for span in own if int(span["endTimeUnixNano"]) - int(span["startTimeUnixNano"]) > 1_000_000]
     if has("timed", len(lasting) >= sum(one["name"] == call.name for one in ledger)):
-        told["timed"] = True
-    return told
+        recorded["timed"] = True
+    return recorded
 
 
-def tell_messages(promise: Json, documents: Json, recording: Recording) -> Json:
-    """Return the truth of message lists by scenario, told from the script that the model followed."""
+def describe_messages(promise: Json, documents: Json, recording: Recording) -> Json:
+    """Return the truth of message lists by scenario, from the script that the model followed."""
     scenarios: Json = {}
     for scenario in documents:
         turns = recording.scenarios[scenario]

@@ -1,6 +1,6 @@
-"""The scripted model's answers in the words of OpenAI chat completions, OpenAI Responses, Anthropic messages and Gemini.
+"""The scripted model's replies in the formats of OpenAI chat completions, OpenAI Responses, Anthropic messages and Gemini.
 
-The model is told which scenario runs; which turn and which step it is in, it reads from the conversation that the framework sends, so that
+The model knows the running scenario; it finds turn and step in the conversation that the framework sends, so that
 a framework which forgets a tool result is caught by its own recording.
 """
 
@@ -16,7 +16,7 @@ Json = dict[str, Any]
 
 @dataclass(frozen=True)
 class Ask:
-    """One tool call that the model asks for."""
+    """One requested tool call."""
 
     id: str
     name: str
@@ -25,7 +25,7 @@ class Ask:
 
 @dataclass(frozen=True)
 class Reply:
-    """What the model says at one step: tool calls or the answer, and the tokens it counts."""
+    """One step of the model: tool calls or the answer, and its token counts."""
 
     number: int
     turn: int
@@ -43,7 +43,7 @@ class Reply:
 
 
 def plan_reply(turns: list[Json], position: tuple[int, int], number: int, prefix: str) -> Reply:
-    """Return what the script says at a position (turn, step) of the conversation."""
+    """Return the scripted reply at a position (turn, step) of the conversation."""
     turn, step = position
     script = turns[turn]
     if step < len(script["steps"]):
@@ -89,9 +89,9 @@ def locate_in_responses(body: Json) -> tuple[int, int]:
             if item.get("role") == "user":
                 yield "user"
             elif item.get("type") in ("function_call", "item_reference"):
-                told = item.get("call_id") or item.get("id") or ""
-                if told.startswith(("call_", "fc_")):
-                    yield told.split("_")[1]
+                call_id = item.get("call_id") or item.get("id") or ""
+                if call_id.startswith(("call_", "fc_")):
+                    yield call_id.split("_")[1]
 
     return _locate(marks())
 
@@ -175,7 +175,7 @@ def speak_chat(reply: Reply, body: Json) -> Json | list[tuple[str | None, Json |
 
 
 def _halve(text: str) -> list[str]:
-    """Cut a text into two chunks, as a stream would bring it."""
+    """Cut a text into two chunks, as in a stream."""
     middle = len(text) // 2
     return [part for part in (text[:middle], text[middle:]) if part]
 

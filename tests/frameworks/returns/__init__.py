@@ -1,4 +1,4 @@
-"""What agents of real frameworks return: plainly, as streams, over several turns, with errors.
+"""Return values of agents of real frameworks: plain, as streams, over several turns, with errors.
 
-`drive.py` drives the agents of one framework in its environment, `compare.py` compares, `../returns.yaml` says what must be seen.
+`drive.py` runs the agents of one framework in its environment, `compare.py` compares, `../returns.yaml` has the expected results.
 """

@@ -53,17 +53,17 @@ async def history(message: str) -> Any:
 
 
 async def push(message: str, **more: Any) -> Any:
-    """Yield every event of a run as the stream hands it on."""
-    kept: asyncio.Queue[Any] = asyncio.Queue()
+    """Yield every event of a run as the stream emits it."""
+    events: asyncio.Queue[Any] = asyncio.Queue()
     async with make_agent(**more).run(message) as run:
 
         async def keep(event: Any) -> None:
-            await kept.put(event)
+            await events.put(event)
 
         run.stream.subscribe(keep)
         done = asyncio.ensure_future(run.result())
-        while not (done.done() and kept.empty()):
-            coming = asyncio.ensure_future(kept.get())
+        while not (done.done() and events.empty()):
+            coming = asyncio.ensure_future(events.get())
             await asyncio.wait({coming, done}, return_when=asyncio.FIRST_COMPLETED)
             if coming.done():
                 yield coming.result()
@@ -164,25 +164,25 @@ async def breaks(message: str) -> Any:
     return await make_agent().ask(message)
 
 
-@case("f breaks, events kept", BREAKS)
-async def breaks_kept(message: str) -> Any:
-    kept = []
+@case("f breaks, events collected", BREAKS)
+async def breaks_collected(message: str) -> Any:
+    events = []
     try:
         async for event in push(message):
-            kept.append(event)
+            events.append(event)
     except Exception:
-        return kept
-    return kept
+        return events
+    return events
 
 
 @case("f endless, cut short", ENDLESS)
 async def endless(message: str) -> Any:
-    kept = []
+    events = []
     async for event in push(message):
-        kept.append(event)
-        if len(kept) > 12:
+        events.append(event)
+        if len(events) > 12:
             break
-    return kept
+    return events
 
 
 @case("f cut at length", CUT)

@@ -161,15 +161,15 @@ def breaks(message: str) -> Any:
     return make_agent().run(message=message, max_turns=3, user_input=False)
 
 
-@case("f breaks, events kept", BREAKS)
-def breaks_kept(message: str) -> Any:
-    kept = []
+@case("f breaks, events collected", BREAKS)
+def breaks_collected(message: str) -> Any:
+    events = []
     try:
         for event in make_agent().run(message=message, max_turns=3, user_input=False).events:
-            kept.append(event)
+            events.append(event)
     except Exception:
-        return kept
-    return kept
+        return events
+    return events
 
 
 @case("f cut at length", CUT)

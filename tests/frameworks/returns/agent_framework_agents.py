@@ -150,15 +150,15 @@ async def breaks_streamed(message: str) -> Any:
     return make_agent().run(message, stream=True)
 
 
-@case("f breaks, updates kept", BREAKS)
-async def breaks_kept(message: str) -> Any:
-    kept = []
+@case("f breaks, updates collected", BREAKS)
+async def breaks_collected(message: str) -> Any:
+    updates = []
     try:
         async for update in make_agent().run(message, stream=True):
-            kept.append(update)
+            updates.append(update)
     except Exception:
-        return kept
-    return kept
+        return updates
+    return updates
 
 
 @case("f cut at length", CUT)

@@ -13,7 +13,7 @@ from pydantic import BaseModel
 from tests.frameworks.returns import shop
 from tests.frameworks.returns.shop import BOTH, BREAKS, CUT, ENDLESS, EXPERT, FAILS, FILTERED, FORM, QUIET, TURNS, case
 
-KEPT = InMemoryDb()
+DATABASE = InMemoryDb()
 
 
 class Form(BaseModel):
@@ -92,12 +92,12 @@ def quiet_stream(message: str) -> Any:
 
 @case("c turns", *TURNS)
 def turns(message: str, session_id: str) -> Any:
-    return make_agent(db=KEPT, add_history_to_context=True).run(message, session_id=session_id)
+    return make_agent(db=DATABASE, add_history_to_context=True).run(message, session_id=session_id)
 
 
 @case("c turns streamed", *TURNS)
 def turns_streamed(message: str, session_id: str) -> Any:
-    agent = make_agent(db=KEPT, add_history_to_context=True)
+    agent = make_agent(db=DATABASE, add_history_to_context=True)
     return agent.run(message, session_id=f"{session_id} streamed", stream=True, stream_events=True)
 
 

@@ -1,7 +1,7 @@
-"""Drives the agents of one framework in its environment, and writes for every case what happened and what was seen of it.
+"""Runs the agents of one framework in its environment, and writes the facts and the evidence of every case.
 
-`python -m tests.frameworks.returns.drive NAME FILE [CASE...]`. What happened is what the model asked for and what the tools wrote down
-themselves; what was seen is the evidence, with verdicts of claims that an agent whose tools nobody saw must never satisfy.
+`python -m tests.frameworks.returns.drive NAME FILE [CASE...]`. The facts are the calls that the model requested and the log of the tools;
+the evidence comes with verdicts of claims that must never pass for an agent whose tool calls are unknown.
 """
 
 from __future__ import annotations
@@ -27,31 +27,31 @@ from tests.frameworks.returns import model, shop
 from tests.frameworks.returns.pick import list_untrue_parts
 from tests.targets.loopback import attempt
 
-UNSAID = "response_not_contains: zebra"
-"""Holds of every answer of the model, and of none that was cut: what was cut off may have said it."""
-CLAIMS = ("no_tools_called", "tool_not_called: lookup_order", "tool_not_called: refund", "no_tool_errors", "tools_exactly: []", UNSAID)
+ABSENT_TEXT = "response_not_contains: zebra"
+"""Passes for every complete answer of the model; a truncated one may have contained the text."""
+CLAIMS = ("no_tools_called", "tool_not_called: lookup_order", "tool_not_called: refund", "no_tool_errors", "tools_exactly: []", ABSENT_TEXT)
 
 
 class WatchedTarget(CallableTarget):
-    """A function whose every call is noted: what the model asked for, and what the tools did."""
+    """A function whose calls are logged: the calls the model requested, and the runs of the tools."""
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
         self.turns: list[dict[str, Any]] = []
         self.untrue: list[str] = []
-        """Parts of what was returned that claim to show every call, and hide one."""
+        """Parts of the returned value that claim to show every call, and hide one."""
 
     async def _call(self, message: Any, history: Any, watch: Any) -> Any:
-        done, said, requests = len(shop.DONE), len(model.SEEN.calls), model.SEEN.requests
+        done, calls, requests = len(shop.DONE), len(model.SEEN.calls), model.SEEN.requests
         try:
             return await super()._call(message, history, watch)
         finally:
-            turn = {"done": shop.DONE[done:], "asked": model.SEEN.calls[said:], "requests": model.SEEN.requests - requests}
-            self.turns.append({"said": message.content, **turn})
+            turn = {"done": shop.DONE[done:], "requested": model.SEEN.calls[calls:], "requests": model.SEEN.requests - requests}
+            self.turns.append({"message": message.content, **turn})
             self._message = message
 
     def _read_evidence(self, answer: object) -> Evidence:
-        # What an expert does inside of a tool is out of sight even in the whole.
+        # Calls of an expert inside a tool are invisible even in the whole value.
         if self.turns[-1]["done"] and self._message.content != shop.EXPERT:
             self.untrue += list_untrue_parts(
                 answer, lambda part: keep_current_exchange(super(WatchedTarget, self)._read_evidence(part), self._message)
@@ -60,13 +60,13 @@ class WatchedTarget(CallableTarget):
 
 
 def drive(case: shop.Case) -> dict[str, Any]:
-    """Run one case; return the truth and what was seen."""
+    """Run one case; return the truth and the evidence."""
     shop.DONE.clear()
     model.SEEN.clear()
     target = WatchedTarget("agent", case.function, timeout_s=60)
     found: dict[str, Any] = {"evidence": None, "fault": None, "verdicts": {}}
     try:
-        evidence = shared_loop().run_until_complete(target.run(attempt(*case.said, timeout_s=120), LIVE))
+        evidence = shared_loop().run_until_complete(target.run(attempt(*case.messages, timeout_s=120), LIVE))
     except TargetFault as fault:
         evidence = None
         found["fault"] = {"code": fault.code, "message": fault.message}
@@ -74,19 +74,19 @@ def drive(case: shop.Case) -> dict[str, Any]:
         states = find_part_states(evidence)
         found["evidence"] = msgspec.to_builtins(evidence)
         found["unseen"] = {part: state.why for part, state in states.items() if state.status == "unknown"}
-        found["verdicts"] = decide(evidence, case.said)
+        found["verdicts"] = decide(evidence, case.messages)
     return {**found, "truth": target.turns, "untrue": target.untrue}
 
 
-def decide(evidence: Evidence, said: tuple[str, ...]) -> dict[str, list[str]]:
-    """Return the outcomes of every claim: about the whole, then about each turn."""
+def decide(evidence: Evidence, messages: tuple[str, ...]) -> dict[str, list[str]]:
+    """Return the outcomes of every claim: for the whole, then for each turn."""
     claims = "".join(f"      - {claim}\n" for claim in CLAIMS)
     text = f"proctor: 1\ncases:\n  - id: case-1\n    expect:\n{claims}"
-    if len(said) > 1:
+    if len(messages) > 1:
         inner = "".join(f"          - {claim}\n" for claim in CLAIMS)
-        text += "    turns:\n" + "".join(f"      - input: {json.dumps(one)}\n        expect:\n{inner}" for one in said)
+        text += "    turns:\n" + "".join(f"      - input: {json.dumps(one)}\n        expect:\n{inner}" for one in messages)
     else:
-        text += f"    input: {json.dumps(said[0])}\n"
+        text += f"    input: {json.dumps(messages[0])}\n"
     result = proctor.check(proctor.parse_suite(text), evidence)
     found: dict[str, list[str]] = {}
     for place, assertion in enumerate(sorted(result.cases[0].assertions, key=_place)):
@@ -99,7 +99,7 @@ def _place(assertion: Any) -> int:
 
 
 def set_variables(address: str) -> None:
-    """Lead every provider's client to the model, before a framework is imported."""
+    """Point every provider's client at the model, before a framework is imported."""
     os.environ.update(
         {
             "NO_PROXY": "*",
@@ -127,12 +127,12 @@ def main(name: str, file: str, *only: str) -> None:
         for id, case in shop.CASES.items():
             if not only or id in only:
                 found[id] = drive(case)
-                # After every case: whoever hangs must not take the others along.
+                # Written after every case, so that a hanging case does not lose the others.
                 Path(file).write_text(json.dumps(found, indent=1, default=str), encoding="utf-8")
 
 
 if __name__ == "__main__":
     main(*sys.argv[1:])
-    # Threads of frameworks that still wait for something are none of ours.
+    # Framework threads may still be waiting.
     sys.stdout.flush()
     os._exit(0)

@@ -111,9 +111,9 @@ def quiet_stream(message: str) -> Any:
 
 @case("c turns", *TURNS)
 def turns(message: str, session_id: str) -> Any:
-    kept = SESSIONS.setdefault(session_id, [])
-    found = make_agent(Conversed)(question=message, history=dspy.History(messages=list(kept)))
-    kept.append({"question": message, "answer": found.answer})
+    history = SESSIONS.setdefault(session_id, [])
+    found = make_agent(Conversed)(question=message, history=dspy.History(messages=list(history)))
+    history.append({"question": message, "answer": found.answer})
     return found
 
 

@@ -24,7 +24,7 @@ class Form(BaseModel):
     order_status: str
 
 
-def tell_error(tool: Any, args: Any, tool_context: Any, error: Exception) -> Any:
+def describe_error(tool: Any, args: Any, tool_context: Any, error: Exception) -> Any:
     return {"error": str(error)}
 
 
@@ -38,8 +38,8 @@ async def ask(message: str, agent: Any = None, config: Any = None, key: str | No
         RUNNERS[key] = runner
     known = await runner.session_service.list_sessions(app_name="shop", user_id="u")
     session = known.sessions[0] if known.sessions else await runner.session_service.create_session(app_name="shop", user_id="u")
-    said = types.Content(role="user", parts=[types.Part(text=message)])
-    async for event in runner.run_async(user_id="u", session_id=session.id, new_message=said, run_config=config or RunConfig()):
+    content = types.Content(role="user", parts=[types.Part(text=message)])
+    async for event in runner.run_async(user_id="u", session_id=session.id, new_message=content, run_config=config or RunConfig()):
         yield event
 
 
@@ -77,8 +77,8 @@ def blocking(message: str) -> Any:
 
     runner = InMemoryRunner(agent=make_agent(), app_name="shop")
     made = asyncio.run(runner.session_service.create_session(app_name="shop", user_id="u"))
-    said = types.Content(role="user", parts=[types.Part(text=message)])
-    return list(runner.run(user_id="u", session_id=made.id, new_message=said))
+    content = types.Content(role="user", parts=[types.Part(text=message)])
+    return list(runner.run(user_id="u", session_id=made.id, new_message=content))
 
 
 @case("b events returned")
@@ -142,9 +142,9 @@ def parallel_streamed(message: str) -> Any:
     return ask(message, config=STREAMED)
 
 
-@case("e tool raises, told", FAILS)
-def raises_told(message: str) -> Any:
-    return ask(message, make_agent(on_tool_error_callback=tell_error))
+@case("e tool raises, reported", FAILS)
+def raises_reported(message: str) -> Any:
+    return ask(message, make_agent(on_tool_error_callback=describe_error))
 
 
 @case("e tool raises", FAILS)
@@ -157,15 +157,15 @@ def endless(message: str) -> Any:
     return ask(message, config=RunConfig(max_llm_calls=2))
 
 
-@case("f endless, events kept", ENDLESS)
-async def endless_kept(message: str) -> Any:
-    kept = []
+@case("f endless, events collected", ENDLESS)
+async def endless_collected(message: str) -> Any:
+    events = []
     try:
         async for event in ask(message, config=RunConfig(max_llm_calls=2)):
-            kept.append(event)
+            events.append(event)
     except Exception:
-        return kept
-    return kept
+        return events
+    return events
 
 
 @case("f breaks", BREAKS)

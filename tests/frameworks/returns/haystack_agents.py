@@ -126,9 +126,9 @@ def quiet_chunks(message: str) -> Any:
 
 @case("c turns", *TURNS)
 def turns(message: str, session_id: str) -> Any:
-    kept = SESSIONS.setdefault(session_id, [])
-    result = make_agent().run(messages=[*kept, ChatMessage.from_user(message)])
-    kept[:] = result["messages"]
+    history = SESSIONS.setdefault(session_id, [])
+    result = make_agent().run(messages=[*history, ChatMessage.from_user(message)])
+    history[:] = result["messages"]
     return result
 
 

@@ -168,15 +168,15 @@ def endless(message: str) -> Any:
     return make_agent().invoke(given(message), {"recursion_limit": 6})
 
 
-@case("f endless, chunks kept", ENDLESS)
-def endless_kept(message: str) -> Any:
-    kept = []
+@case("f endless, chunks collected", ENDLESS)
+def endless_collected(message: str) -> Any:
+    chunks = []
     try:
         for chunk in make_agent().stream(given(message), {"recursion_limit": 6}, stream_mode="updates"):
-            kept.append(chunk)
+            chunks.append(chunk)
     except Exception:
-        return kept
-    return kept
+        return chunks
+    return chunks
 
 
 @case("f breaks", BREAKS)
@@ -220,8 +220,8 @@ def tool_limit(message: str) -> Any:
     return make_agent(middleware=[ToolCallLimitMiddleware(run_limit=2, exit_behavior="end")]).invoke(given(message))
 
 
-@case("f limit of tool calls, told to the model", ENDLESS)
-def tool_limit_told(message: str) -> Any:
+@case("f limit of tool calls, reported to the model", ENDLESS)
+def tool_limit_reported(message: str) -> Any:
     return make_agent(middleware=[ToolCallLimitMiddleware(run_limit=2)]).invoke(given(message))
 
 
@@ -241,8 +241,8 @@ def make_team() -> Any:
     @tool("transfer_to_expert")
     def hand_over(reason: str, tool_call_id: Annotated[str, InjectedToolCallId]) -> Any:
         """Hand over to the expert."""
-        said = ToolMessage("handed over", tool_call_id=tool_call_id, name="transfer_to_expert")
-        return Command(goto="expert", graph=Command.PARENT, update={"messages": [said]})
+        handover = ToolMessage("handed over", tool_call_id=tool_call_id, name="transfer_to_expert")
+        return Command(goto="expert", graph=Command.PARENT, update={"messages": [handover]})
 
     graph = StateGraph(MessagesState)
     graph.add_node("front", make_agent(tools=[hand_over], name="front"), destinations=("expert",))

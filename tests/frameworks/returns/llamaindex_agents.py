@@ -162,17 +162,17 @@ async def breaks(message: str) -> Any:
     return await make_agent().run(message)
 
 
-@case("f breaks, events kept", BREAKS)
-async def breaks_kept(message: str) -> Any:
-    kept = []
+@case("f breaks, events collected", BREAKS)
+async def breaks_collected(message: str) -> Any:
+    events = []
     handler = make_agent().run(message)
     try:
         async for event in handler.stream_events():
-            kept.append(event)
+            events.append(event)
         await handler
     except Exception:
-        return kept
-    return kept
+        return events
+    return events
 
 
 @case("f cut at length", CUT)

@@ -126,9 +126,9 @@ async def turns_streamed(message: str, session_id: str) -> Any:
 
 @case("c turns of a list", *TURNS)
 async def turns_list(message: str, session_id: str) -> Any:
-    kept = SESSIONS.setdefault(f"{session_id} list", [])
-    result = await Runner.run(make_agent(), [*kept, {"role": "user", "content": message}])
-    kept[:] = result.to_input_list()
+    history = SESSIONS.setdefault(f"{session_id} list", [])
+    result = await Runner.run(make_agent(), [*history, {"role": "user", "content": message}])
+    history[:] = result.to_input_list()
     return result
 
 
@@ -162,8 +162,8 @@ async def endless_streamed(message: str) -> Any:
     return Runner.run_streamed(make_agent(), message, max_turns=2)
 
 
-@case("f endless, stream kept", ENDLESS)
-async def endless_kept(message: str) -> Any:
+@case("f endless, stream collected", ENDLESS)
+async def endless_collected(message: str) -> Any:
     result = Runner.run_streamed(make_agent(), message, max_turns=2)
     try:
         async for _ in result.stream_events():
@@ -178,8 +178,8 @@ async def breaks(message: str) -> Any:
     return await Runner.run(make_agent(), message)
 
 
-@case("f breaks, stream kept", BREAKS)
-async def breaks_kept(message: str) -> Any:
+@case("f breaks, stream collected", BREAKS)
+async def breaks_collected(message: str) -> Any:
     result = Runner.run_streamed(make_agent(), message)
     try:
         async for _ in result.stream_events():
@@ -221,15 +221,15 @@ async def endless_handled_stream(message: str) -> Any:
     return Runner.run_streamed(make_agent(), message, max_turns=2, error_handlers=handlers)
 
 
-@case("f endless, events kept", ENDLESS)
+@case("f endless, events collected", ENDLESS)
 async def endless_events(message: str) -> Any:
-    kept = []
+    events = []
     try:
         async for event in Runner.run_streamed(make_agent(), message, max_turns=2).stream_events():
-            kept.append(event)
+            events.append(event)
     except Exception:
-        return kept
-    return kept
+        return events
+    return events
 
 
 @case("g form", FORM)

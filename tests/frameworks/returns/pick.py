@@ -1,7 +1,7 @@
-"""What is left of a real stream, list or state when somebody picks items out of it, and whether that is still read truly.
+"""Checks that parts of a real stream, list or state, picked by a program, are still read correctly.
 
-Programs often hand on a part of what their framework gives: events of one kind, those with text, the last ones. What is left must show a
-call of a tool that ran, or say that the calls are unknown.
+Programs often pass on only part of a framework's output: events of one kind, those with text, the last ones. Such a part must show a
+call of a tool that ran, or leave the calls unknown.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ Read = Callable[[object], Evidence]
 
 
 def list_untrue_parts(answer: object, read: Read) -> list[str]:
-    """Return the parts of an answer of which no call of the shop is seen, and which claim to show every call."""
+    """Return the parts of an answer that show no call of the shop and claim to show every call."""
     return [name for name, part in list_parts(answer) if _hides_calls(part, read)]
 
 
@@ -29,13 +29,13 @@ def _hides_calls(part: object, read: Read) -> bool:
     try:
         evidence = read(part)
     except TargetFault:
-        return False  # told with the type of what was returned
+        return False  # the reason names the type of the returned value
     seen = any(model.is_shop(call.name) for call in evidence.tool_calls or ())
     return not seen and find_part_states(evidence)["tool_calls"].status != "unknown"
 
 
 def list_parts(answer: object) -> Iterator[tuple[str, object]]:
-    """Return the parts of a stream by kind, by text and from a place on; of messages, which belong together, only the last ones."""
+    """Return the parts of a stream by kind, by text and from an index on; of messages, which belong together, only the last ones."""
     if isinstance(answer, Streamed):
         yield from ((name, Streamed(items)) for name, items in _pick(list(answer.items)))
     elif isinstance(answer, list):
@@ -52,10 +52,10 @@ def _is_message(item: object) -> bool:
 def _pick(items: list[Any]) -> Iterator[tuple[str, list[Any]]]:
     kinds = list(dict.fromkeys(_name_kind(item) for item in items))
     for size in range(1, len(kinds)):
-        # All kinds but a few, and a few of them: what people write.
+        # All kinds but a few, and a few of them, as programs often filter.
         if len(kinds) <= MOST_KINDS or size in (1, len(kinds) - 1):
-            for kept in itertools.combinations(kinds, size):
-                yield f"only {', '.join(kept)}", [item for item in items if _name_kind(item) in kept]
+            for chosen in itertools.combinations(kinds, size):
+                yield f"only {', '.join(chosen)}", [item for item in items if _name_kind(item) in chosen]
     spoken = [item for item in items[:-1] if _has_text(item)]
     yield "with text", [item for item in items if _has_text(item)]
     yield "with text, and the last", [*spoken, *items[-1:]]
@@ -68,13 +68,13 @@ def _list_tails(items: list[Any]) -> Iterator[tuple[str, list[Any]]]:
 
 
 def _name_kind(item: object) -> str:
-    """Return how a program would tell this item from others: its class, and the type or the event that it names."""
+    """Return how a program would distinguish this item: its class, and the type or event that it names."""
     if isinstance(item, tuple):
         return "/".join(part if isinstance(part, str) else type(part).__name__ for part in item)
     if isinstance(item, dict):
         return "/".join(sorted(map(str, item))[:6])
-    told = next((value for name in ("name", "event", "type") if isinstance(value := getattr(item, name, None), str)), "")
-    return f"{type(item).__name__}/{told}"
+    kind = next((value for name in ("name", "event", "type") if isinstance(value := getattr(item, name, None), str)), "")
+    return f"{type(item).__name__}/{kind}"
 
 
 def _has_text(item: object) -> bool:

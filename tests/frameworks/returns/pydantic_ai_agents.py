@@ -198,17 +198,17 @@ async def endless(message: str) -> Any:
     return await make_agent().run(message, usage_limits=UsageLimits(request_limit=2))
 
 
-@case("f endless, run kept", ENDLESS)
-async def endless_kept(message: str) -> Any:
-    kept: Any = None
+@case("f endless, run collected", ENDLESS)
+async def endless_collected(message: str) -> Any:
+    last_run: Any = None
     try:
         async with make_agent().iter(message, usage_limits=UsageLimits(request_limit=2)) as run:
-            kept = run
+            last_run = run
             async for _ in run:
                 pass
     except Exception:
-        return kept
-    return kept
+        return last_run
+    return last_run
 
 
 @case("f breaks", BREAKS)

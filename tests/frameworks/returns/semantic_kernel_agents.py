@@ -160,15 +160,15 @@ async def breaks(message: str) -> Any:
     return await make_agent().get_response(messages=message)
 
 
-@case("f breaks, responses kept", BREAKS)
-async def breaks_kept(message: str) -> Any:
-    kept = []
+@case("f breaks, responses collected", BREAKS)
+async def breaks_collected(message: str) -> Any:
+    responses = []
     try:
         async for response in make_agent().invoke_stream(messages=message):
-            kept.append(response)
+            responses.append(response)
     except Exception:
-        return kept
-    return kept
+        return responses
+    return responses
 
 
 @case("f cut at length", CUT)

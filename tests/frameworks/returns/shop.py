@@ -1,4 +1,4 @@
-"""The tools of every agent here, which write down what they did, and the registry of the cases.
+"""The tools of every agent here, which log their runs, and the registry of the cases.
 
 Imported in every framework's environment, so only the standard library is used.
 """
@@ -23,26 +23,26 @@ QUIET = "Hello, who are you?"
 TURNS = (ASK, QUIET, "Where is order 23?")
 
 DONE: list[dict[str, Any]] = []
-"""What the tools did, in the order in which they ended."""
+"""The runs of the tools, in the order in which they ended."""
 _LOCK = threading.Lock()
 
 
 @dataclass(frozen=True)
 class Case:
-    """A function to be tested, and what is said to it."""
+    """A function under test, and its messages."""
 
     function: Callable[..., Any]
-    said: tuple[str, ...]
+    messages: tuple[str, ...]
 
 
 CASES: dict[str, Case] = {}
 
 
-def case(name: str, *said: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Keep a function as a case of this name; the letter it begins with is the column of the report."""
+def case(name: str, *messages: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Register a function as a case; the first letter of the name is the column of the report."""
 
     def keep(function: Callable[..., Any]) -> Callable[..., Any]:
-        CASES[name] = Case(function, said or (ASK,))
+        CASES[name] = Case(function, messages or (ASK,))
         return function
 
     return keep

@@ -172,7 +172,7 @@ def endless_memory(message: str) -> Any:
 
 
 class Broken(OpenAIModel):
-    """A model that breaks when it is asked for a last answer."""
+    """A model that fails when it is called for a last answer."""
 
     def generate(self, messages: Any, *arguments: Any, **options: Any) -> Any:
         if not options.get("tools_to_call_from"):

@@ -152,15 +152,15 @@ def breaks(message: str) -> Any:
     return make_agent()(message)
 
 
-@case("f breaks, events kept", BREAKS)
-async def breaks_kept(message: str) -> Any:
-    kept = []
+@case("f breaks, events collected", BREAKS)
+async def breaks_collected(message: str) -> Any:
+    events = []
     try:
         async for event in make_agent().stream_async(message):
-            kept.append(event)
+            events.append(event)
     except Exception:
-        return kept
-    return kept
+        return events
+    return events
 
 
 @case("f cut at length", CUT)

@@ -1,4 +1,4 @@
-"""How model providers speak: each file turns a scripted step into what one provider's API would have answered."""
+"""Wire formats of model providers: each file turns a scripted step into the response of one provider's API."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from tests.frameworks.shop import Step
 
 
 @dataclass(frozen=True)
-class Said:
-    """One answer of the model: what it says, what it means, its number among all answers, and the tokens it reports."""
+class ModelReply:
+    """A reply of the model: the step it sends, the step it means, its number among all replies, and its token counts."""
 
     step: Step
     means: Step
@@ -20,7 +20,7 @@ class Said:
     input_tokens: int
     output_tokens: int
     model: str
-    # What the provider itself got from the tools that it called: output and error of each.
+    # For tools that the provider calls itself: output and error of each call.
     hosted: tuple[tuple[Any, str | None], ...] = ()
 
     @property
@@ -33,14 +33,14 @@ class Said:
             yield f"call_{self.number}_{index}", name, arguments
 
     def pieces(self) -> Iterator[str]:
-        """The text as a stream would bring it: word by word."""
+        """The text in streaming chunks, word by word."""
         words = self.step.text.split(" ")
         for index, word in enumerate(words):
             yield word if index == 0 else f" {word}"
 
 
 def halves(text: str) -> tuple[str, str]:
-    """Arguments come in two chunks, so that whoever reads a stream has to put them together."""
+    """Split arguments into two chunks, so that a stream reader must join them."""
     return text[: len(text) // 2], text[len(text) // 2 :]
 
 

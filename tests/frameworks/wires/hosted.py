@@ -1,4 +1,4 @@
-"""Tools that the provider calls itself: OpenAI's and Anthropic's MCP connectors. One answer holds a whole turn, results and all."""
+"""Tools that the provider calls itself: OpenAI's and Anthropic's MCP connectors. One response is a whole turn, including the results."""
 
 from __future__ import annotations
 
@@ -6,20 +6,20 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
-from tests.frameworks.wires import Said, event, openai_responses
+from tests.frameworks.wires import ModelReply, event, openai_responses
 
 
-def openai_items(said: Said) -> list[dict[str, Any]]:
+def openai_items(reply: ModelReply) -> list[dict[str, Any]]:
     tools = [
         {"name": name, "input_schema": {"type": "object"}, "description": "", "annotations": None}
         for name in ("lookup_order", "refund", "search_docs")
     ]
-    items: list[dict[str, Any]] = [{"id": f"mcpl_{said.number}", "type": "mcp_list_tools", "server_label": "shop", "tools": tools}]
-    for index, (name, arguments) in enumerate(said.means.calls):
-        output, error = said.hosted[index]
+    items: list[dict[str, Any]] = [{"id": f"mcpl_{reply.number}", "type": "mcp_list_tools", "server_label": "shop", "tools": tools}]
+    for index, (name, arguments) in enumerate(reply.means.calls):
+        output, error = reply.hosted[index]
         items.append(
             {
-                "id": f"mcp_{said.number}_{index}",
+                "id": f"mcp_{reply.number}_{index}",
                 "type": "mcp_call",
                 "status": "failed" if error else "completed",
                 "approval_request_id": None,
@@ -30,54 +30,54 @@ def openai_items(said: Said) -> list[dict[str, Any]]:
                 "error": error,
             }
         )
-    content = [{"type": "output_text", "text": said.means.text, "annotations": [], "logprobs": []}]
-    return [*items, {"id": f"msg_{said.number}", "type": "message", "status": "completed", "role": "assistant", "content": content}]
+    content = [{"type": "output_text", "text": reply.means.text, "annotations": [], "logprobs": []}]
+    return [*items, {"id": f"msg_{reply.number}", "type": "message", "status": "completed", "role": "assistant", "content": content}]
 
 
-def openai(said: Said, request: dict[str, Any]) -> dict[str, Any]:
-    return {**openai_responses.whole(said, request), "output": openai_items(said)}
+def openai(reply: ModelReply, request: dict[str, Any]) -> dict[str, Any]:
+    return {**openai_responses.whole(reply, request), "output": openai_items(reply)}
 
 
-def openai_stream(said: Said, request: dict[str, Any]) -> Iterator[bytes]:
+def openai_stream(reply: ModelReply, request: dict[str, Any]) -> Iterator[bytes]:
     number = iter(range(1000))
 
     def send(kind: str, **fields: Any) -> bytes:
         return event({"type": kind, "sequence_number": next(number), **fields}, kind)
 
-    yield send("response.created", response=openai_responses.whole(said, request, done=False))
-    for index, item in enumerate(openai_items(said)):
+    yield send("response.created", response=openai_responses.whole(reply, request, done=False))
+    for index, item in enumerate(openai_items(reply)):
         yield send("response.output_item.added", output_index=index, item=item)
         if item["type"] == "message":
             place = {"item_id": item["id"], "output_index": index, "content_index": 0}
             yield send("response.content_part.added", part={**item["content"][0], "text": ""}, **place)
-            yield send("response.output_text.delta", delta=said.means.text, logprobs=[], **place)
-            yield send("response.output_text.done", text=said.means.text, logprobs=[], **place)
+            yield send("response.output_text.delta", delta=reply.means.text, logprobs=[], **place)
+            yield send("response.output_text.done", text=reply.means.text, logprobs=[], **place)
             yield send("response.content_part.done", part=item["content"][0], **place)
         yield send("response.output_item.done", output_index=index, item=item)
-    yield send("response.completed", response=openai(said, request))
+    yield send("response.completed", response=openai(reply, request))
 
 
-def anthropic(said: Said) -> dict[str, Any]:
+def anthropic(reply: ModelReply) -> dict[str, Any]:
     content: list[dict[str, Any]] = []
-    for index, (name, arguments) in enumerate(said.means.calls):
-        output, error = said.hosted[index]
-        id = f"mcptoolu_{said.number}_{index}"
+    for index, (name, arguments) in enumerate(reply.means.calls):
+        output, error = reply.hosted[index]
+        id = f"mcptoolu_{reply.number}_{index}"
         content.append({"type": "mcp_tool_use", "id": id, "name": name, "server_name": "shop", "input": arguments})
-        told = [{"type": "text", "text": error or json.dumps(output)}]
-        content.append({"type": "mcp_tool_result", "tool_use_id": id, "is_error": bool(error), "content": told})
-    content.append({"type": "text", "text": said.means.text, "citations": None})
+        result = [{"type": "text", "text": error or json.dumps(output)}]
+        content.append({"type": "mcp_tool_result", "tool_use_id": id, "is_error": bool(error), "content": result})
+    content.append({"type": "text", "text": reply.means.text, "citations": None})
     usage = {
-        "input_tokens": said.input_tokens,
-        "output_tokens": said.output_tokens,
+        "input_tokens": reply.input_tokens,
+        "output_tokens": reply.output_tokens,
         "cache_creation_input_tokens": 0,
         "cache_read_input_tokens": 0,
     }
-    head = {"id": f"msg_{said.number}", "type": "message", "role": "assistant", "model": f"{said.model}-20250929"}
+    head = {"id": f"msg_{reply.number}", "type": "message", "role": "assistant", "model": f"{reply.model}-20250929"}
     return {**head, "content": content, "stop_reason": "end_turn", "stop_sequence": None, "usage": usage}
 
 
-def anthropic_stream(said: Said) -> Iterator[bytes]:
-    full = anthropic(said)
+def anthropic_stream(reply: ModelReply) -> Iterator[bytes]:
+    full = anthropic(reply)
 
     def send(kind: str, **fields: Any) -> bytes:
         return event({"type": kind, **fields}, kind)
@@ -93,5 +93,5 @@ def anthropic_stream(said: Said) -> Iterator[bytes]:
         else:
             yield send("content_block_start", index=index, content_block=block)
         yield send("content_block_stop", index=index)
-    yield send("message_delta", delta={"stop_reason": "end_turn", "stop_sequence": None}, usage={"output_tokens": said.output_tokens})
+    yield send("message_delta", delta={"stop_reason": "end_turn", "stop_sequence": None}, usage={"output_tokens": reply.output_tokens})
     yield send("message_stop")

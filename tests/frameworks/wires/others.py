@@ -8,90 +8,90 @@ import struct
 from collections.abc import Iterator
 from typing import Any
 
-from tests.frameworks.wires import Said, event, halves
+from tests.frameworks.wires import ModelReply, event, halves
 
 
-def ollama(said: Said, streamed: bool) -> Iterator[bytes]:
+def ollama(reply: ModelReply, streamed: bool) -> Iterator[bytes]:
     def line(message: dict[str, Any], done: bool) -> bytes:
         found: dict[str, Any] = {
-            "model": said.model,
+            "model": reply.model,
             "created_at": "2026-11-01T00:00:00Z",
             "message": {"role": "assistant", **message},
             "done": done,
         }
         if done:
-            counts = {"prompt_eval_count": said.input_tokens, "eval_count": said.output_tokens}
+            counts = {"prompt_eval_count": reply.input_tokens, "eval_count": reply.output_tokens}
             found |= {"done_reason": "stop", "total_duration": 9000000, "load_duration": 1000000, **counts}
         return json.dumps(found).encode() + b"\n"
 
-    calls = [{"id": id, "function": {"name": name, "arguments": arguments}} for id, name, arguments in said.calls()]
+    calls = [{"id": id, "function": {"name": name, "arguments": arguments}} for id, name, arguments in reply.calls()]
     if not streamed:
-        yield line({"content": said.step.text, **({"tool_calls": calls} if calls else {})}, True)
+        yield line({"content": reply.step.text, **({"tool_calls": calls} if calls else {})}, True)
         return
     if calls:
         yield line({"content": "", "tool_calls": calls}, False)
     else:
-        for piece in said.pieces():
+        for piece in reply.pieces():
             yield line({"content": piece}, False)
     yield line({"content": ""}, True)
 
 
-def cohere_usage(said: Said) -> dict[str, Any]:
-    counts = {"input_tokens": said.input_tokens, "output_tokens": said.output_tokens}
+def cohere_usage(reply: ModelReply) -> dict[str, Any]:
+    counts = {"input_tokens": reply.input_tokens, "output_tokens": reply.output_tokens}
     return {"billed_units": counts, "tokens": counts}
 
 
-def cohere(said: Said) -> dict[str, Any]:
+def cohere(reply: ModelReply) -> dict[str, Any]:
     message: dict[str, Any] = {"role": "assistant"}
-    if said.step.calls:
+    if reply.step.calls:
         message["tool_plan"] = "I will use the tools."
         message["tool_calls"] = [
             {"id": id, "type": "function", "function": {"name": name, "arguments": json.dumps(arguments)}}
-            for id, name, arguments in said.calls()
+            for id, name, arguments in reply.calls()
         ]
     else:
-        message["content"] = [{"type": "text", "text": said.step.text}]
-    finish = "TOOL_CALL" if said.step.calls else "COMPLETE"
-    return {"id": f"cohere-{said.number}", "message": message, "finish_reason": finish, "usage": cohere_usage(said)}
+        message["content"] = [{"type": "text", "text": reply.step.text}]
+    finish = "TOOL_CALL" if reply.step.calls else "COMPLETE"
+    return {"id": f"cohere-{reply.number}", "message": message, "finish_reason": finish, "usage": cohere_usage(reply)}
 
 
-def cohere_stream(said: Said) -> Iterator[bytes]:
+def cohere_stream(reply: ModelReply) -> Iterator[bytes]:
     def send(kind: str, **fields: Any) -> bytes:
         return event({"type": kind, **fields}, kind)
 
     yield send(
         "message-start",
-        id=f"cohere-{said.number}",
+        id=f"cohere-{reply.number}",
         delta={"message": {"role": "assistant", "content": [], "tool_plan": "", "tool_calls": []}},
     )
-    for index, (id, name, arguments) in enumerate(said.calls()):
+    for index, (id, name, arguments) in enumerate(reply.calls()):
         start = {"id": id, "type": "function", "function": {"name": name, "arguments": ""}}
         yield send("tool-call-start", index=index, delta={"message": {"tool_calls": start}})
         for half in halves(json.dumps(arguments)):
             yield send("tool-call-delta", index=index, delta={"message": {"tool_calls": {"function": {"arguments": half}}}})
         yield send("tool-call-end", index=index)
-    if said.step.text:
+    if reply.step.text:
         yield send("content-start", index=0, delta={"message": {"content": {"type": "text", "text": ""}}})
-        for piece in said.pieces():
+        for piece in reply.pieces():
             yield send("content-delta", index=0, delta={"message": {"content": {"text": piece}}})
         yield send("content-end", index=0)
-    finish = "TOOL_CALL" if said.step.calls else "COMPLETE"
-    yield send("message-end", delta={"finish_reason": finish, "usage": cohere_usage(said)})
+    finish = "TOOL_CALL" if reply.step.calls else "COMPLETE"
+    yield send("message-end", delta={"finish_reason": finish, "usage": cohere_usage(reply)})
 
 
-def bedrock_usage(said: Said) -> dict[str, int]:
-    return {"inputTokens": said.input_tokens, "outputTokens": said.output_tokens, "totalTokens": said.total}
+def bedrock_usage(reply: ModelReply) -> dict[str, int]:
+    return {"inputTokens": reply.input_tokens, "outputTokens": reply.output_tokens, "totalTokens": reply.total}
 
 
-def bedrock(said: Said) -> dict[str, Any]:
+def bedrock(reply: ModelReply) -> dict[str, Any]:
     content: list[dict[str, Any]] = [
-        {"toolUse": {"toolUseId": f"tooluse_{said.number}_{index}", "name": name, "input": arguments}}
-        for index, (_, name, arguments) in enumerate(said.calls())
-    ] or [{"text": said.step.text}]
+        {"toolUse": {"toolUseId": f"tooluse_{reply.number}_{index}", "name": name, "input": arguments}}
+        for index, (_, name, arguments) in enumerate(reply.calls())
+    ] or [{"text": reply.step.text}]
     return {
         "output": {"message": {"role": "assistant", "content": content}},
-        "stopReason": "tool_use" if said.step.calls else "end_turn",
-        "usage": bedrock_usage(said),
+        "stopReason": "tool_use" if reply.step.calls else "end_turn",
+        "usage": bedrock_usage(reply),
         "metrics": {"latencyMs": 7},
     }
 
@@ -107,17 +107,17 @@ def frame(kind: str, payload: dict[str, Any]) -> bytes:
     return message + struct.pack(">I", binascii.crc32(message))
 
 
-def bedrock_stream(said: Said) -> Iterator[bytes]:
+def bedrock_stream(reply: ModelReply) -> Iterator[bytes]:
     yield frame("messageStart", {"role": "assistant"})
-    for index, (_, name, arguments) in enumerate(said.calls()):
-        start = {"toolUse": {"toolUseId": f"tooluse_{said.number}_{index}", "name": name}}
+    for index, (_, name, arguments) in enumerate(reply.calls()):
+        start = {"toolUse": {"toolUseId": f"tooluse_{reply.number}_{index}", "name": name}}
         yield frame("contentBlockStart", {"contentBlockIndex": index, "start": start})
         for half in halves(json.dumps(arguments)):
             yield frame("contentBlockDelta", {"contentBlockIndex": index, "delta": {"toolUse": {"input": half}}})
         yield frame("contentBlockStop", {"contentBlockIndex": index})
-    if said.step.text:
-        for piece in said.pieces():
+    if reply.step.text:
+        for piece in reply.pieces():
             yield frame("contentBlockDelta", {"contentBlockIndex": 0, "delta": {"text": piece}})
         yield frame("contentBlockStop", {"contentBlockIndex": 0})
-    yield frame("messageStop", {"stopReason": "tool_use" if said.step.calls else "end_turn"})
-    yield frame("metadata", {"usage": bedrock_usage(said), "metrics": {"latencyMs": 7}})
+    yield frame("messageStop", {"stopReason": "tool_use" if reply.step.calls else "end_turn"})
+    yield frame("metadata", {"usage": bedrock_usage(reply), "metrics": {"latencyMs": 7}})

@@ -16,7 +16,7 @@ from proctor.targets.mcp.settings import ServerSettings
 from tests.actions.mcplab.test_mcplab_command import model_server
 from tests.actions.mcplab_world import completion, drive_mcplab
 from tests.live.clients.test_mcp_servers import EVERYTHING, FILESYSTEM, everything_over_http, node, npm_servers, time_server
-from tests.llm.provider_server import Asked, Said, provider
+from tests.llm.provider_server import ReceivedRequest, ScriptedResponse, provider
 from tests.targets.mcp_twins import run
 
 __all__ = ["npm_servers", "time_server"]
@@ -49,7 +49,7 @@ scenarios:
 """
 
 
-def obedient(asked: Asked) -> Said:
+def obedient(asked: ReceivedRequest) -> ScriptedResponse:
     """Calls the tool that the prompt names with the arguments it gives, and repeats what came back."""
     last = asked.body["messages"][-1]
     if last["role"] == "tool":

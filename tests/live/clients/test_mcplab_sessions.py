@@ -21,7 +21,7 @@ import uvicorn
 from proctor.actions.running.run import LiveRun
 from proctor.targets.mcp.settings import ServerSettings
 from tests.actions.mcplab_world import completion, drive_mcplab
-from tests.llm.provider_server import Asked, Provider, Said, provider
+from tests.llm.provider_server import Provider, ReceivedRequest, ScriptedResponse, provider
 from tests.targets.cart_server import cart_server
 from tests.targets.mcp_twins import ROOT, run
 
@@ -76,7 +76,7 @@ def served() -> Iterator[str]:
             thread.join(10)
 
 
-def shopper(asked: Asked) -> Said:
+def shopper(asked: ReceivedRequest) -> ScriptedResponse:
     """Buys tea, looks into the cart, and says what is there."""
     results = [json.loads(message["content"]) for message in asked.body["messages"] if message["role"] == "tool"]
     if not results:
@@ -84,7 +84,7 @@ def shopper(asked: Asked) -> Said:
     return completion("", [("show", {})]) if len(results) == 1 else completion(results[-1]["content"][0]["text"])
 
 
-def reckoner(asked: Asked) -> Said:
+def reckoner(asked: ReceivedRequest) -> ScriptedResponse:
     """Asks for the total, and says what the structured content says."""
     last = asked.body["messages"][-1]
     if last["role"] != "tool":
@@ -146,7 +146,7 @@ def test_structured_content_alone_reaches_the_model_and_the_evidence(stdio: bool
         path = written(tmp_path, STRUCTURED, url)
         live, seen = drive(path, reckoner, tmp_path / "home", repeat=2, reached_by=over_stdio() if stdio else {})
     assert live.result.counts == {"pass": 2, "fail": 0, "error": 0, "skip": 0}
-    told = json.loads(seen.asked[-1].body["messages"][-1]["content"])
+    told = json.loads(seen.requests[-1].body["messages"][-1]["content"])
     assert told == {"content": [], "structuredContent": {"total": 3, "currency": "EUR"}, "isError": False}
     kept = live.entries["total", 0].evidence
     assert kept is not None and kept.tool_calls is not None and kept.tool_calls[0].result == told

@@ -24,7 +24,7 @@ from proctor.store.runs import run_rows
 from proctor.store.sql.tables import runs
 from tests.databases import TestDatabase
 from tests.service.agents import LOOPBACK, Agent, a_project, an_agent, suite, until, working
-from tests.targets.loopback import Asked, Reply, serve
+from tests.targets.loopback import ReceivedRequest, Reply, serve
 
 
 @pytest.fixture
@@ -293,7 +293,7 @@ def test_a_run_that_got_on_and_then_stands_still_goes_back_to_the_queue(sqlite: 
         monkeypatch.setattr(worker, name, seconds)
 
     async def use(hub: Hub) -> None:
-        async def second_hangs(asked: Asked) -> Reply:
+        async def second_hangs(asked: ReceivedRequest) -> Reply:
             if asked.json["input"] == "a" and agent.times["a"] == 2:
                 await asyncio.sleep(60)
             return Reply(body={"text": "hello"})

@@ -13,7 +13,7 @@ from proctor.llm.ports import ChatReply, ModelFault
 from proctor.llm.settings import ModelSettings
 from proctor.service.settings import ServiceSettings
 from proctor.service.suites.outbound import Outbound
-from tests.llm.provider_server import Said, provider
+from tests.llm.provider_server import ScriptedResponse, provider
 
 
 def guarded_wire(*allowed: str) -> HttpModel:
@@ -29,7 +29,7 @@ def guarded_wire(*allowed: str) -> HttpModel:
 
 
 async def test_a_model_on_this_machine_is_not_reached_and_learns_nothing() -> None:
-    async with provider([Said(body={"fine": True})]) as server:
+    async with provider([ScriptedResponse(body={"fine": True})]) as server:
         wire = guarded_wire()
         with pytest.raises(ModelFault, match="this machine itself") as caught:
             await wire.post(server.url, {"a": 1})
@@ -38,7 +38,7 @@ async def test_a_model_on_this_machine_is_not_reached_and_learns_nothing() -> No
 
 
 async def test_a_model_that_an_administrator_allowed_is_reached_over_connections_that_are_kept() -> None:
-    async with provider(lambda asked: Said(body={"number": asked.body["number"]})) as server:
+    async with provider(lambda asked: ScriptedResponse(body={"number": asked.body["number"]})) as server:
         wire = guarded_wire("127.0.0.1")
         for _ in range(2):
             answers = await asyncio.gather(*(wire.post(server.url, {"number": number}) for number in range(5)))
@@ -49,11 +49,11 @@ async def test_a_model_that_an_administrator_allowed_is_reached_over_connections
 
 
 async def test_a_model_that_redirects_to_this_machine_is_not_followed() -> None:
-    async with provider([Said(status=302, headers={"location": "http://127.0.0.1:1/secrets"})]) as server:
+    async with provider([ScriptedResponse(status=302, headers={"location": "http://127.0.0.1:1/secrets"})]) as server:
         wire = guarded_wire("127.0.0.1")
         with pytest.raises(ModelFault, match="redirects are not followed"):
             await wire.post(server.url, {"a": 1})
-        assert len(server.asked) == 1
+        assert len(server.requests) == 1
         await wire.close()
 
 

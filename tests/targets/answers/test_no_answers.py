@@ -1,4 +1,4 @@
-"""Answers that are none, times claims that hold of nothing: never a pass. Driven as `proctor run` does, over a real connection."""
+"""Responses without an answer, and negative claims: none passes. Driven as `proctor run` does, over a real connection."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from proctor.judge.scripted import ScriptedJudge
 from proctor.runner.limits import RunSettings
 from tests.integration.running import proctor as command
 from tests.tables import load, rows
-from tests.targets.loopback import Asked, Reply, Server, serve
+from tests.targets.loopback import ReceivedRequest, Reply, Server, serve
 
 CHECKS = load("targets/cases/negative_checks.yaml")
 HASTY = RunSettings(retries=1, backoff_s=0.0, concurrency=20)
-# What may be there to look at where the status is claimed and the body has content.
+# The evidence that exists if the status is claimed and the body has content.
 _LOOKED_AT = {"text": ("text", "json", "judged"), "body": ("json",), "nothing": (), "error": ()}
 
 
@@ -44,36 +44,36 @@ def reply_of(given: dict[str, Any]) -> Reply:
 
 
 def packed(given: dict[str, Any], data: bytes) -> bytes:
-    """The data as the header says that they are packed, and cut off or followed by something as the row says."""
+    """The data packed as the header says, then cut off or followed by extra bytes as the row says."""
     how = given.pop("packed")
-    # Bytes that cannot be packed small, so that there is a middle to cut; then what was said, and what is forbidden behind the cut.
+    # Incompressible bytes, so that there is a middle to cut; then the answer, and the forbidden text after the cut.
     whole = random.Random(7).randbytes(3000).hex().encode() + data + b" refund done"
     shrunk = gzip.compress(whole) if how == "gzip" else zlib.compress(whole)
     given["headers"] = {**given["headers"], "content-encoding": how}
-    return shrunk[: int(len(shrunk) * given.pop("cut", 1.0))] + given.pop("behind", "").encode()
+    return shrunk[: int(len(shrunk) * given.pop("cut", 1.0))] + given.pop("after_cut", "").encode()
 
 
-def suite(*beside: dict[str, Any]) -> proctor.Suite:
-    cases = [{"id": row["id"], "input": "hello", "expect": [row["expect"], *beside]} for row in CHECKS]
+def suite(*extra: dict[str, Any]) -> proctor.Suite:
+    cases = [{"id": row["id"], "input": "hello", "expect": [row["expect"], *extra]} for row in CHECKS]
     return proctor.parse_suite(json.dumps({"proctor": 1, "name": "negative", "cases": cases}), dialect="native")
 
 
-def drive_all(row: dict[str, Any], home: Path, *beside: dict[str, Any]) -> tuple[LiveRun, Server]:
-    """Every negative claim against an agent that always answers so."""
+def drive_all(row: dict[str, Any], home: Path, *extra: dict[str, Any]) -> tuple[LiveRun, Server]:
+    """Every negative claim against an agent that always responds this way."""
     reply = reply_of(row["reply"])
 
     async def work() -> tuple[LiveRun, Server]:
-        async with serve(lambda asked: reply) as server:
+        async with serve(lambda request: reply) as server:
             target = {"type": "http", "url": server.url, **row.get("settings", {})}
             judge = ScriptedJudge(lambda question: True)
-            return await drive(suite(*beside), RunOptions(settings=HASTY, judge=judge), target=target, home=home), server
+            return await drive(suite(*extra), RunOptions(settings=HASTY, judge=judge), target=target, home=home), server
 
     return asyncio.run(work())
 
 
 @pytest.mark.in_turn
 @rows("targets/cases/no_answers.yaml")
-def test_no_negative_claim_holds_of_what_is_no_answer(row: dict[str, Any], tmp_path: Path) -> None:
+def test_no_negative_claim_passes_without_an_answer(row: dict[str, Any], tmp_path: Path) -> None:
     live, server = drive_all(row, tmp_path)
     assert len(live.result.cases) == len(CHECKS)
     if row.get("answered"):
@@ -83,16 +83,16 @@ def test_no_negative_claim_holds_of_what_is_no_answer(row: dict[str, Any], tmp_p
         assert case.outcome == "error", case.id
         assert [verdict.outcome for verdict in case.verdicts] == ["error"], case.id
         assert case.code == row["code"], case.id
-        assert row["told"] in (case.reason or ""), case.id
-    # What was not an answer is kept as none: decided again, it is still no pass.
+        assert row["reason"] in (case.reason or ""), case.id
+    # A response without an answer is stored as such: rechecked, it does not pass.
     assert {case.outcome for case in recheck(tmp_path / ".proctor", live.result.run_id).cases} <= {"error", "fail"}
     tries = 2 if row["code"] == "rate_limited" else 1
-    assert len(server.asked) == tries * len(CHECKS), "retries are as they were: who asks to wait is asked again, nobody else"
+    assert len(server.requests) == tries * len(CHECKS), "only a rate-limited request is retried"
 
 
 @pytest.mark.in_turn
 @rows("targets/cases/no_answers.yaml")
-def test_a_case_that_claims_the_status_which_came_is_decided_on_what_was_answered(row: dict[str, Any], tmp_path: Path) -> None:
+def test_a_case_that_claims_the_actual_status_is_decided_on_the_response(row: dict[str, Any], tmp_path: Path) -> None:
     if row.get("answered"):
         return
     live, _ = drive_all(row, tmp_path, {"http_status": row["reply"].get("status", 200)})
@@ -113,22 +113,20 @@ _SKIPPED = ({"id": "first", "response_contains": "nowhere to be found", "advisor
 
 
 @pytest.mark.parametrize(
-    "beside",
+    "extra",
     [list(_SKIPPED), [{"http_status": 500, "advisory": True}], [{**_UNTRUE, "advisory": True}]],
     ids=["is skipped", "is only remarked on", "is another and only remarked on"],
 )
 @pytest.mark.parametrize("reply", [{"status": 500, "body": {"text": "oops"}}, {"status": 200, "data": ""}], ids=["500", "nothing"])
-def test_a_claim_that_does_not_hold_of_what_came_lifts_nothing(beside: list[dict[str, Any]], reply: dict[str, Any], tmp_path: Path) -> None:
-    live, _ = drive_all({"reply": reply}, tmp_path, *beside)
+def test_a_failed_status_claim_does_not_accept_the_response(extra: list[dict[str, Any]], reply: dict[str, Any], tmp_path: Path) -> None:
+    live, _ = drive_all({"reply": reply}, tmp_path, *extra)
     assert {case.outcome for case in live.result.cases} == {"error"}
     assert {case.code for case in live.result.cases} == {"http_status" if reply["status"] == 500 else "empty_answer"}
 
 
 @pytest.mark.parametrize("weight", [1, 0.001])
 @pytest.mark.parametrize("status", [500, 429, 200])
-def test_a_claim_of_another_status_fails_its_dependents_are_skipped_and_every_other_claim_is_an_error(
-    status: int, weight: float, tmp_path: Path
-) -> None:
+def test_a_claim_of_another_status_fails_and_other_claims_are_errors(status: int, weight: float, tmp_path: Path) -> None:
     reply = {"status": status, "data": ""}
     up = {**_UNTRUE, "id": "up", "weight": weight}
     live, _ = drive_all({"reply": reply}, tmp_path, up, {"response_contains": "hello", "depends_on": "up"})
@@ -139,7 +137,7 @@ def test_a_claim_of_another_status_fails_its_dependents_are_skipped_and_every_ot
         assert case.verdicts[0].outcome == "error" and case.verdicts[0].reason in (case.reason or ""), case.id
 
 
-def test_a_claim_on_the_status_of_one_turn_is_decided_on_that_turn(tmp_path: Path) -> None:
+def test_a_status_claim_of_a_turn_is_decided_on_that_turn(tmp_path: Path) -> None:
     up = {"turn": {"expect": [{"http_status": 200, "id": "up"}, {"response_contains": "done", "depends_on": "up"}]}}
     live = converse({**up, "case": [{"response_contains": "done"}]}, tmp_path)
     (case,) = live.result.cases
@@ -149,7 +147,7 @@ def test_a_claim_on_the_status_of_one_turn_is_decided_on_that_turn(tmp_path: Pat
 
 
 def _has_body(row: dict[str, Any], about: str) -> bool:
-    """Whether the JSON of the answer is there, beside a text that is not; it may list what was done."""
+    """Whether the JSON of the answer exists although its text does not; it may list calls."""
     body = row["reply"].get("body")
     return body is not None and (about in ("json", "judged") or (about == "tools" and "tool_calls" in body))
 
@@ -158,8 +156,8 @@ def _has_body(row: dict[str, Any], about: str) -> bool:
 
 
 def converse(expect: dict[str, Any], home: Path) -> LiveRun:
-    def answer(asked: Asked) -> Reply:
-        if asked.json["input"] == "two":
+    def answer(request: ReceivedRequest) -> Reply:
+        if request.json["input"] == "two":
             return Reply(status=500, body={"error": "oops"})
         return Reply(body={"text": "done", "tool_calls": [{"name": "look", "arguments": {}}]})
 
@@ -173,17 +171,22 @@ def converse(expect: dict[str, Any], home: Path) -> LiveRun:
     return asyncio.run(work())
 
 
-def test_a_turn_without_an_answer_ends_the_case_and_keeps_what_was_seen(tmp_path: Path) -> None:
+def test_a_turn_without_an_answer_ends_the_case_and_keeps_its_evidence(tmp_path: Path) -> None:
     live = converse({"case": [{"tool_not_called": "refund"}]}, tmp_path)
     (case,) = live.result.cases
     assert (case.outcome, case.code) == ("error", "http_status")
-    assert case.reason is not None and case.reason.startswith("turn 2 of 3: the agent answered status 500")
-    kept = live.entries["talk", 0].evidence
-    assert kept is not None and kept.turns is not None and kept.account is not None and "status 500" in kept.account.unknown["tool_calls"]
-    assert [(turn.text, turn.http_status) for turn in kept.turns] == [("done", 200), (None, 500)]
+    assert case.reason is not None and case.reason.startswith("turn 2 of 3: ")
+    evidence = live.entries["talk", 0].evidence
+    assert (
+        evidence is not None
+        and evidence.turns is not None
+        and evidence.account is not None
+        and "status 500" in evidence.account.unknown["tool_calls"]
+    )
+    assert [(turn.text, turn.http_status) for turn in evidence.turns] == [("done", 200), (None, 500)]
 
 
-def test_a_claimed_turn_is_followed_by_the_next_and_what_it_did_is_not_known(tmp_path: Path) -> None:
+def test_a_claimed_turn_is_followed_by_the_next_with_unknown_calls(tmp_path: Path) -> None:
     claimed = {"turn": {"expect": [{"http_status": 500}, {"no_tools_called": {}}]}, "case": [{"tool_not_called": "refund"}]}
     live = converse(claimed, tmp_path)
     (case,) = live.result.cases
@@ -192,7 +195,7 @@ def test_a_claimed_turn_is_followed_by_the_next_and_what_it_did_is_not_known(tmp
     assert verdicts["no_tools_called", 1].code == verdicts["tool_not_called", None].code == "missing_evidence"
 
 
-# --- the dialects, by the command line ----------------------------------------------------------------------------------
+# --- dialects, with the command line ----------------------------------------------------------------------------------------
 
 MIBO = {
     "name": "no refund",
@@ -219,12 +222,12 @@ MCPJAM = [
 
 @contextmanager
 def agent(reply: Reply) -> Iterator[str]:
-    """The agent in a thread of its own: a command has a loop of its own."""
+    """The agent in its own thread, because a command has its own loop."""
     ready, stop = threading.Event(), threading.Event()
     place: list[str] = []
 
     async def work() -> None:
-        async with serve(lambda asked: reply) as server:
+        async with serve(lambda request: reply) as server:
             place.append(server.url)
             ready.set()
             await asyncio.to_thread(stop.wait)
@@ -245,7 +248,7 @@ def agent(reply: Reply) -> Iterator[str]:
     [Reply(status=500, body={"error": "oops"}), Reply(status=401, data=b""), Reply(data=b""), Reply(data=b'{"text": "he')],
     ids=["500", "401", "nothing", "truncated"],
 )
-def test_no_dialect_passes_what_is_no_answer(document: Any, reply: Reply, tmp_path: Path) -> None:
+def test_no_dialect_passes_without_an_answer(document: Any, reply: Reply, tmp_path: Path) -> None:
     (tmp_path / "suite.json").write_text(json.dumps(document))
     with agent(reply) as url:
         (tmp_path / "proctor.yaml").write_text(f"targets: {{shop: {{type: http, url: '{url}'}}}}\n")

@@ -1,4 +1,4 @@
-"""Whatever a function returns or raises, it is the matter of that one case: the run goes on, is kept, and is resumed."""
+"""Any returned or raised value affects only its own case: the run continues, is stored, and can be resumed."""
 
 from __future__ import annotations
 
@@ -45,14 +45,14 @@ class Color(enum.StrEnum):
 
 
 class Mute(Exception):
-    """An exception that cannot say what it is."""
+    """An exception whose text cannot be read."""
 
     def __str__(self) -> str:
         raise RuntimeError("no words")
 
 
 class Hostile(Mapping[str, Any]):
-    """A mapping that raises as soon as it is asked for anything."""
+    """A mapping that raises on any access."""
 
     def __getitem__(self, key: str) -> Any:
         raise Mute
@@ -65,7 +65,7 @@ class Hostile(Mapping[str, Any]):
 
 
 class Trap:
-    """An object that raises whatever is looked at."""
+    """An object that raises on any access."""
 
     def __getattribute__(self, name: str) -> Any:
         if name == "__class__":
@@ -118,7 +118,7 @@ PLACES: dict[str, Callable[[Any], Any]] = {
     "alone": lambda part: part,
     "in the body": lambda part: {"text": "hello", "body": {"a": [part]}},
     "among the arguments": lambda part: {"text": "hello", "tool_calls": [{"name": "t", "arguments": {"x": part}}]},
-    "beside": lambda part: {"text": "hello", "messages": [part]},
+    "with text": lambda part: {"text": "hello", "messages": [part]},
     "in an Evidence": lambda part: Evidence(text="hello", metadata={"x": part}),
     "in a tool call of an Evidence": lambda part: Evidence(text="hello", tool_calls=(ToolCall(name="t", result=part),)),
     "as the text of an Evidence": lambda part: Evidence(text=part, tool_calls=()),
@@ -141,14 +141,14 @@ def test_a_mapping_that_raises_is_a_fault_of_the_function() -> None:
 
 @pytest.mark.parametrize("place", list(PLACES))
 @pytest.mark.parametrize(("made", "named"), [part[1:] for part in PARTS], ids=[part[0] for part in PARTS])
-def test_what_cannot_be_read_is_refused_by_its_place_and_type(made: Callable[[], Any], named: str, place: str) -> None:
+def test_an_unreadable_value_is_refused_with_its_path_and_type(made: Callable[[], Any], named: str, place: str) -> None:
     fault = fault_of(lambda message: PLACES[place](made()))
     assert fault.code == "bad_answer"
     if place in ("in the body", "in an Evidence"):
         assert named in fault.message and "$." in fault.message
 
 
-def test_the_place_of_what_cannot_be_read_is_told() -> None:
+def test_the_path_of_an_unreadable_value_is_reported() -> None:
     fault = fault_of(lambda message: {"text": "x", "messages": [{"content": State()}]})
     assert fault.message.endswith(
         "returned (object) is not evidence: $.messages[0].content is of the type tests.targets.answers.test_returned.State"
@@ -158,7 +158,7 @@ def test_the_place_of_what_cannot_be_read_is_told() -> None:
 
 @pytest.mark.parametrize("error", [Mute(), GeneratorExit(), ValueError("a\ud800"), BaseException("base"), RecursionError("deep")])
 @pytest.mark.parametrize("later", [False, True])
-def test_whatever_is_raised_is_told(error: BaseException, later: bool) -> None:
+def test_every_exception_is_reported(error: BaseException, later: bool) -> None:
     def agent(message: str) -> str:
         raise error
 
@@ -180,7 +180,7 @@ def test_whatever_is_raised_is_told(error: BaseException, later: bool) -> None:
         ({"text": "hello", "tool_calls": ({"name": "t", "arguments": {"n": 2**70}},)}, "hello"),
     ],
 )
-def test_plain_values_of_other_types_are_taken(returned: Any, text: str) -> None:
+def test_plain_values_of_other_types_are_accepted(returned: Any, text: str) -> None:
     evidence = asyncio.run(CallableTarget("agent", lambda message: returned).run(attempt("hi"), LIVE))
     assert evidence.text == text
     assert msgspec.json.decode(msgspec.json.encode(evidence), type=Evidence) == evidence
@@ -203,7 +203,7 @@ values = st.recursive(
 
 @settings(max_examples=300, deadline=None)
 @given(values)
-def test_any_value_is_evidence_that_can_be_kept_or_a_fault(value: Any) -> None:
+def test_any_value_becomes_storable_evidence_or_a_fault(value: Any) -> None:
     target = CallableTarget("agent", lambda message: value)
     try:
         evidence = target._read_evidence(value)
@@ -216,7 +216,7 @@ def test_any_value_is_evidence_that_can_be_kept_or_a_fault(value: Any) -> None:
 @settings(max_examples=300, deadline=None)
 @given(values)
 @pytest.mark.timeout(60)
-def test_a_plain_value_is_one_that_json_brings_back(value: Any) -> None:
+def test_a_plain_value_survives_a_json_round_trip(value: Any) -> None:
     try:
         plain = plain_value(value)
     except (Unreadable, Mute, RuntimeError):
@@ -224,7 +224,7 @@ def test_a_plain_value_is_one_that_json_brings_back(value: Any) -> None:
     assert json.loads(json.dumps(plain)) == plain
 
 
-# --- the run goes on, is kept, and is resumed ---------------------------------------------------------------------------
+# --- the run continues, is stored and resumed ---------------------------------------------------------------------------
 
 SUITE = proctor.parse_suite(
     json.dumps(
@@ -250,7 +250,7 @@ def odd_agent(message: str) -> Any:
 
 
 class OddTarget:
-    """A target of somebody's own, which gives what it likes."""
+    """A custom target that returns arbitrary values."""
 
     name = "odd"
 
@@ -270,7 +270,7 @@ class OddTarget:
 
 
 @pytest.mark.parametrize("target", [odd_agent, OddTarget()], ids=["a function", "a target of one's own"])
-def test_a_run_over_odd_answers_is_kept_shown_and_resumed(target: Any, tmp_path: Path) -> None:
+def test_a_run_with_unusual_answers_is_stored_shown_and_resumed(target: Any, tmp_path: Path) -> None:
     def go_on(resume: str | None) -> LiveRun:
         return asyncio.run(drive(SUITE, RunOptions(resume=resume), target=target, home=tmp_path))
 
@@ -282,8 +282,8 @@ def test_a_run_over_odd_answers_is_kept_shown_and_resumed(target: Any, tmp_path:
     assert live.ended == "completed"
     run_id = live.result.run_id
     assert {case.id: case.outcome for case in recheck(tmp_path / ".proctor", run_id).cases} == outcomes
-    # What is lost of the file is driven again, what is there is read.
-    kept = tmp_path / ".proctor" / "runs" / run_id / "results.jsonl"
-    kept.write_bytes(b"".join(kept.read_bytes().splitlines(keepends=True)[::2]))
+    # Lines missing from the file are driven again, the others are read.
+    results_file = tmp_path / ".proctor" / "runs" / run_id / "results.jsonl"
+    results_file.write_bytes(b"".join(results_file.read_bytes().splitlines(keepends=True)[::2]))
     again = go_on(run_id)
     assert {case.id: case.outcome for case in again.result.cases} == outcomes

@@ -1,4 +1,4 @@
-"""A text that is returned beside the run it came of: the answer is the text, and what was done stands beside it."""
+"""A text returned together with the messages of its run: the answer is the text, and the messages show the calls."""
 
 from __future__ import annotations
 
@@ -44,20 +44,20 @@ def answered(value: object) -> Evidence:
     ],
     ids=["text first", "text last", "list", "state", "messages without the answer", "mapping", "white space"],
 )
-def test_a_text_beside_messages_is_the_answer_and_the_messages_show_the_calls(value: object) -> None:
+def test_a_text_with_messages_is_the_answer_and_the_messages_show_the_calls(value: object) -> None:
     evidence = answered(value)
     assert (evidence.text or "").strip() == ANSWER
     assert [call.name for call in evidence.tool_calls or ()] == ["lookup"]
     assert evidence.account is not None and not {"answer", "tool_calls"} & set(evidence.account.unknown)
 
 
-def test_a_text_that_is_not_the_answer_of_the_messages_proves_nothing() -> None:
+def test_a_text_that_differs_from_the_messages_is_unknown() -> None:
     for value in (("thread-17", MESSAGES), {"text": "thread-17", "messages": MESSAGES}, ("thread-17", {"text": ANSWER})):
         evidence = answered(value)
         assert evidence.account is not None and DIFFERS in evidence.account.unknown["answer"]
 
 
-def test_what_the_messages_do_not_show_the_text_does_not_show_either() -> None:
+def test_a_text_adds_no_calls_to_incomplete_messages() -> None:
     for value in ((ANSWER, MESSAGES[-1:]), (ANSWER, {"tokens": 5}), (ANSWER, {})):
         evidence = answered(value)
         assert evidence.text == ANSWER
@@ -65,7 +65,7 @@ def test_what_the_messages_do_not_show_the_text_does_not_show_either() -> None:
 
 
 @pytest.mark.parametrize(
-    ("value", "told"),
+    ("value", "description"),
     [
         (("hi", None), "a tuple (text, null)"),
         (("hi", 5), "a tuple (text, number)"),
@@ -75,10 +75,10 @@ def test_what_the_messages_do_not_show_the_text_does_not_show_either() -> None:
         (["hi", {"type": "image_url", "image_url": {}}], "a list of 2 (text, object)"),
     ],
 )
-def test_other_tuples_are_refused_with_what_they_hold(value: object, told: str) -> None:
+def test_other_tuples_are_refused_with_their_content(value: object, description: str) -> None:
     with pytest.raises(TargetError) as refused:
         answered(value)
-    assert refused.value.code == "bad_answer" and told in refused.value.message and "--evidence-format" not in refused.value.message
+    assert refused.value.code == "bad_answer" and description in refused.value.message and "--evidence-format" not in refused.value.message
 
 
 def test_a_pair_that_contains_itself_is_refused() -> None:
@@ -89,21 +89,25 @@ def test_a_pair_that_contains_itself_is_refused() -> None:
     assert refused.value.code == "bad_answer"
 
 
-def test_what_cannot_be_read_as_evidence_names_no_option_of_the_command_line() -> None:
+def test_unreadable_evidence_names_no_command_line_option() -> None:
     with pytest.raises(TargetError) as refused:
         answered(["a", "b"])
-    assert "a list of 2 (text)" in refused.value.message and "--evidence-format" not in refused.value.message
+    assert (
+        refused.value.code == "bad_answer"
+        and "a list of 2 (text)" in refused.value.message
+        and "--evidence-format" not in refused.value.message
+    )
 
 
-def test_of_a_conversation_that_is_returned_whole_the_text_is_that_of_this_turn() -> None:
-    said: list[dict[str, Any]] = []
+def test_a_returned_conversation_yields_the_text_of_this_turn() -> None:
+    messages: list[dict[str, Any]] = []
 
     def answer(message: str, history: Any) -> object:
-        said.append({"role": "user", "content": message})
+        messages.append({"role": "user", "content": message})
         if message == "first":
-            said.extend([CALL, RESULT])
-        said.append({"role": "assistant", "content": f"Answer to {message}"})
-        return f"Answer to {message}", list(said)
+            messages.extend([CALL, RESULT])
+        messages.append({"role": "assistant", "content": f"Answer to {message}"})
+        return f"Answer to {message}", list(messages)
 
     suite = proctor.parse_suite(
         "proctor: 1\ncases: [{id: a, turns: [first, {input: second, expect: [no_tools_called, {response_equals: Answer to second}]}]}]"
@@ -121,7 +125,7 @@ def elsewhere(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
 
 
-def test_pieces_of_text_before_an_answer_without_one_are_its_text() -> None:
+def test_streamed_text_becomes_the_text_of_an_answer_without_one() -> None:
     def pieces(message: str) -> Any:
         yield "Order 17 is "
         yield "on its way."
@@ -136,7 +140,7 @@ def test_pieces_of_text_before_an_answer_without_one_are_its_text() -> None:
     assert evidence.text == ANSWER and [call.name for call in evidence.tool_calls or ()] == ["lookup"]
 
 
-def test_an_answer_under_one_of_the_usual_keys_is_read_as_that_of_an_http_agent() -> None:
+def test_an_answer_under_a_common_key_is_read_like_that_of_an_http_agent() -> None:
     for key in ("answer", "response", "output", "content", "message", "reply", "result"):
         evidence = answered({key: ANSWER, "sources": [{"title": "Orders"}], "model": "small"})
         assert (evidence.text, evidence.tool_calls, evidence.model) == (ANSWER, None, "small")
@@ -148,14 +152,14 @@ def test_an_answer_under_one_of_the_usual_keys_is_read_as_that_of_an_http_agent(
     assert evidence.account is not None and "answer" in evidence.account.unknown
 
 
-def test_an_http_agent_may_tell_its_text_beside_its_messages() -> None:
+def test_an_http_agent_may_return_text_and_messages() -> None:
     evidence = evidence_of(HttpAnswer(status=200, body={"text": ANSWER, "messages": MESSAGES}, text="", duration_ms=1.0))
     assert evidence.text == ANSWER and [call.name for call in evidence.tool_calls or ()] == ["lookup"]
     evidence = evidence_of(HttpAnswer(status=200, body={"text": "ok", "messages": MESSAGES}, text="", duration_ms=1.0))
     assert evidence.account is not None and DIFFERS in evidence.account.unknown["answer"]
 
 
-def test_messages_of_a_framework_may_stand_beside_the_text_in_a_mapping() -> None:
+def test_a_mapping_may_hold_text_and_framework_messages() -> None:
     pydantic_ai, models = pytest.importorskip("pydantic_ai"), pytest.importorskip("pydantic_ai.models.test")
     agent = pydantic_ai.Agent(models.TestModel(custom_output_text=ANSWER))
 

@@ -1,4 +1,4 @@
-"""A real framework with its real instrumentation, captured: Pydantic AI with a scripted model."""
+"""A real framework with its real instrumentation: Pydantic AI with a scripted model."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from tests.targets.loopback import attempt
 
 @pytest.fixture(autouse=True)
 def instrumented(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Every agent writes spans to a provider of the process, as `Agent.instrument_all()` in an agent's module has it."""
+    """Every agent writes spans to a provider of the process, as with `Agent.instrument_all()` in an agent's module."""
     monkeypatch.setattr(trace, "_TRACER_PROVIDER", TracerProvider(shutdown_on_exit=False))
     before = Agent._instrument_default
     Agent.instrument_all()
@@ -52,11 +52,11 @@ def make_agent(model: Any) -> Agent[None, str]:
     return agent
 
 
-def capture(function: Any, said: str = "17") -> Evidence:
-    return asyncio.run(CallableTarget("agent", function, capture="otel").run(attempt(said), LIVE))
+def capture(function: Any, message: str = "17") -> Evidence:
+    return asyncio.run(CallableTarget("agent", function, capture="otel").run(attempt(message), LIVE))
 
 
-def test_many_cases_at_once_have_the_calls_of_their_own_agents(tmp_path: Path) -> None:
+def test_concurrent_cases_have_the_calls_of_their_own_agents(tmp_path: Path) -> None:
     agent = make_agent(FunctionModel(scripted))
 
     async def answer(message: str) -> str:
@@ -73,7 +73,7 @@ def test_many_cases_at_once_have_the_calls_of_their_own_agents(tmp_path: Path) -
         ]
 
 
-def test_a_synchronous_agent_is_seen_through_its_thread() -> None:
+def test_a_synchronous_agent_is_captured_in_its_thread() -> None:
     agent = make_agent(FunctionModel(scripted))
     # Not `run_sync`: in a thread it leaves a loop open, which is a warning.
     evidence = capture(lambda message: asyncio.run(agent.run(message)).output)
@@ -81,26 +81,26 @@ def test_a_synchronous_agent_is_seen_through_its_thread() -> None:
     assert evidence.account is not None and evidence.account.reader.startswith("callable and otlp (")
 
 
-def test_calls_that_the_function_tells_too_are_not_doubled() -> None:
+def test_calls_that_are_also_returned_are_not_doubled() -> None:
     agent = make_agent(FunctionModel(scripted))
 
     def answer(message: str) -> dict[str, Any]:
         done = asyncio.run(agent.run(message))
-        asked = [part for each in done.all_messages() for part in each.parts if isinstance(part, ToolCallPart)]
-        return {"text": done.output, "tool_calls": [{"name": call.tool_name, "arguments": call.args_as_dict()} for call in asked]}
+        requested = [part for each in done.all_messages() for part in each.parts if isinstance(part, ToolCallPart)]
+        return {"text": done.output, "tool_calls": [{"name": call.tool_name, "arguments": call.args_as_dict()} for call in requested]}
 
     evidence = capture(answer)
     assert [(call.name, call.result) for call in evidence.tool_calls or ()] == [("lookup_order", "shipped 17")]
     assert evidence.account is not None and evidence.account.unknown == {}
 
 
-def test_an_agent_that_calls_no_tool_is_known_to_have_called_none() -> None:
+def test_an_agent_without_tool_calls_is_known_to_have_none() -> None:
     agent = make_agent(TestModel(call_tools=[], custom_output_text="Hello."))
     evidence = capture(lambda message: asyncio.run(agent.run(message)).output)
     assert evidence.tool_calls == () and evidence.account is not None and evidence.account.unknown == {}
 
 
-def test_an_agent_that_is_not_instrumented_is_not_known_to_have_called_none() -> None:
+def test_an_uninstrumented_agent_has_unknown_calls() -> None:
     agent = make_agent(FunctionModel(scripted))
     agent.instrument = False
     evidence = capture(lambda message: asyncio.run(agent.run(message)).output)
@@ -108,7 +108,7 @@ def test_an_agent_that_is_not_instrumented_is_not_known_to_have_called_none() ->
     assert evidence.account is not None and "install an OpenTelemetry instrumentation" in evidence.account.unknown["tool_calls"]
 
 
-def test_a_conversation_that_is_remembered_counts_the_calls_of_each_turn_once() -> None:
+def test_a_remembered_conversation_counts_the_calls_of_each_turn_once() -> None:
     agent = make_agent(FunctionModel(scripted))
     remembered: list[ModelMessage] = []
 

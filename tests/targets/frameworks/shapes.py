@@ -1,4 +1,4 @@
-"""Twins of what frameworks return: objects with the classes, modules and fields of the real ones, as they were seen in runs of the versions
+"""Doubles of the values that frameworks return: the classes, modules and fields of real ones, as seen in runs of the versions
 that the readers name. The live tests (`tests/live/clients/test_framework_pages.py`) run the real packages.
 """
 
@@ -12,7 +12,7 @@ from typing import Any
 
 CALL_ID = "call_1"
 TEXT = "Order 17 has shipped."
-ASKED = "Where is order 17?"
+QUESTION = "Where is order 17?"
 RESULT = {"id": 17, "status": "shipped"}
 WHEN = datetime.datetime(2026, 11, 16, tzinfo=datetime.UTC)
 
@@ -27,7 +27,7 @@ def make(path: str, bases: tuple[str, ...] = (), methods: dict[str, Callable[...
 
 
 class Role(enum.StrEnum):
-    """Frameworks keep roles as enumerations."""
+    """Frameworks represent roles as enumerations."""
 
     USER = "user"
     ASSISTANT = "assistant"
@@ -71,7 +71,7 @@ def langgraph_state() -> Any:
 
 def openai_run(**fields: Any) -> Any:
     items = [
-        {"content": ASKED, "role": "user"},
+        {"content": QUESTION, "role": "user"},
         {
             "arguments": '{"id": 17}',
             "call_id": CALL_ID,
@@ -104,7 +104,7 @@ def openai_run(**fields: Any) -> Any:
 
 def pydantic_run(output: Any = TEXT) -> Any:
     messages = [
-        {"parts": [{"content": ASKED, "timestamp": WHEN.isoformat(), "part_kind": "user-prompt"}], "kind": "request"},
+        {"parts": [{"content": QUESTION, "timestamp": WHEN.isoformat(), "part_kind": "user-prompt"}], "kind": "request"},
         {
             "parts": [{"tool_name": "lookup_order", "args": '{"id": 17}', "tool_call_id": CALL_ID, "part_kind": "tool-call"}],
             "usage": {"input_tokens": 100, "output_tokens": 10},
@@ -128,7 +128,7 @@ def openai_messages(tool: str = "lookup_order") -> list[dict[str, Any]]:
     call = {"id": CALL_ID, "type": "function", "function": {"name": tool, "arguments": '{"id": 17}'}}
     return [
         {"role": "system", "content": "You are Clerk."},
-        {"role": "user", "content": f"\nCurrent Task: {ASKED}"},
+        {"role": "user", "content": f"\nCurrent Task: {QUESTION}"},
         {"role": "assistant", "content": "", "tool_calls": [call]},
         {"role": "tool", "content": json.dumps(RESULT), "tool_call_id": CALL_ID, "name": tool},
         {"role": "assistant", "content": TEXT},
@@ -152,7 +152,7 @@ def agno_run(members: tuple[Any, ...] = (), tool: str = "lookup_order") -> Any:
     old = {"role": "user", "content": "Hello", "from_history": True}
     messages = [
         {"role": "user", "content": "Hello", **old},
-        {"role": "user", "content": ASKED, "from_history": False},
+        {"role": "user", "content": QUESTION, "from_history": False},
         {"role": "assistant", "tool_calls": [call], "from_history": False, "metrics": metrics},
         {"role": "tool", "content": json.dumps(RESULT), "tool_call_id": CALL_ID, "tool_name": tool, "tool_call_error": False},
         {"role": "assistant", "content": TEXT, "from_history": False, "metrics": metrics},
@@ -183,7 +183,7 @@ def smol_run() -> Any:
         }
 
     steps = [
-        {"task": ASKED, "task_images": None},
+        {"task": QUESTION, "task_images": None},
         step(1, "lookup_order", {"id": 17}, json.dumps(RESULT)),
         step(2, "final_answer", {"answer": TEXT}, TEXT),
     ]
@@ -193,9 +193,9 @@ def smol_run() -> Any:
 # --- Strands -----------------------------------------------------------------------------------------------------------------
 
 
-def strands_run(*, kept: bool = True, before: int = 1, **fields: Any) -> Any:
+def strands_run(*, has_messages: bool = True, before: int = 1, **fields: Any) -> Any:
     def trace(name: str, message: Any = None, children: tuple[Any, ...] = ()) -> Any:
-        return make("strands.telemetry.metrics:Trace", name=name, message=message if kept else None, children=list(children))
+        return make("strands.telemetry.metrics:Trace", name=name, message=message if has_messages else None, children=list(children))
 
     use = {"toolUse": {"toolUseId": CALL_ID, "name": "lookup_order", "input": {"id": 17}}}
     result = {"toolResult": {"toolUseId": CALL_ID, "status": "success", "content": [{"text": json.dumps(RESULT)}]}}
@@ -266,7 +266,7 @@ def autogen_messages() -> list[Any]:
         is_error=False,
     )
     return [
-        message("TextMessage", "user", ASKED),
+        message("TextMessage", "user", QUESTION),
         message("ToolCallRequestEvent", "shop", [call], usage),
         message("ToolCallExecutionEvent", "shop", [done]),
         message("TextMessage", "shop", TEXT, usage),
@@ -283,7 +283,7 @@ def autogen_result() -> Any:
 def ag2_history() -> list[dict[str, Any]]:
     call = {"id": CALL_ID, "type": "function", "function": {"name": "lookup_order", "arguments": '{"id": 17}'}}
     return [
-        {"content": ASKED, "role": "user", "name": "user"},
+        {"content": QUESTION, "role": "user", "name": "user"},
         {"tool_calls": [call], "content": None, "role": "assistant"},
         {
             "content": json.dumps(RESULT),
@@ -334,7 +334,7 @@ def haystack_result() -> Any:
     call = {"tool_name": "lookup_order", "arguments": {"id": 17}, "id": CALL_ID, "extra": None}
     answer = haystack_message("assistant", [{"text": TEXT}])
     messages = [
-        haystack_message("user", [{"text": ASKED}]),
+        haystack_message("user", [{"text": QUESTION}]),
         haystack_message("assistant", [{"tool_call": call}]),
         haystack_message("tool", [{"tool_call_result": {"result": json.dumps(RESULT), "origin": call, "error": False}}]),
         answer,
@@ -352,18 +352,18 @@ def kernel_message(role: str, items: list[dict[str, Any]]) -> Any:
     )
 
 
-def kernel_response(*, kept: bool = True) -> Any:
+def kernel_response(*, has_history: bool = True) -> Any:
     call = {"metadata": {}, "content_type": "function_call", "id": CALL_ID, "name": "Shop-lookup_order", "arguments": '{"id": 17}'}
     done = {"metadata": {}, "content_type": "function_result", "id": CALL_ID, "name": "Shop-lookup_order", "result": json.dumps(RESULT)}
     answer = kernel_message("assistant", [{"metadata": {}, "content_type": "text", "text": TEXT}])
     messages = [
-        kernel_message("user", [{"metadata": {}, "content_type": "text", "text": ASKED}]),
+        kernel_message("user", [{"metadata": {}, "content_type": "text", "text": QUESTION}]),
         kernel_message("assistant", [call]),
         kernel_message("tool", [done]),
         answer,
     ]
     history = make("semantic_kernel.contents.chat_history:ChatHistory", messages=messages)
-    thread = make("semantic_kernel.agents.chat_completion:ChatHistoryAgentThread", **({"_chat_history": history} if kept else {}))
+    thread = make("semantic_kernel.agents.chat_completion:ChatHistoryAgentThread", **({"_chat_history": history} if has_history else {}))
     return make("semantic_kernel.agents.agent:AgentResponseItem", message=answer, thread=thread)
 
 

@@ -1,4 +1,4 @@
-"""A run that a limit stopped, or an answer that was cut, looks like any other until somebody reads why it ended."""
+"""A run stopped by a limit, or a truncated answer, looks complete except for the reason why it ended."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ def autogen_result(reason: str | None, messages: list[Any] | None = None) -> Any
 
 
 def autogen_summary(rounds: int) -> list[Any]:
-    """The messages of an agent that gives what its tools gave as its answer, after it asked for tools so many times."""
-    asked, request, done, _ = shapes.autogen_messages()
+    """The messages of an agent that returns its tools' results as its answer, after so many tool calls."""
+    question, request, done, _ = shapes.autogen_messages()
     fields = {"source": "shop", "models_usage": None, "metadata": {}, "created_at": shapes.WHEN, "content": "shipped"}
     more = {"type": "ToolCallSummaryMessage", "tool_calls": [], "results": []}
     return [
-        asked,
+        question,
         *[request, done] * rounds,
         shapes.make("autogen_agentchat.messages:ToolCallSummaryMessage", ("BaseChatMessage",), **fields, **more),
     ]
@@ -41,7 +41,7 @@ def openai_answer(*texts: str) -> Any:
 
 
 def openai_handled(answer: str, **fields: Any) -> Any:
-    """A run whose last message says something else than the last response of the model."""
+    """A run whose last message differs from the last response of the model."""
     usage = shapes.make("agents.usage:Usage", input_tokens=100, output_tokens=10)
     response = shapes.make("agents.items:ModelResponse", usage=usage, output=[openai_answer(answer)])
     last = shapes.make("agents.items:MessageOutputItem", ("RunItemBase",), raw_item=openai_answer(shapes.TEXT))
@@ -53,9 +53,9 @@ def llama_cut(raw: Any) -> Any:
 
 
 def llama_stopped() -> list[Any]:
-    """The events of an agent that asked for a second call, was stopped, and was made to answer."""
-    asked = shapes.make("llama_index.core.tools:ToolSelection", tool_name="lookup_order", tool_kwargs={"id": 18}, tool_id="call_2")
-    step = with_fields(shapes.llama_output(), tool_calls=[asked])
+    """The events of an agent that requested a second call, was stopped, and was made to answer."""
+    requested = shapes.make("llama_index.core.tools:ToolSelection", tool_name="lookup_order", tool_kwargs={"id": 18}, tool_id="call_2")
+    step = with_fields(shapes.llama_output(), tool_calls=[requested])
     last = shapes.llama_output()
     return [step, last, shapes.make("workflows.events:StopEvent", result=last)]
 
@@ -77,7 +77,7 @@ STOPPED: dict[str, tuple[Callable[[], Any], str]] = {
     "AutoGen, a timeout": (lambda: autogen_result("Timeout of 5 seconds reached"), "Timeout"),
     "AutoGen, stopped from outside": (lambda: autogen_result("External termination requested"), "External"),
     "AutoGen, max_tool_iterations": (lambda: autogen_result(None, autogen_summary(2)), "max_tool_iterations"),
-    "CrewAI, told to answer": (
+    "CrewAI, forced to answer": (
         lambda: shapes.crew_output([*shapes.openai_messages()[:-1], {"role": "user", "content": FORCED}, shapes.openai_messages()[-1]]),
         "max_iter",
     ),
@@ -105,7 +105,7 @@ STOPPED: dict[str, tuple[Callable[[], Any], str]] = {
 
 
 @pytest.mark.parametrize("name", STOPPED)
-def test_of_a_run_that_a_limit_stopped_answer_and_calls_are_not_known(name: str) -> None:
+def test_a_run_stopped_by_a_limit_has_unknown_answer_and_calls(name: str) -> None:
     evidence = drive(lambda message: STOPPED[name][0]())
     assert {"tool_calls", "answer"} <= not_known(evidence)
     assert evidence.account is not None and STOPPED[name][1] in " ".join(evidence.account.unknown.values())
@@ -123,7 +123,7 @@ CUT: dict[str, Callable[[], Any]] = {
 
 
 @pytest.mark.parametrize("name", CUT)
-def test_an_answer_that_was_cut_is_not_known_and_the_calls_before_it_are(name: str) -> None:
+def test_a_truncated_answer_is_unknown_and_earlier_calls_are_known(name: str) -> None:
     evidence = drive(lambda message: CUT[name]())
     assert "answer" in not_known(evidence) and "tool_calls" not in not_known(evidence)
 
@@ -147,38 +147,38 @@ WHOLE: dict[str, Callable[[], Any]] = {
 
 
 @pytest.mark.parametrize("name", WHOLE)
-def test_a_run_that_ended_as_it_was_meant_to_shows_every_call(name: str) -> None:
+def test_a_completed_run_shows_every_call(name: str) -> None:
     assert "tool_calls" not in not_known(drive(lambda message: WHOLE[name]()))
 
 
-def test_events_of_a_workflow_that_failed_are_the_error_of_the_case() -> None:
+def test_a_failed_workflow_is_the_error_of_the_case() -> None:
     broken = shapes.make("workflows.events:WorkflowFailedEvent", ("StopEvent",), exception=ValueError("the model is gone"))
     fault = fault_of(lambda message: iter([shapes.llama_output(), broken]))
     assert fault.code == "agent_failed" and "the model is gone" in fault.message
 
 
-def test_an_answer_that_speaks_of_a_limit_is_an_answer() -> None:
-    told = "Your tool call limit reached: thirty days. " + "I am sorry. " * 40
-    assert "answer" not in not_known(drive(lambda message: told))
+def test_an_answer_that_mentions_a_limit_is_an_answer() -> None:
+    answer = "Your tool call limit reached: thirty days. " + "I am sorry. " * 40
+    assert "answer" not in not_known(drive(lambda message: answer))
     assert "answer" not in not_known(drive(lambda message: "Agent stopped due to the strike at the airport, your flight is cancelled."))
 
 
 @pytest.mark.parametrize("make", [shapes.autogen_result, shapes.crew_output, shapes.agno_run, shapes.ag2_response])
-def test_a_framework_that_drops_why_its_model_stopped_is_noted(make: Callable[[], Any]) -> None:
+def test_a_missing_finish_reason_of_the_model_is_noted(make: Callable[[], Any]) -> None:
     account = drive(lambda message: make()).account
     assert account is not None and any("does not report why its model stopped" in note for note in account.notes)
 
 
 @pytest.mark.parametrize("calls", [[], [{"toolCallId": "c", "toolName": "lookup_order", "input": {"id": 17}}]])
-def test_text_and_calls_in_the_spelling_of_the_ai_sdk_are_those_of_the_last_step(calls: list[Any]) -> None:
+def test_ai_sdk_text_and_calls_are_those_of_the_last_step(calls: list[Any]) -> None:
     evidence = read_json_answer({"text": "Done.", "toolCalls": calls})
     assert evidence is not None and evidence.account is not None
     assert "last step" in evidence.account.unknown["tool_calls"]
-    # The text of a result is its answer, whatever its last step called.
+    # The text of a result is its answer, even if its last step called a tool.
     assert "answer" not in evidence.account.unknown
 
 
-def test_calls_of_ones_own_form_in_that_spelling_are_all_there_are() -> None:
+def test_custom_calls_in_that_spelling_are_complete() -> None:
     evidence = read_json_answer({"text": "Done.", "toolCalls": [{"name": "lookup_order", "arguments": {"id": 17}}]})
     assert evidence is not None and [call.name for call in evidence.tool_calls or ()] == ["lookup_order"]
     assert evidence.account is None or "tool_calls" not in evidence.account.unknown

@@ -1,4 +1,4 @@
-"""A run that its own framework calls failed, paused, cancelled or cut off has not answered, whatever text stands in its result."""
+"""A run that its framework calls failed, paused, cancelled or cut off has no answer, even if its result contains text."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def agno_run(status: str, content: Any = WORDS, *, kind: str = "RunOutput", **mo
 
 
 def agno_messages(*more: dict[str, Any]) -> list[dict[str, Any]]:
-    return [{"role": "user", "content": shapes.ASKED, "from_history": False}, *more]
+    return [{"role": "user", "content": shapes.QUESTION, "from_history": False}, *more]
 
 
 def agno_step(name: str, kind: str | None = "agent", **more: Any) -> Any:
@@ -94,7 +94,7 @@ def stopped_executor() -> Any:
 
 
 def smol_stream() -> list[Any]:
-    """The stream of smolagents 1.26 at max_steps: the last step comes twice, then an answer that the model was asked for without tools."""
+    """The stream of smolagents 1.26 at max_steps: the last step comes twice, then an answer that the model gave without tools."""
     step = shapes.make("smolagents.memory:ActionStep", ("MemoryStep",), {"dict": lambda self: shapes.smol_run().steps[1]})
     return [step, step, shapes.make("smolagents.memory:FinalAnswerStep", ("MemoryStep",), output=shapes.TEXT)]
 
@@ -108,7 +108,7 @@ def smol_memory() -> Any:
 # --- failed -------------------------------------------------------------------------------------------------------------------
 
 FAILED: dict[str, Callable[[], Any]] = {
-    "Agno, before the model was asked": lambda: agno_run("ERROR"),
+    "Agno, before the model was called": lambda: agno_run("ERROR"),
     "Agno, with messages": lambda: agno_run("ERROR", messages=agno_messages()),
     "Agno, a team": lambda: agno_run("ERROR", kind="TeamRunOutput"),
     "Agno, a stream": lambda: iter([shapes.agno_event("RunStartedEvent"), shapes.agno_event("RunErrorEvent", content=WORDS)]),
@@ -122,14 +122,14 @@ FAILED: dict[str, Callable[[], Any]] = {
 
 
 @pytest.mark.parametrize("name", FAILED)
-def test_what_an_error_says_is_no_answer_and_is_told_as_the_error(name: str) -> None:
+def test_the_text_of_an_error_is_reported_as_the_error_and_is_no_answer(name: str) -> None:
     fault = fault_of(lambda message: FAILED[name]())
     assert fault.code == "agent_failed" and WORDS in fault.message
     assert fault.evidence is not None and fault.evidence.text is None
     assert {"tool_calls", "answer"} <= not_known(fault.evidence)
 
 
-def test_an_answer_that_a_guard_refused_is_not_told_as_the_error() -> None:
+def test_an_answer_refused_by_a_guardrail_is_not_reported_as_the_error() -> None:
     messages = agno_messages({"role": "assistant", "content": shapes.TEXT})
     fault = fault_of(lambda message: agno_run("ERROR", shapes.TEXT, messages=messages))
     assert fault.code == "agent_failed" and shapes.TEXT not in fault.message
@@ -148,7 +148,7 @@ def test_a_failed_run_passes_no_claim(tmp_path: Path) -> None:
     assert (case.outcome, case.code) == ("error", "agent_failed") and WORDS in str(case.reason)
 
 
-# --- not over -----------------------------------------------------------------------------------------------------------------
+# --- not finished -----------------------------------------------------------------------------------------------------------
 
 OPEN: dict[str, tuple[Callable[[], Any], str]] = {
     "Agno, paused": (
@@ -213,7 +213,7 @@ OPEN: dict[str, tuple[Callable[[], Any], str]] = {
 
 
 @pytest.mark.parametrize("name", OPEN)
-def test_of_a_run_that_was_not_over_answer_and_calls_are_not_known(name: str) -> None:
+def test_an_unfinished_run_has_unknown_answer_and_calls(name: str) -> None:
     evidence = drive(lambda message: OPEN[name][0]())
     assert {"tool_calls", "answer"} <= not_known(evidence)
     assert evidence.account is not None and OPEN[name][1] in " ".join(evidence.account.unknown.values())
@@ -224,14 +224,14 @@ def test_a_tool_that_waits_for_a_confirmation_was_not_called(name: str) -> None:
     assert not drive(lambda message: OPEN[name][0]()).tool_calls
 
 
-def test_a_step_that_a_stream_hands_out_twice_counts_once() -> None:
+def test_a_step_that_a_stream_repeats_counts_once() -> None:
     assert len(drive(lambda message: iter(smol_stream())).tool_calls or ()) == 1
 
 
 def test_a_tool_that_was_confirmed_was_called() -> None:
     done = {**WAITS, "confirmed": True, "result": "shipped"}
-    said = [{"role": "tool", "content": "shipped", "tool_call_id": "c", "tool_call_error": False}, {"role": "assistant", "content": "Yes."}]
-    messages = agno_messages({"role": "assistant", "tool_calls": [ASKS]}, *said)
+    more = [{"role": "tool", "content": "shipped", "tool_call_id": "c", "tool_call_error": False}, {"role": "assistant", "content": "Yes."}]
+    messages = agno_messages({"role": "assistant", "tool_calls": [ASKS]}, *more)
     evidence = drive(lambda message: agno_run("COMPLETED", "Yes.", messages=messages, tools=[done]))
     assert [call.name for call in evidence.tool_calls or ()] == ["lookup_order"] and "tool_calls" not in not_known(evidence)
 
@@ -253,7 +253,7 @@ def test_the_events_of_a_workflow_show_the_calls_of_its_steps() -> None:
 
 UNSEEN: dict[str, Callable[[], Any]] = {
     "a step that is a function": lambda: agno_workflow(agno_step("one", "function")),
-    "a step whose run is not kept": lambda: agno_workflow(agno_step("one")),
+    "a step without its run": lambda: agno_workflow(agno_step("one")),
     "a workflow without steps": lambda: agno_workflow(),
     "events of a step that is a function": lambda: iter(workflow_events(agno_step("one", "function"), agno_step("two"))),
     "events without those of the agents": lambda: iter(
@@ -263,13 +263,13 @@ UNSEEN: dict[str, Callable[[], Any]] = {
 
 
 @pytest.mark.parametrize("name", UNSEEN)
-def test_what_code_of_a_workflow_calls_is_not_known(name: str) -> None:
+def test_calls_of_workflow_code_are_unknown(name: str) -> None:
     evidence = drive(lambda message: UNSEEN[name]())
     assert evidence.text == shapes.TEXT
     assert "tool_calls" in not_known(evidence) and "answer" not in not_known(evidence)
 
 
-# --- other ways to hand over the same -----------------------------------------------------------------------------------------
+# --- other forms of the same results ----------------------------------------------------------------------------------------
 
 
 def test_a_list_of_agno_messages_is_read() -> None:
@@ -280,7 +280,7 @@ def test_a_list_of_agno_messages_is_read() -> None:
     assert "tool_calls" not in not_known(evidence)
 
 
-def test_a_written_result_of_smolagents_is_read_as_the_result() -> None:
+def test_a_serialised_smolagents_result_is_read_like_the_result() -> None:
     run = shapes.smol_run()
     written = {"output": run.output, "state": run.state, "steps": run.steps, "token_usage": None, "timing": {"duration": 1.0}}
     evidence = drive(lambda message: written)
@@ -288,7 +288,7 @@ def test_a_written_result_of_smolagents_is_read_as_the_result() -> None:
     assert {"tool_calls", "answer"} <= not_known(drive(lambda message: {**written, "state": "max_steps_error"}))
 
 
-def test_what_a_framework_returns_is_read_as_evidence_in_python() -> None:
+def test_framework_results_are_read_as_evidence_in_python() -> None:
     assert proctor.read_evidence(shapes.agno_run()).text == shapes.TEXT
     assert proctor.read_evidence(
         [shapes.make("agno.models.message:Message", (), {"to_dict": lambda self: {"role": "user", "content": "x"}})]

@@ -1,4 +1,4 @@
-"""What agent frameworks return is read as evidence, and never as more than it shows."""
+"""Values that agent frameworks return are read as evidence, and never as more than they show."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ from tests.targets.loopback import attempt
 DOCS = Path(__file__).parents[3] / "docs" / "how-to" / "frameworks"
 
 
-def drive(function: Callable[..., Any], *said: str, timeout_s: float = 5.0) -> Evidence:
-    return asyncio.run(CallableTarget("agent", function, timeout_s=timeout_s).run(attempt(*(said or (shapes.ASKED,))), LIVE))
+def drive(function: Callable[..., Any], *messages: str, timeout_s: float = 5.0) -> Evidence:
+    return asyncio.run(CallableTarget("agent", function, timeout_s=timeout_s).run(attempt(*(messages or (shapes.QUESTION,))), LIVE))
 
 
 def fault_of(function: Callable[..., Any], **more: Any) -> TargetFault:
@@ -38,7 +38,7 @@ def not_known(evidence: Evidence) -> set[str]:
 
 
 @pytest.mark.parametrize("name", shapes.RETURNED)
-def test_what_a_framework_returns_shows_answer_calls_arguments_and_results(name: str) -> None:
+def test_framework_results_show_answer_calls_arguments_and_results(name: str) -> None:
     evidence = drive(lambda message: shapes.RETURNED[name]())
     assert evidence.text == shapes.TEXT
     (call,) = evidence.tool_calls or ()
@@ -56,14 +56,14 @@ def test_every_framework_has_a_guide_that_its_errors_name() -> None:
 
 SHOWS_NO_CALLS: dict[str, Callable[[], Any]] = {
     "the last message of LangChain": lambda: shapes.lc_conversation()[-1],
-    "a state that kept the last message": lambda: shapes.lc_conversation()[-1:],
+    "a state with only the last message": lambda: shapes.lc_conversation()[-1:],
     "an output of CrewAI without messages": lambda: shapes.crew_output([]),
-    "a crew that asked a coworker": lambda: shapes.crew_output(shapes.openai_messages("Delegate work to coworker")),
+    "a crew that delegated to a coworker": lambda: shapes.crew_output(shapes.openai_messages("Delegate work to coworker")),
     "a crew whose messages were summed up": lambda: shapes.crew_output(
         [{"role": "user", "content": "<summary>\nmuch\n</summary>"}, {"role": "assistant", "content": shapes.TEXT}]
     ),
-    "a result of Strands without messages": lambda: shapes.strands_run(kept=False),
-    "a thread of Semantic Kernel that a service keeps": lambda: shapes.kernel_response(kept=False),
+    "a result of Strands without messages": lambda: shapes.strands_run(has_messages=False),
+    "a thread of Semantic Kernel stored by a service": lambda: shapes.kernel_response(has_history=False),
     "a message of Semantic Kernel": lambda: shapes.kernel_response().message,
     "a prediction without a trajectory": lambda: (
         shapes.dspy_prediction(trajectory=None)
@@ -92,7 +92,7 @@ SHOWS_NO_CALLS: dict[str, Callable[[], Any]] = {
 
 
 @pytest.mark.parametrize("name", SHOWS_NO_CALLS)
-def test_what_cannot_show_calls_leaves_them_not_known(name: str) -> None:
+def test_values_that_cannot_show_calls_leave_them_unknown(name: str) -> None:
     evidence = drive(lambda message: SHOWS_NO_CALLS[name]())
     assert "tool_calls" in not_known(evidence)
     assert evidence.text == shapes.TEXT
@@ -107,11 +107,11 @@ WAITS: dict[str, Callable[[], Any]] = {
 
 
 @pytest.mark.parametrize("name", WAITS)
-def test_a_run_that_waits_for_somebody_is_not_over(name: str) -> None:
+def test_a_run_that_waits_for_a_person_is_unfinished(name: str) -> None:
     assert {"tool_calls", "answer"} <= not_known(drive(lambda message: WAITS[name]()))
 
 
-def test_a_call_that_failed_is_told() -> None:
+def test_a_failed_call_is_reported() -> None:
     (call,) = drive(lambda message: shapes.llama_output(failed=True)).tool_calls or ()
     assert call.error == "it broke"
     broken = {"tool_name_0": "lookup_order", "tool_args_0": {"id": 17}, "observation_0": "Execution error in lookup_order: no"}
@@ -119,7 +119,7 @@ def test_a_call_that_failed_is_told() -> None:
     assert call.failed() and call.result is None
 
 
-def test_members_of_a_team_add_their_calls() -> None:
+def test_calls_of_team_members_are_added() -> None:
     evidence = drive(lambda message: shapes.agno_run(members=(shapes.agno_run(tool="refund"),)))
     assert [call.name for call in evidence.tool_calls or ()] == ["lookup_order", "refund"]
 
@@ -202,7 +202,7 @@ def test_a_stream_of_a_framework_is_read_to_its_end(stream: Callable[..., Any]) 
     assert "tool_calls" not in not_known(evidence)
 
 
-def test_a_stream_that_a_function_returns_is_read_as_one_that_it_yields() -> None:
+def test_a_returned_stream_is_read_like_a_yielded_one() -> None:
     async def promised(message: str) -> Any:
         return values(message)
 
@@ -210,7 +210,7 @@ def test_a_stream_that_a_function_returns_is_read_as_one_that_it_yields() -> Non
         assert drive(function).text == shapes.TEXT
 
 
-def test_a_result_that_its_stream_fills_in_is_drained() -> None:
+def test_a_result_filled_in_by_its_stream_is_drained() -> None:
     result = shapes.make(
         "agents.result:RunResultStreaming",
         ("RunResultBase",),
@@ -226,7 +226,7 @@ def test_a_result_that_its_stream_fills_in_is_drained() -> None:
     assert evidence.text == shapes.TEXT and "tool_calls" not in not_known(evidence)
 
 
-def test_a_stream_without_an_end_ends_with_the_time_of_the_call() -> None:
+def test_an_endless_stream_ends_at_the_time_limit() -> None:
     async def endless(message: str) -> AsyncIterator[str]:
         while True:
             await asyncio.sleep(0)
@@ -235,7 +235,7 @@ def test_a_stream_without_an_end_ends_with_the_time_of_the_call() -> None:
     assert fault_of(endless, timeout_s=0.05).code == "timeout"
 
 
-def test_a_stream_that_holds_too_much_is_a_fault(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_oversized_stream_is_a_fault(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(streams, "MAX_ITEMS", 10)
     fault = fault_of(lambda message: itertools.repeat("x"))
     assert fault.code == "bad_answer" and "more than 10 items" in fault.message
@@ -250,19 +250,19 @@ def test_a_stream_that_raises_is_a_fault_of_the_agent() -> None:
     assert fault.code == "agent_failed" and "ValueError: no more" in fault.message
 
 
-def test_a_stream_of_nothing_is_an_answer_with_nothing_in_it() -> None:
+def test_an_empty_stream_is_an_empty_answer() -> None:
     assert fault_of(lambda message: iter(())).code == "empty_answer"
 
 
 # --- turns -------------------------------------------------------------------------------------------------------------------
 
 
-def test_of_a_whole_conversation_only_what_followed_the_message_counts_for_its_turn() -> None:
-    kept: list[Any] = []
+def test_a_turn_has_only_the_messages_after_its_own() -> None:
+    history: list[Any] = []
 
     def graph(message: str) -> Any:
-        kept.extend(shapes.lc_conversation(17 if "17" in message else 23))
-        return {"messages": list(kept)}
+        history.extend(shapes.lc_conversation(17 if "17" in message else 23))
+        return {"messages": list(history)}
 
     evidence = drive(graph, "Where is order 17?", "Where is order 23?")
     assert evidence.turns is not None
@@ -271,21 +271,21 @@ def test_of_a_whole_conversation_only_what_followed_the_message_counts_for_its_t
     assert len(evidence.tool_calls or ()) == 2 and evidence.usage is not None and evidence.usage.total() == 440
 
 
-def test_a_conversation_without_the_message_of_its_turn_is_doubted() -> None:
-    kept: list[Any] = []
+def test_a_conversation_without_the_message_of_its_turn_is_unknown() -> None:
+    history: list[Any] = []
 
     def graph(message: str) -> Any:
-        kept.extend(shapes.lc_conversation(17 if "first" in message else 23))
-        return {"messages": list(kept)}
+        history.extend(shapes.lc_conversation(17 if "first" in message else 23))
+        return {"messages": list(history)}
 
     assert "tool_calls" in not_known(drive(graph, "the first", "the second"))
 
 
-# --- what cannot be read -----------------------------------------------------------------------------------------------------
+# --- unreadable values ------------------------------------------------------------------------------------------------------
 
 
 class Trap:
-    """An object of a framework that raises when it is looked at."""
+    """A framework object that raises when it is read."""
 
     def __getattr__(self, name: str) -> Any:
         raise RuntimeError(name)
@@ -295,13 +295,13 @@ Trap.__module__ = "crewai.crews.crew_output"
 Trap.__name__ = Trap.__qualname__ = "CrewOutput"
 
 
-def test_what_cannot_be_read_is_told_with_its_type_and_the_guide_of_its_framework() -> None:
+def test_an_unreadable_value_is_reported_with_its_type_and_framework_guide() -> None:
     fault = fault_of(lambda message: Trap())
     assert fault.code == "bad_answer"
     assert "CrewOutput" in fault.message and fault.message.endswith("see docs/how-to/frameworks/crewai.md")
-    strange = shapes.make("strands.agent.agent:Agent")
-    assert "strands.agent.agent.Agent" in fault_of(lambda message: strange).message
-    assert fault_of(lambda message: strange).message.endswith("see docs/how-to/frameworks/strands.md")
+    unreadable = shapes.make("strands.agent.agent:Agent")
+    assert "strands.agent.agent.Agent" in fault_of(lambda message: unreadable).message
+    assert fault_of(lambda message: unreadable).message.endswith("see docs/how-to/frameworks/strands.md")
     assert fault_of(lambda message: object()).message.endswith("see docs/how-to/test-a-python-function.md")
 
 
@@ -310,7 +310,7 @@ def test_a_list_that_is_too_long_is_refused(monkeypatch: pytest.MonkeyPatch) -> 
     assert "more than 3" in fault_of(lambda message: shapes.langgraph_state()).message
 
 
-def test_a_case_that_cannot_be_read_does_not_end_the_run(tmp_path: Path) -> None:
+def test_an_unreadable_case_does_not_end_the_run(tmp_path: Path) -> None:
     suite = proctor.parse_suite(
         """
         proctor: 1

@@ -1,4 +1,4 @@
-"""Loops of one's own around a provider's client: its messages hold what the client answered, beside mappings."""
+"""Hand-written loops around a provider's client: their messages mix the client's objects with mappings."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def drive(function: Callable[..., Any]) -> Evidence:
 
 
 @pytest.mark.parametrize("package", ["openai.types.chat", "groq.types.chat", "litellm.types.utils", "mistralai.models", "ollama._types"])
-def test_the_messages_of_a_loop_may_hold_what_the_client_answered(package: str) -> None:
+def test_messages_of_a_loop_may_hold_client_responses(package: str) -> None:
     function = make(f"{package}:Function", name="lookup_order", arguments='{"id": 17}')
     call = make(f"{package}:ToolCall", id="call_1", type="function", function=function)
     asking = make(f"{package}:ChatCompletionMessage", role="assistant", content=None, refusal=None, tool_calls=[call])
@@ -35,16 +35,16 @@ def test_the_messages_of_a_loop_may_hold_what_the_client_answered(package: str) 
         assert [(each.name, each.arguments, each.result) for each in evidence.tool_calls] == [("lookup_order", {"id": 17}, "on its way")]
 
 
-def test_blocks_of_an_answer_may_stand_in_messages() -> None:
+def test_messages_may_hold_blocks_of_a_response() -> None:
     used = make("anthropic.types.tool_use_block:ToolUseBlock", type="tool_use", id="t1", name="lookup_order", input={"id": 17})
-    said = make("anthropic.types.text_block:TextBlock", type="text", text="It is on its way.", citations=None)
-    told = {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "t1", "content": "on its way"}]}
+    answer = make("anthropic.types.text_block:TextBlock", type="text", text="It is on its way.", citations=None)
+    result = {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "t1", "content": "on its way"}]}
     evidence = drive(
         lambda message: [
             {"role": "user", "content": "hi"},
             {"role": "assistant", "content": [used]},
-            told,
-            {"role": "assistant", "content": [said]},
+            result,
+            {"role": "assistant", "content": [answer]},
         ]
     )
     assert evidence.text == "It is on its way." and [call.arguments for call in evidence.tool_calls or ()] == [{"id": 17}]

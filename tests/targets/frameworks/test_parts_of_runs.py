@@ -1,4 +1,4 @@
-"""Who returns a part of a run, or picks events out of its stream, learns nothing about calls that the rest would have shown."""
+"""A function that returns part of a run, or picks events out of its stream, leaves the other calls unknown."""
 
 from __future__ import annotations
 
@@ -19,25 +19,25 @@ def names(evidence: Evidence) -> list[str]:
     return [call.name for call in evidence.tool_calls or ()]
 
 
-# --- streams of which events were left out ----------------------------------------------------------------------------------
+# --- streams with missing events ----------------------------------------------------------------------------------------------
 
 
 def llama_events() -> list[Any]:
-    """The events of llama-index-core 0.14: the last output is given the calls of the whole run once that is over."""
+    """The events of llama-index-core 0.14: the last output receives the calls of the whole run when the run is over."""
     where = "llama_index.core.agent.workflow.workflow_events"
-    asked = {"tool_name": "lookup_order", "tool_kwargs": {"id": 17}, "tool_id": shapes.CALL_ID}
+    requested = {"tool_name": "lookup_order", "tool_kwargs": {"id": 17}, "tool_id": shapes.CALL_ID}
     step = shapes.make(
         f"{where}:AgentOutput",
         response=shapes.make("llama_index.core.base.llms.types:ChatMessage", content=None),
         structured_response=None,
-        tool_calls=[shapes.make("llama_index.core.llms.llm:ToolSelection", **asked)],
+        tool_calls=[shapes.make("llama_index.core.llms.llm:ToolSelection", **requested)],
     )
     last = shapes.llama_output()
     return [
         shapes.make(f"{where}:AgentInput", input=[]),
         shapes.make(f"{where}:AgentStream", delta="Order"),
         step,
-        shapes.make(f"{where}:ToolCall", **asked),
+        shapes.make(f"{where}:ToolCall", **requested),
         shapes.llama_call(),
         shapes.make(f"{where}:AgentStream", delta="Order"),
         last,
@@ -62,14 +62,14 @@ def agno_events() -> list[Any]:
 
 
 def openai_events() -> list[Any]:
-    """The events of openai-agents 0.24, the many small ones of the model left out."""
+    """The events of openai-agents 0.24, without the many small ones of the model."""
 
     def completed(**item: Any) -> Any:
         response = shapes.make("openai.types.responses.response:Response", output=[shapes.make("openai:Item", **item)], usage=None)
         data = shapes.make("openai.types.responses:ResponseCompletedEvent", type="response.completed", response=response)
         return shapes.make("agents.stream_events:RawResponsesStreamEvent", data=data)
 
-    def told(kind: str, written: dict[str, Any]) -> Any:
+    def streamed(kind: str, written: dict[str, Any]) -> Any:
         raw = shapes.make("openai:Item", **written)
         item = shapes.make(
             f"agents.items:{kind}", ("RunItemBase",), {"to_input_item": lambda self: written}, raw_item=raw, tool_origin=None
@@ -80,10 +80,10 @@ def openai_events() -> list[Any]:
     return [
         shapes.make("agents.stream_events:AgentUpdatedStreamEvent", new_agent=object()),
         completed(type="function_call", call_id=shapes.CALL_ID),
-        told("ToolCallItem", call),
-        told("ToolCallOutputItem", result),
+        streamed("ToolCallItem", call),
+        streamed("ToolCallOutputItem", result),
         completed(type="message", call_id=None),
-        told("MessageOutputItem", answer),
+        streamed("MessageOutputItem", answer),
     ]
 
 
@@ -109,7 +109,7 @@ def smol_steps() -> list[Any]:
 
 
 def haystack_chunks() -> list[Any]:
-    """The chunks of haystack-ai 3.4: the last one of an answer tells why it ended."""
+    """The chunks of haystack-ai 3.4: the last one of an answer has the finish reason."""
 
     def chunk(content: str = "", finish: str | None = None, calls: tuple[Any, ...] = (), result: Any = None) -> Any:
         fields = {"content": content, "finish_reason": finish, "tool_calls": list(calls), "tool_call_result": result, "meta": {}}
@@ -131,7 +131,7 @@ def haystack_chunks() -> list[Any]:
 
 
 def ag2_events() -> list[Any]:
-    """The events of ag2 1.2: the request is handed on after everything that followed from it."""
+    """The events of ag2 1.2: the request follows everything that resulted from it."""
 
     def event(kind: str, at: float = 0.0, /, **fields: Any) -> Any:
         return shapes.make(f"ag2.events.types:{kind}", ("BaseEvent",), created_at=at, **fields)
@@ -142,7 +142,7 @@ def ag2_events() -> list[Any]:
         event("ModelResponse", 2.0, content=None, tool_calls=event("ToolCallsEvent", 2.0, calls=[call]), usage=None),
         event("ToolResultEvent", 3.0, parent_id=shapes.CALL_ID, name="lookup_order", error=None, result=given),
         event("ModelResponse", 4.0, content=shapes.TEXT, tool_calls=event("ToolCallsEvent", 4.0, calls=[]), usage=None),
-        event("ModelRequest", 1.0, parts=[event("TextInput", content=shapes.ASKED)]),
+        event("ModelRequest", 1.0, parts=[event("TextInput", content=shapes.QUESTION)]),
     ]
 
 
@@ -162,11 +162,11 @@ STREAMS: dict[str, Callable[[], list[Any]]] = {
 
 
 def pick(events: list[Any]) -> Iterator[list[Any]]:
-    """What is left when somebody picks events by their kind, or begins late."""
+    """The events left if only some kinds are picked, or the first ones are missed."""
     kinds = list(dict.fromkeys(type(event).__name__ for event in events))
     for size in range(1, len(kinds)):
-        for kept in itertools.combinations(kinds, size):
-            yield [event for event in events if type(event).__name__ in kept]
+        for chosen in itertools.combinations(kinds, size):
+            yield [event for event in events if type(event).__name__ in chosen]
     for begin in range(1, len(events)):
         yield events[begin:]
 
@@ -180,24 +180,24 @@ def test_a_whole_stream_shows_the_calls(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", STREAMS)
-def test_a_stream_of_which_events_were_left_out_shows_the_calls_or_they_are_not_known(name: str) -> None:
+def test_a_stream_with_missing_events_shows_the_calls_or_leaves_them_unknown(name: str) -> None:
     events = STREAMS[name]()
-    for kept in pick(events):
-        for returned in (iter(kept), kept):
+    for chosen in pick(events):
+        for returned in (iter(chosen), chosen):
             try:
                 evidence = drive(lambda message, returned=returned: returned)
             except TargetFault:
-                continue  # told with the type of what was streamed
-            kinds = [type(event).__name__ for event in kept]
+                continue  # the reason names the type of the streamed events
+            kinds = [type(event).__name__ for event in chosen]
             assert names(evidence) == ["lookup_order"] or "tool_calls" in not_known(evidence), kinds
 
 
-def test_a_stream_of_an_agno_run_without_a_tool_shows_that_there_was_none() -> None:
+def test_a_stream_of_an_agno_run_without_tools_shows_no_calls() -> None:
     events = [event for event in agno_events() if "Tool" not in type(event).__name__]
     assert drive(lambda message: iter([*events[:3], *events[5:]])).tool_calls == ()
 
 
-def test_the_history_of_an_ag2_reply_shows_that_there_was_no_call() -> None:
+def test_the_history_of_an_ag2_reply_shows_no_calls() -> None:
     events = ag2_events()[2:]
 
     async def get_events(self: Any) -> list[Any]:
@@ -208,7 +208,7 @@ def test_the_history_of_an_ag2_reply_shows_that_there_was_no_call() -> None:
     assert "tool_calls" in not_known(drive(lambda message: iter(events)))
 
 
-def test_an_output_of_llamaindex_that_asks_for_a_tool_is_not_the_end() -> None:
+def test_a_llamaindex_output_with_a_tool_call_is_not_the_end() -> None:
     step = llama_events()[2]
     evidence = drive(lambda message: step)
     assert names(evidence) == ["lookup_order"] and {"tool_calls", "answer"} <= not_known(evidence)
@@ -216,16 +216,16 @@ def test_an_output_of_llamaindex_that_asks_for_a_tool_is_not_the_end() -> None:
     assert {"tool_calls", "answer"} <= not_known(drive(lambda message: iter(cut)))
 
 
-def test_two_calls_that_a_model_names_alike_stay_two() -> None:
+def test_two_calls_with_one_id_stay_two() -> None:
     events = llama_events()
     events[4:5] = [shapes.llama_call(), shapes.llama_call()]
     events[6 + 1].tool_calls = [shapes.llama_call(), shapes.llama_call()]
     assert names(drive(lambda message: iter(events))) == ["lookup_order", "lookup_order"]
 
 
-# --- lists that hold a part of the messages ---------------------------------------------------------------------------------
+# --- lists with part of the messages ------------------------------------------------------------------------------------------
 
-SAID = {"role": "user", "content": shapes.ASKED}
+QUESTION = {"role": "user", "content": shapes.QUESTION}
 ANSWERED = {"role": "assistant", "content": shapes.TEXT}
 ASKS = {
     "role": "assistant",
@@ -245,10 +245,10 @@ CUT: dict[str, Callable[[], Any]] = {
     "the last message in an envelope": lambda: {"messages": [ANSWERED]},
     "the last message without a list": lambda: ANSWERED,
     "the last message as a client of OpenAI writes it": lambda: {**ANSWERED, "refusal": None, "function_call": None, "tool_calls": None},
-    "everything but what was said": lambda: [ASKS, RESULT, ANSWERED],
+    "everything but the user message": lambda: [ASKS, RESULT, ANSWERED],
     "a message of LlamaIndex": lambda: [llama_message()],
     "a state of LangGraph": lambda: {"messages": shapes.lc_conversation()[-1:]},
-    "a state of LangGraph without what was said": lambda: {"messages": shapes.lc_conversation()[1:]},
+    "a state of LangGraph without the user message": lambda: {"messages": shapes.lc_conversation()[1:]},
     "messages of Haystack": lambda: {"messages": shapes.haystack_result()["messages"][-1:]},
     "messages of Agent Framework": lambda: shapes.framework_response().messages[-1:],
     "a history of Semantic Kernel": lambda: shapes.make(
@@ -272,7 +272,7 @@ CUT: dict[str, Callable[[], Any]] = {
 
 
 @pytest.mark.parametrize("name", CUT)
-def test_a_part_of_the_messages_leaves_the_calls_not_known(name: str) -> None:
+def test_part_of_the_messages_leaves_the_calls_unknown(name: str) -> None:
     evidence = drive(lambda message: CUT[name]())
     assert "tool_calls" in not_known(evidence)
     assert evidence.text == shapes.TEXT
@@ -284,40 +284,40 @@ def explain(make: Callable[[], Any]) -> str:
     return account.unknown["tool_calls"]
 
 
-def test_what_to_return_instead_is_told() -> None:
+def test_the_reason_names_what_to_return_instead() -> None:
     explained = {name: explain(CUT[name]) for name in CUT}
     assert "`TaskResult`" in explained.pop("messages of AutoGen")
     assert all("return all messages of the run, or the framework's result itself" in why for why in explained.values())
 
 
-def test_an_answer_beside_what_was_sent_is_the_whole() -> None:
-    whole = {**CUT["a chat completion"](), "messages": [SAID]}
+def test_an_answer_with_the_sent_messages_is_complete() -> None:
+    whole = {**CUT["a chat completion"](), "messages": [QUESTION]}
     assert "tool_calls" not in not_known(drive(lambda message: whole))
 
 
-def test_a_message_that_asks_for_a_tool_shows_this_call_and_no_other() -> None:
+def test_a_message_with_a_tool_call_shows_only_that_call() -> None:
     evidence = drive(lambda message: ASKS)
     assert names(evidence) == ["lookup_order"] and "tool_calls" in not_known(evidence)
 
 
-def test_what_was_seen_of_a_part_counts_for_what_was_done() -> None:
+def test_calls_seen_in_a_part_count_as_done() -> None:
     assert names(drive(lambda message: [ASKS, RESULT, ANSWERED])) == ["lookup_order"]
 
 
-@pytest.mark.parametrize("messages", [[SAID, ANSWERED], [SAID, ASKS, RESULT, ANSWERED]], ids=["without a call", "with a call"])
-def test_messages_from_what_was_said_on_show_every_call(messages: list[dict[str, Any]]) -> None:
+@pytest.mark.parametrize("messages", [[QUESTION, ANSWERED], [QUESTION, ASKS, RESULT, ANSWERED]], ids=["without a call", "with a call"])
+def test_messages_from_the_user_message_on_show_every_call(messages: list[dict[str, Any]]) -> None:
     for returned in (messages, {"messages": messages}):
         assert "tool_calls" not in not_known(drive(lambda message, returned=returned: returned))
 
 
-@pytest.mark.parametrize("returned", [[SAID], {"messages": shapes.lc_conversation()[:1]}], ids=["openai", "LangGraph"])
-def test_messages_that_end_with_what_was_said_show_nothing_of_the_agent(returned: Any) -> None:
+@pytest.mark.parametrize("returned", [[QUESTION], {"messages": shapes.lc_conversation()[:1]}], ids=["openai", "LangGraph"])
+def test_messages_that_end_with_the_user_message_show_nothing_of_the_agent(returned: Any) -> None:
     assert {"tool_calls", "answer"} <= not_known(drive(lambda message: returned))
 
 
-def test_the_messages_of_the_turn_before_are_not_those_of_this_turn() -> None:
-    before = [SAID, ASKS, RESULT, ANSWERED]
-    evidence = drive(lambda message: before, shapes.ASKED, "And order 23?")
+def test_messages_of_the_previous_turn_do_not_count_for_this_turn() -> None:
+    before = [QUESTION, ASKS, RESULT, ANSWERED]
+    evidence = drive(lambda message: before, shapes.QUESTION, "And order 23?")
     assert "tool_calls" in not_known(evidence)
     assert "does not begin with the message of this turn" in str(evidence.account)
 
@@ -326,7 +326,7 @@ def test_the_messages_of_the_turn_before_are_not_those_of_this_turn() -> None:
 
 
 def strands_with_two_tools(message_of_each: bool) -> Any:
-    """Two tools at once, as strands-agents 1.62 keeps them: the trace of each tool has its own result, or the one message of both."""
+    """Two tools at once, as in strands-agents 1.62: the trace of each tool has its own result, or one message has both."""
     run = shapes.strands_run(before=0)
     model, tool, _ = run.metrics.traces[0].children
     ids = ("call_1", "call_2")
@@ -352,7 +352,7 @@ def test_two_tools_at_once_in_a_result_of_strands_are_both_known(message_of_each
     assert not_known(evidence) <= {"nodes", "state"}, evidence.account
 
 
-def test_an_agent_of_strands_that_was_invoked_before_is_noted() -> None:
+def test_a_reused_strands_agent_is_noted() -> None:
     run = shapes.strands_run()
     run.metrics.agent_invocations = [*run.metrics.agent_invocations, *run.metrics.agent_invocations]
     account = drive(lambda message: run).account

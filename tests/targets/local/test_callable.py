@@ -33,7 +33,7 @@ def test_a_function_that_answers_text_is_an_agent() -> None:
     assert evidence.duration_ms is not None and evidence.tool_calls is None
 
 
-def test_an_async_function_gets_what_its_signature_asks_for_over_all_turns() -> None:
+def test_an_async_function_gets_its_arguments_in_every_turn() -> None:
     evidence = drive(functions.whisper, attempt("ONE", "TWO", context={"A": 1}))
     assert evidence.turns is not None and [turn.text for turn in evidence.turns] == ["one", "two"]
     assert [call.arguments for call in evidence.tool_calls or ()] == [
@@ -42,7 +42,7 @@ def test_an_async_function_gets_what_its_signature_asks_for_over_all_turns() -> 
     ]
 
 
-def test_keyword_arguments_of_any_name_get_everything_there_is() -> None:
+def test_arbitrary_keyword_arguments_get_every_value() -> None:
     seen: dict[str, Any] = {}
 
     def agent(message: str, **rest: Any) -> str:
@@ -53,11 +53,11 @@ def test_keyword_arguments_of_any_name_get_everything_there_is() -> None:
     assert seen == {"context": {}, "session_id": "session-a-0001", "request_id": "request-a-0001", "turn": 0, "history": []}
 
 
-def test_a_body_of_the_case_is_handed_over_as_it_is() -> None:
+def test_a_body_of_the_case_is_passed_unchanged() -> None:
     assert drive(lambda body: f"{body['n']}", attempt(body={"n": 5})).text == "5"
 
 
-def test_evidence_and_messages_are_taken_as_they_are() -> None:
+def test_evidence_and_messages_are_used_unchanged() -> None:
     given = Evidence(text="x", tool_calls=(ToolCall(name="t"),), duration_ms=7.0)
     evidence = drive(lambda message: given, attempt("hi"))
     assert (evidence.tool_calls, evidence.duration_ms, evidence.case) == (given.tool_calls, 7.0, "case-1")
@@ -65,7 +65,7 @@ def test_evidence_and_messages_are_taken_as_they_are() -> None:
     assert drive(lambda message: messages, attempt("hi")).text == "from messages"
 
 
-def test_a_function_that_returns_a_promise_is_awaited() -> None:
+def test_a_returned_awaitable_is_awaited() -> None:
     assert drive(lambda message: functions.whisper(message, context={}, history=[]), attempt("HI")).text == "hi"
 
 
@@ -86,14 +86,14 @@ def test_an_object_with_an_async_call_is_awaited() -> None:
         ([1, 2], "is not evidence: no known form of evidence"),
     ],
 )
-def test_what_is_no_answer_is_a_fault(returned: Any, message: str) -> None:
+def test_a_value_that_is_no_answer_is_a_fault(returned: Any, message: str) -> None:
     with pytest.raises(TargetFault, match=message) as caught:
         drive(lambda _: returned, attempt("hi"))
     assert caught.value.code == "bad_answer"
 
 
-class _Strange(BaseException):
-    """What no library catches by accident."""
+class _Unusual(BaseException):
+    """An exception that no library catches by accident."""
 
 
 @pytest.mark.parametrize(
@@ -106,10 +106,10 @@ class _Strange(BaseException):
         KeyError("k"),
         KeyboardInterrupt(),
         GeneratorExit(),
-        _Strange("x"),
+        _Unusual("x"),
     ],
 )
-def test_a_function_that_raises_is_a_fault_that_says_what_and_where(error: BaseException) -> None:
+def test_an_exception_is_a_fault_with_its_message_and_place(error: BaseException) -> None:
     def agent(message: str) -> str:
         raise error
 
@@ -117,7 +117,7 @@ def test_a_function_that_raises_is_a_fault_that_says_what_and_where(error: BaseE
         raise error
 
     for function in (agent,) if isinstance(error, StopIteration) else (agent, later):
-        with pytest.raises(TargetFault, match=rf"{function.__name__}\(\) raised ") as caught:
+        with pytest.raises(TargetFault, match=rf"{function.__name__}\(\)") as caught:
             drive(function, attempt("hi"))
         assert caught.value.code == "agent_failed"
     if isinstance(error, ValueError):
@@ -125,7 +125,7 @@ def test_a_function_that_raises_is_a_fault_that_says_what_and_where(error: BaseE
 
 
 class _StrandsLike:
-    """An agent as Strands has it: called itself, with keyword arguments of its own, and with the conversation in it."""
+    """An agent like those of Strands: callable, with its own keyword arguments, and with the conversation in it."""
 
     def __init__(self) -> None:
         self.messages: list[Any] = []
@@ -137,7 +137,7 @@ class _StrandsLike:
         return "done"
 
 
-def test_an_agent_object_of_a_framework_gets_no_keywords_of_ours_and_is_warned_of(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_framework_agent_object_gets_no_keywords_and_a_warning(monkeypatch: pytest.MonkeyPatch) -> None:
     own = _StrandsLike()
     drive(own, attempt("hi"))
     assert set(own.got[0]) == {"context", "session_id", "request_id", "turn", "history"}, "a class of the user's gets them all"
@@ -146,15 +146,15 @@ def test_an_agent_object_of_a_framework_gets_no_keywords_of_ours_and_is_warned_o
     agent = _StrandsLike()
     drive(agent, attempt("hi"))
     assert agent.got == [{}]
-    told = CallableTarget("shop", agent).describe_risk()
+    warning = CallableTarget("shop", agent).describe_risk()
     assert (
-        told is not None
-        and "target 'shop' is one strands _StrandsLike for all cases" in told
-        and "docs/how-to/frameworks/strands.md" in told
+        warning is not None
+        and "target 'shop' is one strands _StrandsLike for all cases" in warning
+        and "docs/how-to/frameworks/strands.md" in warning
     )
 
 
-def test_what_a_package_raises_is_told_with_the_line_of_the_users_own_code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_exception_in_a_package_is_reported_with_the_users_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     package = tmp_path / "site-packages" / "their_agents"
     package.mkdir(parents=True)
     (package / "agent.py").write_text("def ask(message):\n    raise RuntimeError('Agent is already processing a request')\n")
@@ -170,7 +170,7 @@ def test_what_a_package_raises_is_told_with_the_line_of_the_users_own_code(tmp_p
     assert "or run one case at a time with -j 1" in str(caught.value)
 
 
-def test_what_a_function_does_to_its_context_and_history_stays_with_that_message() -> None:
+def test_changes_to_context_and_history_affect_only_that_message() -> None:
     seen: list[Any] = []
 
     def agent(message: str, context: dict[str, Any], history: list[dict[str, Any]]) -> str:
@@ -188,19 +188,19 @@ def test_what_a_function_does_to_its_context_and_history_stays_with_that_message
 
 
 @pytest.mark.parametrize("returned", ["", " \n", "\u200b", {"text": ""}, {"text": "", "tool_calls": []}, Evidence(text="")])
-def test_an_answer_with_nothing_in_it_is_a_fault(returned: Any) -> None:
-    with pytest.raises(TargetFault, match=r"returned an empty answer") as caught:
+def test_an_empty_answer_is_a_fault(returned: Any) -> None:
+    with pytest.raises(TargetFault) as caught:
         drive(lambda _: returned, attempt("hi"))
     assert caught.value.code == "empty_answer"
 
 
-def test_what_was_done_without_a_word_is_kept_and_what_was_said_is_not_known() -> None:
+def test_calls_without_text_are_kept_and_the_answer_is_unknown() -> None:
     evidence = drive(lambda _: {"text": "", "tool_calls": [{"name": "look"}]}, attempt("hi"))
     assert evidence.account is not None and evidence.account.unknown.keys() == {"answer"}
     assert [call.name for call in evidence.tool_calls or ()] == ["look"]
 
 
-def test_a_turn_that_says_nothing_of_tools_is_not_known_to_have_called_none() -> None:
+def test_a_turn_without_tool_information_has_unknown_calls() -> None:
     answers = iter([{"text": "done"}, {"text": "bye", "tool_calls": []}])
     seen = drive(lambda message: next(answers), attempt("refund it", "thanks"))
     assert seen.turns is not None and [turn.tool_calls for turn in seen.turns] == [None, ()]
@@ -208,26 +208,26 @@ def test_a_turn_that_says_nothing_of_tools_is_not_known_to_have_called_none() ->
 
 
 def test_an_envelope_of_messages_is_read_as_messages() -> None:
-    asked = {
+    request = {
         "role": "assistant",
         "content": None,
         "tool_calls": [{"id": "c", "type": "function", "function": {"name": "f", "arguments": "{}"}}],
     }
-    said = [{"role": "user", "content": "hi"}, asked, {"role": "tool", "tool_call_id": "c", "content": "1"}]
-    state = {"messages": [*said, {"role": "assistant", "content": "done"}]}
+    earlier = [{"role": "user", "content": "hi"}, request, {"role": "tool", "tool_call_id": "c", "content": "1"}]
+    state = {"messages": [*earlier, {"role": "assistant", "content": "done"}]}
     evidence = drive(lambda _: state, attempt("hi"))
     assert (evidence.text, [call.name for call in evidence.tool_calls or ()]) == ("done", ["f"])
-    with pytest.raises(TargetFault, match="is not evidence") as caught:
+    with pytest.raises(TargetFault) as caught:
         drive(lambda _: {"messages": [{"kind": "nobody knows"}]}, attempt("hi"))
     assert caught.value.code == "bad_answer"
 
 
-def test_who_read_what_a_function_returned_is_told() -> None:
+def test_the_reader_of_a_returned_value_is_recorded() -> None:
     evidence = drive(functions.shout, attempt("hi"))
     assert evidence.account is not None and (evidence.account.reader, evidence.account.unknown) == ("callable", {})
 
 
-def test_a_function_that_hangs_is_left_alone_after_its_time() -> None:
+def test_a_hanging_function_is_abandoned_at_its_time_limit() -> None:
     release, ended = threading.Event(), threading.Event()
 
     def hangs(message: str) -> str:
@@ -236,16 +236,16 @@ def test_a_function_that_hangs_is_left_alone_after_its_time() -> None:
         return message
 
     try:
-        with pytest.raises(TargetFault, match=r"hangs\(\) did not answer within 0\.05 s") as caught:
+        with pytest.raises(TargetFault, match=r"0\.05 s") as caught:
             drive(hangs, attempt("hi"), timeout_s=0.05)
         assert caught.value.code == "timeout"
     finally:
-        # It ends after its loop is closed, and that must not disturb anybody.
+        # It ends after its loop is closed, which must have no effect.
         release.set()
         assert ended.wait(5)
 
 
-def test_an_async_function_that_hangs_is_ended() -> None:
+def test_a_hanging_async_function_is_cancelled() -> None:
     ended: list[str] = []
 
     async def hangs(message: str) -> str:
@@ -255,12 +255,13 @@ def test_an_async_function_that_hangs_is_ended() -> None:
             ended.append(message)
         return ""
 
-    with pytest.raises(TargetFault, match="did not answer within"):
+    with pytest.raises(TargetFault, match=r"0\.05 s") as caught:
         drive(hangs, attempt("hi"), timeout_s=0.05)
+    assert caught.value.code == "timeout"
     assert ended == ["hi"]
 
 
-def test_functions_run_beside_each_other() -> None:
+def test_functions_run_concurrently() -> None:
     barrier = threading.Barrier(3, timeout=5)
 
     def meets(message: str) -> str:
@@ -296,7 +297,7 @@ def test_a_function_is_found_by_module_and_name() -> None:
         ("no_such_module_at_all:x", "cannot import 'no_such_module_at_all'"),
     ],
 )
-def test_a_reference_that_leads_nowhere_is_refused(reference: str, message: str) -> None:
+def test_an_unresolvable_reference_is_refused(reference: str, message: str) -> None:
     with pytest.raises(SpecError, match=message):
         load_function(reference)
 
@@ -308,7 +309,7 @@ def test_signatures_that_no_case_can_satisfy_are_refused() -> None:
         build_target("agent", {"type": "callable", "function": "tests.targets.functions:with_stranger"})
 
 
-def test_a_module_beside_the_workspace_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_module_next_to_the_workspace_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "my_shop_agent.py").write_text("def answer(message):\n    return 'mine ' + message\n", encoding="utf-8")
     (tmp_path / "my_broken_agent.py").write_text("1 / 0\n", encoding="utf-8")
     monkeypatch.setattr(sys, "path", list(sys.path))
@@ -351,14 +352,14 @@ def write_agent(folder: Path, word: str) -> Path:
 
 
 @pytest.mark.parametrize("trusted", [True, False])
-def test_two_folders_with_an_agent_of_the_same_name_each_have_their_own(tmp_path: Path, trusted: bool) -> None:
+def test_agents_of_the_same_name_in_two_folders_are_separate(tmp_path: Path, trusted: bool) -> None:
     one, other = write_agent(tmp_path / "one", "one"), write_agent(tmp_path / "other", "other")
-    asked = [load_function("agent_of_two:answer", base=base, trusted=trusted) for base in (one, other, one)]
-    assert [function("?") for function in asked] == ["one", "other", "one"]
+    functions = [load_function("agent_of_two:answer", base=base, trusted=trusted) for base in (one, other, one)]
+    assert [function("?") for function in functions] == ["one", "other", "one"]
 
 
-def test_an_agent_with_the_name_of_an_imported_package_is_told(tmp_path: Path) -> None:
-    # Driven before: an agent in the folder that has the environment below it, as most projects do.
+def test_an_agent_named_like_an_imported_package_is_reported(tmp_path: Path) -> None:
+    # Driven before: an agent in the folder that contains the environment, as in most projects.
     agent_objects._FOLDERS.add(Path(sys.prefix).resolve().parent)
     (tmp_path / "msgspec.py").write_text("def answer(message: str) -> str:\n    return 'mine'\n")
     with pytest.raises(SpecError, match=r"'msgspec' is .* and this process has imported"):

@@ -1,4 +1,4 @@
-"""What the import of a target's module costs; that it is the right one is told by `test_callable.py`."""
+"""The cost of importing a target's module; `test_callable.py` tests that it is the right one."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from proctor.targets.local.agent_objects import import_local_module
 
 
 def count_looks(folder: Path, monkeypatch: pytest.MonkeyPatch) -> int:
-    """How many files are looked for while a module of the folder is imported."""
+    """How many files are looked up while a module of the folder is imported."""
     looks = 0
     real = Path.is_file
 
@@ -27,7 +27,7 @@ def count_looks(folder: Path, monkeypatch: pytest.MonkeyPatch) -> int:
     return looks
 
 
-def test_the_work_does_not_grow_with_the_modules_of_the_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_import_work_does_not_grow_with_loaded_modules(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "counted_agent.py").write_text("answer = str\n")
     few = count_looks(tmp_path, monkeypatch)
     for number in range(500):

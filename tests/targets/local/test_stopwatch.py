@@ -1,4 +1,4 @@
-"""How long an agent took: from sending or calling to what came back, by a clock that is moved by hand."""
+"""How long an agent took: from sending or calling to its answer, with a clock that the test moves."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from proctor.targets.platforms.http import HttpSettings, HttpTarget
 from proctor.targets.shared import wire
 from proctor.targets.shared import wire as stopwatch
 from proctor.targets.shared.wire import Stopwatch
-from tests.targets.loopback import Asked, Reply, attempt, serve
+from tests.targets.loopback import ReceivedRequest, Reply, attempt, serve
 
 
 class Clock:
-    """A clock that stands until somebody moves it."""
+    """A clock that only the test moves."""
 
     def __init__(self) -> None:
         self.now = 100.0
@@ -44,15 +44,15 @@ def _stand_still(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 class Slow(httpx2.AsyncBaseTransport):
-    """Connects in 100 ms and answers in 7; says when it sends, or does not; leads on to another address first, or does not."""
+    """Connects in 100 ms and answers in 7; may report when it sends, and may redirect first."""
 
-    def __init__(self, tells: bool, redirects: int) -> None:
-        self._tells, self._redirects = tells, redirects
+    def __init__(self, reports_sending: bool, redirects: int) -> None:
+        self._reports_sending, self._redirects = reports_sending, redirects
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
         CLOCK.pass_ms(100)
         trace = request.extensions.get("trace")
-        if self._tells and trace is not None:
+        if self._reports_sending and trace is not None:
             for event in ("connection.connect_tcp.complete", "http11.send_request_headers.started", "http11.send_request_body.started"):
                 await trace(event, {})
         CLOCK.pass_ms(7)
@@ -67,9 +67,9 @@ async def _send_pieces(*pieces: bytes) -> AsyncIterator[bytes]:
         yield piece
 
 
-def ask_slow(*, tells: bool, redirects: int = 0) -> Evidence:
+def ask_slow(*, reports_sending: bool, redirects: int = 0) -> Evidence:
     async def run() -> Evidence:
-        target = HttpTarget("shop", HttpSettings(url="http://shop.test/chat"), transport=lambda _: Slow(tells, redirects))
+        target = HttpTarget("shop", HttpSettings(url="http://shop.test/chat"), transport=lambda _: Slow(reports_sending, redirects))
         await target.open()
         try:
             return await target.run(attempt("hello"), LIVE)
@@ -80,14 +80,14 @@ def ask_slow(*, tells: bool, redirects: int = 0) -> Evidence:
 
 
 @pytest.mark.parametrize(
-    ("asked", "expected"),
+    ("connection", "expected"),
     [
-        pytest.param({"tells": True}, 7.0, id="from sending, not from connecting"),
-        pytest.param({"tells": True, "redirects": 2}, 21.0, id="every redirect, and none of their connections"),
-        pytest.param({"tells": False}, 107.0, id="from handing over where nobody tells when it is sent"),
+        pytest.param({"reports_sending": True}, 7.0, id="from sending, not from connecting"),
+        pytest.param({"reports_sending": True, "redirects": 2}, 21.0, id="every redirect, and none of their connections"),
+        pytest.param({"reports_sending": False}, 107.0, id="from handing over if sending is not reported"),
     ],
 )
-def test_making_a_client_and_connecting_are_not_the_agents_time(asked: Any, expected: float, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_connecting_is_not_the_agents_time(connection: Any, expected: float, monkeypatch: pytest.MonkeyPatch) -> None:
     make = wire.new_client
 
     def make_slowly(**settings: Any) -> Any:
@@ -95,22 +95,22 @@ def test_making_a_client_and_connecting_are_not_the_agents_time(asked: Any, expe
         return make(**settings)
 
     monkeypatch.setattr(wire, "new_client", make_slowly)
-    assert ask_slow(**asked).duration_ms == expected
+    assert ask_slow(**connection).duration_ms == expected
 
 
-def test_the_http_client_tells_when_a_request_is_sent(monkeypatch: pytest.MonkeyPatch) -> None:
-    told: list[str] = []
+def test_the_http_client_reports_when_a_request_is_sent(monkeypatch: pytest.MonkeyPatch) -> None:
+    events: list[str] = []
     note = Stopwatch.note_event
 
     async def note_loudly(self: Stopwatch, name: str, info: object) -> None:
-        told.append(name)
+        events.append(name)
         if "connect" in name:
             CLOCK.pass_ms(100)
         await note(self, name, info)
 
     monkeypatch.setattr(Stopwatch, "note_event", note_loudly)
 
-    def answer(asked: Asked) -> Reply:
+    def answer(request: ReceivedRequest) -> Reply:
         CLOCK.pass_ms(7)
         return Reply(body={"text": "hi"})
 
@@ -124,7 +124,7 @@ def test_the_http_client_tells_when_a_request_is_sent(monkeypatch: pytest.Monkey
                 await target.close()
 
     assert asyncio.run(run()) == [7.0, 7.0]
-    assert "connection.connect_tcp.started" in told and "http11.send_request_headers.started" in told
+    assert "connection.connect_tcp.started" in events and "http11.send_request_headers.started" in events
 
 
 # --- functions -------------------------------------------------------------------------------------------------------------------
@@ -175,9 +175,7 @@ async def stream_later(message: str) -> AsyncIterator[str]:
         pytest.param(stream_later, 8.0, id="an asynchronous generator, to its end"),
     ],
 )
-def test_starting_a_thread_and_reading_the_answer_are_not_the_functions_time(
-    function: Any, expected: float, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_starting_a_thread_and_reading_the_answer_do_not_count(function: Any, expected: float, monkeypatch: pytest.MonkeyPatch) -> None:
     keep = callable_module.keep_current_exchange
 
     def keep_slowly(*given: Any) -> Evidence:
@@ -191,7 +189,7 @@ def test_starting_a_thread_and_reading_the_answer_are_not_the_functions_time(
 
 
 class Connection:
-    """A network stream with a socket that remembers what it was set to."""
+    """A network stream with a socket that records its options."""
 
     def __init__(self, closed: bool) -> None:
         self.closed, self.options = closed, list[tuple[int, int, int]]()
@@ -207,7 +205,7 @@ class Connection:
 
 @pytest.mark.skipif(not hasattr(socket, "TCP_QUICKACK"), reason="only Linux holds acknowledgements back so")
 @pytest.mark.parametrize("closed", [False, True])
-def test_the_head_of_an_answer_is_acknowledged_at_once(closed: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_head_of_a_response_is_acknowledged_at_once(closed: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     connection = Connection(closed)
     handle = Slow.handle_async_request
 
@@ -217,5 +215,5 @@ def test_the_head_of_an_answer_is_acknowledged_at_once(closed: bool, monkeypatch
         return response
 
     monkeypatch.setattr(Slow, "handle_async_request", handle_connected)
-    assert ask_slow(tells=True).text == "hi"
+    assert ask_slow(reports_sending=True).text == "hi"
     assert connection.options == ([] if closed else [(socket.IPPROTO_TCP, socket.TCP_QUICKACK, 1)])

@@ -1,4 +1,4 @@
-"""Our agent loop: what the model is told, what is recorded, and how a run ends."""
+"""Our agent loop: the input of the model, the recording, and how a run ends."""
 
 from __future__ import annotations
 
@@ -30,20 +30,20 @@ DONE = ChatReply(text="It was shipped.", usage=Usage(input_tokens=30, output_tok
 
 
 class MemoryTape:
-    """Keeps every exchange, and gives it back in order when it replays."""
+    """Records every exchange, and returns them in order when it replays."""
 
-    def __init__(self, kept: list[tuple[str, Json, Json]] | None = None) -> None:
-        self.replaying = kept is not None
-        self.kept = kept or []
+    def __init__(self, exchanges: list[tuple[str, Json, Json]] | None = None) -> None:
+        self.replaying = exchanges is not None
+        self.exchanges = exchanges or []
 
     async def exchange(self, kind: str, request: Json, send: Callable[[], Awaitable[Json]]) -> Json:
         request = json.loads(msgspec.json.encode(request))
         if self.replaying:
-            was_kind, was_request, answer = self.kept.pop(0)
+            was_kind, was_request, answer = self.exchanges.pop(0)
             assert (was_kind, was_request) == (kind, request)
             return answer
         answer = json.loads(msgspec.json.encode(await send()))
-        self.kept.append((kind, request, answer))
+        self.exchanges.append((kind, request, answer))
         return answer
 
 
@@ -100,13 +100,15 @@ def test_tools_are_called_in_order_and_the_last_text_is_the_answer() -> None:
 def test_the_model_sees_system_prompt_tools_and_results() -> None:
     model = ScriptedModel(calls(("search", {"query": "tea", "limit": 2})), DONE)
     drive(model, system="You are a shop.", temperature=0.0, max_tokens=77, seed=5)
-    asked, again = model.requests
-    assert [message.role for message in asked.messages] == ["system", "user"]
-    assert (asked.temperature, asked.max_tokens, asked.seed) == (0.0, 77, 5)
-    tool = next(tool for tool in asked.tools if tool.name == "search")
+    first, again = model.requests
+    assert [message.role for message in first.messages] == ["system", "user"]
+    assert (first.temperature, first.max_tokens, first.seed) == (0.0, 77, 5)
+    tool = next(tool for tool in first.tools if tool.name == "search")
     assert tool.description == "Search the catalogue." and tool.schema["required"] == ["query"]
-    told = json.loads(again.messages[-1].text)
-    assert [part["text"] for part in told["content"]] == ["tea 1", "tea 2"] and told["structuredContent"] == {"result": ["tea 1", "tea 2"]}
+    result = json.loads(again.messages[-1].text)
+    assert [part["text"] for part in result["content"]] == ["tea 1", "tea 2"] and result["structuredContent"] == {
+        "result": ["tea 1", "tea 2"]
+    }
     assert again.messages[-1].call_id == "call_0"
 
 
@@ -127,17 +129,17 @@ def test_a_conversation_continues_over_its_turns() -> None:
     assert evidence.turns[0].usage == Usage(input_tokens=1) and evidence.turns[1].usage is None
 
 
-def test_a_result_that_says_it_failed_is_a_tool_error() -> None:
+def test_a_result_marked_as_failed_is_a_tool_error() -> None:
     model = ScriptedModel(calls(("lookup_order", {"id": 99})), DONE)
     evidence = drive(model)
     assert evidence.tool_calls is not None
     (call,) = evidence.tool_calls
     assert call.error_kind == "content-error" and "no order 99" in call.error and call.result["isError"] is True
-    assert json.loads(model.requests[1].messages[-1].text) == call.result, "the model is told the whole result, that it failed included"
+    assert json.loads(model.requests[1].messages[-1].text) == call.result, "the model gets the whole result, including the failure"
     assert evidence.error is None
 
 
-def test_an_unknown_tool_is_answered_to_the_model_and_recorded() -> None:
+def test_an_unknown_tool_is_reported_to_the_model_and_recorded() -> None:
     model = ScriptedModel(calls(("lookup_orders", {"id": 17})), DONE)
     evidence = drive(model)
     assert evidence.tool_calls is not None
@@ -149,22 +151,22 @@ def test_an_unknown_tool_is_answered_to_the_model_and_recorded() -> None:
 
 
 @pytest.mark.parametrize("arguments", ["{not json", [17], 17, "", True])
-def test_arguments_that_are_no_object_are_answered_to_the_model_and_recorded(arguments: Any) -> None:
+def test_invalid_arguments_are_reported_to_the_model_and_recorded(arguments: Any) -> None:
     tape = MemoryTape()
     model = ScriptedModel(calls(("lookup_order", arguments)), DONE)
     evidence = drive(model, tape=tape)
     assert evidence.tool_calls is not None
     (call,) = evidence.tool_calls
     assert call.arguments == arguments and call.error_kind == "protocol-error" and "not a JSON object" in call.error
-    assert [request["method"] for _, request, _ in tape.kept] == ["tools/list"]
+    assert [request["method"] for _, request, _ in tape.exchanges] == ["tools/list"]
 
 
-def test_null_arguments_count_as_none_given() -> None:
+def test_null_arguments_are_an_empty_object() -> None:
     evidence = drive(ScriptedModel(calls(("picture", None)), DONE))
     assert evidence.tool_calls is not None and evidence.tool_calls[0].arguments == {} and not evidence.tool_calls[0].failed()
 
 
-def test_the_turn_limit_is_its_own_reason() -> None:
+def test_the_turn_limit_has_its_own_code() -> None:
     model = ScriptedModel(calls(("search", {"query": "tea"}), text="Still looking"))
     evidence = drive(model, max_turns=3)
     assert (evidence.error, evidence.metadata["code"]) == ("max_turns reached", "max_turns")
@@ -179,7 +181,7 @@ def test_the_turn_limit_counts_over_the_whole_case() -> None:
     assert evidence.turns is not None and [turn.text for turn in evidence.turns] == ["It was shipped."] * 3 + [""]
 
 
-def test_an_answer_at_the_very_limit_is_an_answer() -> None:
+def test_an_answer_at_the_turn_limit_is_an_answer() -> None:
     evidence = drive(ScriptedModel(calls(("search", {"query": "tea"})), DONE), max_turns=2)
     assert evidence.error is None and evidence.text == "It was shipped."
 
@@ -202,27 +204,27 @@ def test_an_empty_reply_ends_the_turn() -> None:
         (ChatReply(text="Hello."), set()),
     ],
 )
-def test_a_reply_that_is_no_whole_answer_leaves_unknown_what_it_leaves_open(reply: ChatReply, unknown: set[str]) -> None:
+def test_an_incomplete_reply_leaves_its_missing_parts_unknown(reply: ChatReply, unknown: set[str]) -> None:
     evidence = drive(ScriptedModel(reply))
     assert evidence.account is not None and evidence.account.reader == "mcp agent"
     assert set(evidence.account.unknown) == unknown
 
 
-def test_a_run_that_broke_off_says_so_of_what_came_no_more() -> None:
+def test_an_aborted_run_marks_missing_evidence_unknown() -> None:
     evidence = drive(ScriptedModel(calls(("search", {"query": "tea"})), ModelFault("bad_answer", "no JSON")))
     why = "the run did not finish: the model failed: no JSON"
     assert evidence.account is not None and evidence.account.unknown == {"answer": why, "tool_calls": why}
 
 
-def test_an_unknown_tool_ends_the_run_where_the_settings_say_so() -> None:
+def test_an_unknown_tool_ends_the_run_if_configured() -> None:
     model = ScriptedModel(calls(("lookup_orders", {"id": 17}), ("search", {"query": "tea"})), DONE)
     evidence = drive(model, unknown_tools="end")
-    told = 'there is no tool "lookup_orders"; nearest: lookup_order'
-    assert (evidence.error, evidence.metadata["code"]) == (told, "unknown_tool")
+    message = 'there is no tool "lookup_orders"; nearest: lookup_order'
+    assert (evidence.error, evidence.metadata["code"]) == (message, "unknown_tool")
     assert [call.name for call in evidence.tool_calls or ()] == ["lookup_orders"] and len(model.requests) == 1
 
 
-def test_tools_of_one_name_on_two_servers_are_kept_apart() -> None:
+def test_tools_of_the_same_name_on_two_servers_stay_separate() -> None:
     model = ScriptedModel(calls(("eu__lookup_order", {"id": 17}), ("lookup_order", {"id": 17})), DONE)
     evidence = drive(model, local_shop("eu"), local_shop("us"))
     assert {"eu__lookup_order", "us__lookup_order"} <= {tool.name for tool in model.requests[0].tools}
@@ -245,16 +247,16 @@ def test_a_case_may_name_the_servers_it_uses() -> None:
         drive(model, local_shop("us"), case=Case(id="one", input="Hi", settings={"mcp_servers": ["uk"]}))
 
 
-def test_fifty_megabytes_reach_neither_model_nor_evidence_whole() -> None:
+def test_fifty_megabytes_are_cut_for_model_and_evidence() -> None:
     model = ScriptedModel(calls(("flood", {"megabytes": 50})), DONE)
     evidence = drive(model, result_limit=5_000)
-    told = model.requests[1].messages[-1].text
-    assert len(told) < 5_200 and "characters cut by proctor" in told
+    shown = model.requests[1].messages[-1].text
+    assert len(shown) < 5_200 and "characters cut by proctor" in shown
     assert len(msgspec.json.encode(evidence)) < 250_000
     assert "characters cut by proctor" in evidence.metadata["messages"][2]["text"]
 
 
-def test_attachments_go_with_the_first_message_and_stay_out_of_the_evidence() -> None:
+def test_attachments_are_sent_with_the_first_message_only() -> None:
     picture = {"type": "image", "media_type": "image/png", "data": "QUJD" * 500, "name": "a.png", "path": "files/a.png"}
     case = Case(id="see", turns=(Turn(input="What is this?"), Turn(input="Sure?")), settings={"attachments": [picture]})
     model = ScriptedModel(DONE)
@@ -273,33 +275,33 @@ def test_attachments_go_with_the_first_message_and_stay_out_of_the_evidence() ->
         (Case(id="a", input="x", settings={"attachments": [{"media_type": "image/png", "path": "x.png"}]}), "was not loaded"),
     ],
 )
-def test_a_case_this_agent_cannot_run_says_so(case: Case, words: str) -> None:
+def test_a_case_this_agent_cannot_run_is_refused(case: Case, words: str) -> None:
     with pytest.raises(TargetError, match=words):
         drive(ScriptedModel(DONE), case=case)
 
 
-def test_a_model_that_cannot_be_asked_is_a_fault_while_nothing_was_observed() -> None:
-    with pytest.raises(ModelFault, match="slow down") as caught:
+def test_an_unreachable_model_is_a_fault_before_any_observation() -> None:
+    with pytest.raises(ModelFault) as caught:
         drive(ScriptedModel(ModelFault("rate_limited", "slow down")))
-    assert caught.value.safe
+    assert caught.value.code == "rate_limited" and caught.value.safe
 
 
-def test_a_model_that_fails_after_tools_were_called_breaks_the_run_off() -> None:
+def test_a_model_failure_after_tool_calls_aborts_the_run() -> None:
     evidence = drive(ScriptedModel(calls(("search", {"query": "tea"})), ModelFault("bad_answer", "no JSON")))
     assert evidence.error == "the model failed: no JSON" and evidence.metadata["code"] == "bad_answer"
     assert evidence.tool_calls is not None and len(evidence.tool_calls) == 1 and evidence.text is None
 
 
-def test_the_time_limit_of_the_attempt_keeps_what_was_observed() -> None:
+def test_a_timed_out_attempt_keeps_its_evidence() -> None:
     evidence = drive(ScriptedModel(calls(("search", {"query": "tea"}), ("hang", {}))), timeout_s=0.5)
-    told = "the run took longer than 0.5 s, while the tool 'hang' of the MCP server 'shop' was being called"
-    assert (evidence.error, evidence.metadata["code"]) == (told, "timeout")
+    message = "the run took longer than 0.5 s, while the tool 'hang' of the MCP server 'shop' was being called"
+    assert (evidence.error, evidence.metadata["code"]) == (message, "timeout")
     assert evidence.tool_calls is not None and [call.name for call in evidence.tool_calls] == ["search", "hang"]
     assert evidence.tool_calls[1].failure_kind() == "protocol-error" and "unknown" in str(evidence.tool_calls[1].error)
     assert evidence.turns is not None and evidence.turns[0].text is None
 
 
-def test_a_server_that_dies_breaks_this_case_off_and_no_other() -> None:
+def test_a_dying_server_aborts_only_its_case() -> None:
     async def main() -> tuple[Evidence, Evidence]:
         model = ScriptedModel(calls(("search", {"query": "tea"}), ("die", {})), calls(("search", {"query": "tea"})), DONE)
         agent = McpAgent("agent", servers=McpServers([bare_shop()], waits_s=()), model_for=lambda _tape: model)
@@ -315,15 +317,15 @@ def test_a_server_that_dies_breaks_this_case_off_and_no_other() -> None:
     assert fine.error is None and fine.text == "It was shipped."
 
 
-def test_a_replay_needs_no_server_and_gives_the_same_evidence() -> None:
+def test_a_replay_gives_the_same_evidence_without_a_server() -> None:
     def model() -> ScriptedModel:
         return ScriptedModel(calls(("search", {"q": 17}), ("hangs", {}), ("search", {"q": 99})), DONE)
 
     tape = MemoryTape()
     live = drive(model(), bare_shop(), tape=tape)
-    assert [kind for kind, _, _ in tape.kept] == ["tool"] * 3
+    assert [kind for kind, _, _ in tape.exchanges] == ["tool"] * 3
     nowhere = ServerSettings(id="shop", command="no-such-program-anywhere")
-    again = drive(model(), nowhere, tape=MemoryTape(list(tape.kept)), offline=True)
+    again = drive(model(), nowhere, tape=MemoryTape(list(tape.exchanges)), offline=True)
 
     def timeless(evidence: Evidence) -> Any:
         def without(value: Any) -> Any:
@@ -356,17 +358,17 @@ def test_the_model_is_made_for_the_tape_of_the_attempt() -> None:
     assert tapes == [tape]
 
 
-def test_a_reply_can_depend_on_what_was_asked() -> None:
+def test_a_reply_can_depend_on_the_request() -> None:
     def reply(request: ChatRequest) -> ChatReply:
         return ChatReply(text=f"You said {request.messages[-1].text}")
 
     assert drive(ScriptedModel(reply)).text == "You said Where is order 17?"
 
 
-def test_what_the_model_is_told_of_a_result_in_words() -> None:
+def test_the_model_gets_a_result_as_text() -> None:
     image = {"type": "image", "data": "QUJD" * 100, "mimeType": "image/png"}
     text = {"type": "text", "text": "a"}
-    for result, told in (
+    for result, expected in (
         ({"content": [text, image]}, 'a\n{"type":"image","data":"(400 characters of base64)","mimeType":"image/png"}'),
         ({"content": [], "structuredContent": {"a": [1, 2]}}, '{"a":[1,2]}'),
         ({"content": [text], "structuredContent": {"a": [1, 2]}}, 'a\n{"a":[1,2]}'),
@@ -375,16 +377,16 @@ def test_what_the_model_is_told_of_a_result_in_words() -> None:
         ({"content": []}, "(no content)"),
         ([1, None], "[1,null]"),
     ):
-        assert text_for_model(result, form="text") == told
+        assert text_for_model(result, form="text") == expected
 
 
-def test_the_model_is_told_the_whole_result_by_default() -> None:
+def test_the_model_gets_the_whole_result_by_default() -> None:
     whole = {"content": [{"type": "image", "data": "QUJD" * 100, "mimeType": "image/png"}], "structuredContent": {"a": 1}, "isError": True}
     assert json.loads(text_for_model(whole)) == whole
     assert "cut by proctor" in text_for_model(whole, limit=100)
 
 
-def test_a_result_of_many_texts_is_bounded_as_a_whole() -> None:
+def test_a_result_of_many_texts_is_limited_as_a_whole() -> None:
     many = {"content": [{"type": "text", "text": "x" * 90}] * 1000, "isError": True}
     small = bound_result(many, 100)
     assert len(msgspec.json.encode(small)) < 400 and small["isError"] is True
@@ -392,18 +394,18 @@ def test_a_result_of_many_texts_is_bounded_as_a_whole() -> None:
     assert bound_result({"a": 1}, 100) == {"a": 1}
 
 
-def test_only_what_the_protocol_needs_is_dropped_from_a_result() -> None:
+def test_only_protocol_fields_are_dropped_from_a_result() -> None:
     meta = {"io.modelcontextprotocol/serverInfo": {"name": "s"}, "trace": "1"}
     assert plain_result({"content": [], "_meta": meta, "resultType": "complete"}) == {"content": [], "_meta": {"trace": "1"}}
 
 
-def test_a_cut_text_keeps_its_ends_and_says_how_much_is_gone() -> None:
+def test_a_cut_text_keeps_both_ends_and_counts_the_rest() -> None:
     text = cut_middle("a" * 500 + "b" * 500, 100)
     assert text.startswith("a" * 75) and text.endswith("b" * 25) and "900 of 1,000 characters" in text
     assert cut_middle("short", 100) == "short"
 
 
-def test_an_agent_is_built_from_what_a_file_says() -> None:
+def test_an_agent_is_built_from_a_file() -> None:
     described = {
         "type": "mcp_agent",
         "model": "main",
@@ -434,7 +436,7 @@ def test_an_agent_is_built_from_what_a_file_says() -> None:
         ({"servers": [{"id": "a", "cmd": "x"}]}, "unknown field `cmd`", "servers.0"),
     ],
 )
-def test_what_a_file_says_wrongly_is_named(described: dict[str, Any], words: str, field: str | None) -> None:
+def test_mistakes_in_a_file_are_named(described: dict[str, Any], words: str, field: str | None) -> None:
     with pytest.raises(SpecError) as caught:
         build_mcp_agent(described, name="shop", model_for=lambda _tape: ScriptedModel(DONE))
     assert words in str(caught.value) and caught.value.field == field
@@ -466,7 +468,7 @@ def test_a_run_is_recorded_and_replayed_by_a_cassette(tmp_path: Any) -> None:
     assert player.list_unused() == ()
 
 
-def test_many_attempts_share_one_server_and_a_cancelled_one_does_no_harm() -> None:
+def test_attempts_share_a_server_and_cancelling_one_has_no_effect_on_others() -> None:
     async def main() -> list[Any]:
         def model(_tape: Any) -> ScriptedModel:
             return ScriptedModel(calls(("search", {"q": 1})), DONE)

@@ -1,4 +1,4 @@
-"""How much of a server's answer is read: never what is packed, never without end."""
+"""How much of a server's response is read: no compressed ones, and never an unlimited amount."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from proctor.targets.mcp import connection as mcp_answers
 from proctor.targets.mcp.connection import Connection
 from proctor.targets.mcp.servers import McpServers
 from proctor.targets.mcp.settings import ClientCredentials, ServerFault, ServerSettings
-from tests.targets.loopback import Asked, Reply, serve
+from tests.targets.loopback import ReceivedRequest, Reply, serve
 from tests.targets.mcp_twins import http_shop, run
 
 BOMB = gzip.compress(gzip.compress(b"[" * 20_000_000, 1), 9)
@@ -45,28 +45,28 @@ def small_limit(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("era", ["auto", "handshake"])
 @pytest.mark.parametrize("content_type", ["application/json", "text/event-stream"])
 @pytest.mark.parametrize("encoding", ["gzip, gzip", "identity, GZIP", "br"])
-def test_a_packed_answer_is_refused_and_was_not_asked_for(era: Any, content_type: str, encoding: str) -> None:
+def test_a_compressed_response_is_refused_and_not_requested(era: Any, content_type: str, encoding: str) -> None:
     async def main() -> None:
         packed = Reply(data=BOMB, headers={"content-encoding": encoding, "content-type": content_type})
         async with serve(lambda _: packed) as there:
-            said = await fault_of(server(there.url, era=era, headers={"Accept-Encoding": "gzip"}))
-            assert "compressed" in said and encoding in said and f"{there.url}/mcp" in said
-            assert [asked.headers["accept-encoding"] for asked in there.asked] == ["identity"]
+            fault = await fault_of(server(there.url, era=era, headers={"Accept-Encoding": "gzip"}))
+            assert "compressed" in fault and encoding in fault and f"{there.url}/mcp" in fault
+            assert [request.headers["accept-encoding"] for request in there.requests] == ["identity"]
 
     run(main())
 
 
 @pytest.mark.parametrize("status", [200, 400, 500])
-def test_an_answer_beyond_the_limit_is_not_read_on(status: int, small_limit: None) -> None:
+def test_a_response_beyond_the_limit_is_not_read(status: int, small_limit: None) -> None:
     async def main() -> None:
         async with serve(lambda _: Reply(status=status, data=LONG.data)) as there:
             assert "larger than" in await fault_of(server(there.url))
-            assert len(there.asked) == 1
+            assert len(there.requests) == 1
 
     run(main())
 
 
-def test_an_answer_whose_length_is_not_said_is_counted_too(small_limit: None) -> None:
+def test_a_response_without_a_length_is_limited(small_limit: None) -> None:
     async def main() -> None:
         chunk = b"400\r\n" + b" " * 1024 + b"\r\n"
         raw = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ntransfer-encoding: chunked\r\n\r\n" + chunk * 3 + b"0\r\n\r\n"
@@ -81,17 +81,17 @@ def test_an_answer_whose_length_is_not_said_is_counted_too(small_limit: None) ->
     [
         (PACKED, "compressed"),
         (LONG, "larger than"),
-        # An answer that is read as a whole is bounded whatever it calls itself.
+        # A response that is read as a whole is limited, whatever its content type.
         (Reply(data=LONG.data, headers={"content-type": "text/event-stream"}), "larger than"),
         (Reply(status=500, data=LONG.data), "larger than"),
     ],
 )
-def test_the_answer_of_a_token_endpoint_is_bounded(reply: Reply, words: str, small_limit: None) -> None:
+def test_the_response_of_a_token_endpoint_is_limited(reply: Reply, words: str, small_limit: None) -> None:
     async def main() -> None:
         async with serve(lambda _: reply) as there:
-            said = await fault_of(with_token(there.url))
-            assert words in said and f"{there.url}/token" in said
-            assert there.asked[0].headers["accept-encoding"] == "identity"
+            fault = await fault_of(with_token(there.url))
+            assert words in fault and f"{there.url}/token" in fault
+            assert there.requests[0].headers["accept-encoding"] == "identity"
 
     run(main())
 
@@ -99,9 +99,9 @@ def test_the_answer_of_a_token_endpoint_is_bounded(reply: Reply, words: str, sma
 @pytest.mark.parametrize(
     ("more", "words"), [({}, "larger than"), ({"content-type": "text/event-stream"}, "larger than"), (PACKED.headers, "compressed")]
 )
-def test_a_refusal_is_bounded(more: dict[str, str], words: str, small_limit: None) -> None:
-    def answer(asked: Asked) -> Reply:
-        return Reply(body={"access_token": "t"}) if asked.path == "/token" else Reply(status=401, data=LONG.data, headers=more)
+def test_a_refusal_is_limited(more: dict[str, str], words: str, small_limit: None) -> None:
+    def answer(request: ReceivedRequest) -> Reply:
+        return Reply(body={"access_token": "t"}) if request.path == "/token" else Reply(status=401, data=LONG.data, headers=more)
 
     async def main() -> None:
         async with serve(answer) as there:
@@ -110,13 +110,13 @@ def test_a_refusal_is_bounded(more: dict[str, str], words: str, small_limit: Non
     run(main())
 
 
-def _shop(asked: Asked) -> Reply:
-    """A server of the older era that answers with JSON, and far too much when its tool is called."""
-    if asked.method != "POST":
+def _shop(request: ReceivedRequest) -> Reply:
+    """A server of the older era that responds with JSON, and with far too much when its tool is called."""
+    if request.method != "POST":
         return Reply(status=405)
-    call = asked.json
+    call = request.json
     if "id" not in call:
-        # What a proxy says about a body that is not there harms nobody.
+        # A proxy's header about a missing body has no effect.
         return Reply(status=202, data=b"", headers={"content-encoding": "gzip"})
     results: dict[str, Any] = {
         "initialize": {"protocolVersion": "2025-11-25", "capabilities": {"tools": {}}, "serverInfo": {"name": "s", "version": "1"}},
@@ -126,7 +126,7 @@ def _shop(asked: Asked) -> Reply:
     return Reply(data=json.dumps({"jsonrpc": "2.0", "id": call["id"], "result": results[call["method"]]}).encode())
 
 
-def test_a_result_beyond_the_limit_is_a_call_that_failed_and_says_why(small_limit: None) -> None:
+def test_a_result_beyond_the_limit_is_a_failed_call_with_a_reason(small_limit: None) -> None:
     async def main() -> None:
         async with serve(_shop) as there, McpServers([server(there.url, era="handshake")], waits_s=()) as servers:
             result = await servers.call_tool("shop", "dump", {})
@@ -135,7 +135,7 @@ def test_a_result_beyond_the_limit_is_a_call_that_failed_and_says_why(small_limi
     run(main())
 
 
-def test_a_stream_of_events_is_not_cut_however_long_it_grows(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_event_stream_has_no_total_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(mcp_answers, "MAX_ANSWER_BYTES", 8)
 
     async def main(url: str) -> Any:
@@ -155,11 +155,11 @@ def test_a_stream_of_events_is_not_cut_however_long_it_grows(monkeypatch: pytest
         ("http://shop.test/mcp", None, False),
     ],
 )
-def test_certificates_are_loaded_where_the_server_or_its_token_endpoint_needs_them(url: str, token_url: str | None, expected: bool) -> None:
-    asked: list[bool] = []
+def test_certificates_are_loaded_if_server_or_token_endpoint_needs_them(url: str, token_url: str | None, expected: bool) -> None:
+    loaded: list[bool] = []
 
     def transport(certificates: bool) -> httpx2.AsyncBaseTransport:
-        asked.append(certificates)
+        loaded.append(certificates)
         return httpx2.MockTransport(lambda _: httpx2.Response(500))
 
     auth = ClientCredentials(token_url=token_url, client_id="me", client_secret="s3cr3t-word") if token_url else None
@@ -170,4 +170,4 @@ def test_certificates_are_loaded_where_the_server_or_its_token_endpoint_needs_th
             await Connection(settings, waits_s=(), transport=transport).get_listing()
 
     run(main())
-    assert asked == [expected]
+    assert loaded == [expected]

@@ -1,4 +1,4 @@
-"""Proving to a server over HTTP who we are, and to nobody else."""
+"""Authentication to a server over HTTP, and to no other server."""
 
 from __future__ import annotations
 
@@ -57,14 +57,14 @@ def test_headers_win_over_auth() -> None:
         assert {seen["authorization"] for seen in gate.seen} == {"Bearer from-headers"}
 
 
-def test_a_refused_token_is_said_at_once_and_not_shown() -> None:
+def test_a_refused_token_fails_at_once_and_is_not_shown() -> None:
     with http_shop() as (url, gate):
         gate.accepted = set()
         fault = refusal(server(url, auth=Bearer(token="wrong-token")))
     assert fault.code == "unauthorized" and "401" in str(fault) and "wrong-token" not in str(fault)
 
 
-def test_a_redirect_to_another_place_is_not_followed_with_the_token() -> None:
+def test_a_token_is_not_sent_to_a_redirect_target() -> None:
     with http_shop() as (url, gate), http_shop() as (elsewhere, trap):
         gate.answer = (307, {"location": f"{elsewhere}/mcp"})
         fault = refusal(server(url, auth=Bearer(token="let-me-in"), timeout_s=5))
@@ -91,7 +91,7 @@ def test_client_credentials_fetch_one_token_for_many_requests() -> None:
         ]
 
 
-def test_a_token_the_server_refuses_is_fetched_once_more() -> None:
+def test_a_refused_token_is_fetched_once_more() -> None:
     with http_shop() as (url, gate):
         gate.accepted = {"Bearer second-token"}
         gate.tokens = [{"access_token": "first-token"}, {"access_token": "second-token"}]
@@ -108,7 +108,7 @@ def test_a_token_the_server_refuses_is_fetched_once_more() -> None:
         ({"access_token": 5}, "has no 'access_token'"),
     ],
 )
-def test_no_token_is_told_without_the_secret(answer: dict[str, Any], words: str) -> None:
+def test_a_failed_token_request_hides_the_secret(answer: dict[str, Any], words: str) -> None:
     with http_shop() as (url, gate):
         gate.tokens = [answer] * 2
         fault = refusal(server(url, auth=credentials(url)))

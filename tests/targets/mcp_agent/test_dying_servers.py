@@ -1,4 +1,4 @@
-"""A tool server that dies in a call: the case is an error with the server's last words, whatever its checks say."""
+"""A tool server that dies during a call: the case is an error with the server's last output, whatever its checks decide."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a tool answers reaches the model and the evidence whole: every content block, structured content, and that it failed."""
+"""The complete result of a tool reaches the model and the evidence: every content block, structured content, and failures."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ ARGUMENTS: dict[str, dict[str, Any]] = {"total": {"ids": [1, 2]}}
 
 
 def ask(server: ServerSettings, *tools: str, **settings: Any) -> tuple[Evidence, list[str]]:
-    """The evidence of calling these tools, and what the model was told of each."""
+    """The evidence of calling these tools, and the text that the model received for each."""
     model = ScriptedModel(calls(*((tool, ARGUMENTS.get(tool, {})) for tool in tools)), ChatReply(text="done"))
 
     async def work() -> Evidence:
@@ -57,13 +57,13 @@ def ask(server: ServerSettings, *tools: str, **settings: Any) -> tuple[Evidence,
 
 
 def whole(result: dict[str, Any]) -> dict[str, Any]:
-    """A result as a server of the Python package writes it: whether it failed is always said."""
+    """A result as a server of the Python package writes it: `isError` is always present."""
     return {**result, "isError": result.get("isError", False)}
 
 
 def check_whole(server: ServerSettings) -> None:
-    evidence, told = ask(server, *RESULTS)
-    for call, text in zip(evidence.tool_calls or (), told, strict=True):
+    evidence, shown = ask(server, *RESULTS)
+    for call, text in zip(evidence.tool_calls or (), shown, strict=True):
         assert json.loads(text) == call.result == whole(RESULTS[call.name]), call.name
         assert text == json.dumps(call.result, separators=(",", ":"), ensure_ascii=False), "compact JSON, as the originals send it"
     failed = [call.name for call in evidence.tool_calls or () if call.failed()]
@@ -81,7 +81,7 @@ def test_a_result_over_stdio_reaches_model_and_evidence_whole(era: Any) -> None:
     check_whole(ServerSettings(id="cart", command=sys.executable, args=("-m", "tests.targets.cart_server"), cwd=ROOT, era=era))
 
 
-def test_in_words_nothing_is_dropped_either() -> None:
+def test_results_as_text_are_complete() -> None:
     server = ServerSettings(id="cart", transport="in_process", server=cart_server())
     _, (total, mixed, refuse, everything) = ask(server, *RESULTS, tool_results="text")
     assert total == '{"total":3,"currency":"EUR"}'
@@ -90,7 +90,7 @@ def test_in_words_nothing_is_dropped_either() -> None:
     assert [everything.count(word) for word in ("a picture:", "image/png", "audio/wav", "buy tea", "note two", '{"blocks":5}')] == [1] * 6
 
 
-def test_a_call_that_failed_itself_is_told_as_the_settings_say() -> None:
+def test_a_failed_call_is_reported_as_the_settings_say() -> None:
     server = ServerSettings(id="cart", transport="in_process", server=cart_server())
     _, (text,) = ask(server, "no_such_tool")
     _, (as_json,) = ask(server, "no_such_tool", tool_errors="json")
@@ -99,13 +99,13 @@ def test_a_call_that_failed_itself_is_told_as_the_settings_say() -> None:
 
 
 def test_half_a_surrogate_pair_in_a_result_is_replaced() -> None:
-    evidence, (told,) = ask(cart(), "half")
+    evidence, (shown,) = ask(cart(), "half")
     (call,) = evidence.tool_calls or ()
     assert call.result == {
         "content": [{"type": "text", "text": "an emoji cut in two: \ufffd"}],
         "structuredContent": {"cut\ufffd": "\ufffd"},
     }, "what a server does not say is not added"
-    assert json.loads(told) == call.result
+    assert json.loads(shown) == call.result
 
 
 def test_half_a_surrogate_pair_in_arguments_is_a_failed_call() -> None:
@@ -123,7 +123,7 @@ def test_half_a_surrogate_pair_in_arguments_is_a_failed_call() -> None:
     assert call.error == "the arguments contain a lone surrogate, which cannot be sent"
 
 
-def test_values_are_mended_only_where_they_are_broken() -> None:
+def test_only_invalid_values_are_replaced() -> None:
     good = {"a": ["é", {"b": "😀"}], "n": 1.5}
     assert mend_texts(good) is good and can_be_written(good)
     assert mend_texts({"a\ud800": ["x\udc00y", 1, None]}) == {"a\ufffd": ["x\ufffdy", 1, None]}

@@ -1,4 +1,4 @@
-"""Connecting to MCP servers: four transports, two eras, and every way in which a server can disappoint."""
+"""Connecting to MCP servers: four transports, two eras, and every way in which a server can fail."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def test_a_server_over_http_answers_in_both_eras(era: Any) -> None:
         assert [seen.get("x-request-id") for seen in gate.seen if "x-request-id" in seen] == ["req-9"]
 
 
-def test_servers_connect_side_by_side() -> None:
+def test_servers_connect_concurrently() -> None:
     from mcp.server import Server
 
     async def main() -> None:
@@ -107,7 +107,7 @@ def test_all_pages_of_tools_are_listed() -> None:
     assert [tool.name for tool in run(main()).tools] == [f"tool_{number}" for number in range(5)]
 
 
-def test_pages_that_go_in_a_circle_end() -> None:
+def test_circular_pages_end() -> None:
     async def main() -> Any:
         async with McpServers([ServerSettings(id="p", transport="in_process", server=Paged(99).server)]) as servers:
             return await servers.get_listing("p")
@@ -128,14 +128,14 @@ def python(code: str, **more: Any) -> ServerSettings:
     return ServerSettings(id="mine", command=sys.executable, args=("-c", code), **more)
 
 
-def test_a_server_that_exits_at_once_is_told_with_its_standard_error() -> None:
+def test_a_server_that_exits_at_once_is_reported_with_its_standard_error() -> None:
     fault = fault_of(python("import sys; print('starting', file=sys.stderr); sys.exit('no config file')"))
     assert isinstance(fault, ServerFault) and fault.code == "server_exited"
     assert "MCP server 'mine'" in str(fault) and "exit code 1" in str(fault)
     assert str(fault).endswith("starting\nno config file")
 
 
-def test_a_server_that_exits_is_tried_again(tmp_path: Any) -> None:
+def test_a_server_that_exits_is_retried(tmp_path: Any) -> None:
     log = tmp_path / "starts"
     fault_of(python(f"open({str(log)!r}, 'a').write('x')"), waits_s=(0.01, 0.01, 0.01))
     assert log.read_text() == "xxxx"
@@ -156,11 +156,11 @@ def test_a_server_that_comes_up_late_is_reached_by_a_retry(tmp_path: Any) -> Non
     assert run(main()).name == "bare"
 
 
-def test_a_server_killed_by_a_signal_says_which() -> None:
+def test_a_server_killed_by_a_signal_names_it() -> None:
     assert "by signal 9" in str(fault_of(python("import os; os.kill(os.getpid(), 9)")))
 
 
-def test_a_server_that_never_answers_is_a_timeout_and_is_not_tried_again() -> None:
+def test_a_server_that_never_answers_is_a_timeout_without_a_retry() -> None:
     started = time.monotonic()
     fault = fault_of(python("print('Welcome!', flush=True)\nfor _ in open(0): pass", timeout_s=0.3), waits_s=(60.0,))
     assert isinstance(fault, ServerFault) and fault.code == "timeout"
@@ -168,13 +168,13 @@ def test_a_server_that_never_answers_is_a_timeout_and_is_not_tried_again() -> No
     assert time.monotonic() - started < 30
 
 
-def test_a_command_that_does_not_exist_is_said_at_once() -> None:
+def test_a_missing_command_fails_at_once() -> None:
     fault = fault_of(ServerSettings(id="mine", command="no-such-program-anywhere"), waits_s=(60.0,))
     assert isinstance(fault, ServerFault) and fault.code == "command_not_found"
     assert "no-such-program-anywhere" in str(fault) and "No such file" in str(fault)
 
 
-def test_every_server_that_fails_is_named_and_the_others_are_left() -> None:
+def test_every_failing_server_is_named_and_the_others_are_closed() -> None:
     fault = fault_of(bare_shop(), python("raise SystemExit(4)"), ServerSettings(id="gone", command="no-such-program-anywhere"))
     assert "'mine'" in str(fault) and "'gone'" in str(fault) and "'shop'" not in str(fault)
 
@@ -187,11 +187,11 @@ def test_every_server_that_fails_is_named_and_the_others_are_left() -> None:
         (ServerSettings(id="a", transport="in_process"), "needs the server object"),
     ],
 )
-def test_settings_that_reach_nothing_are_refused(settings: ServerSettings, words: str) -> None:
+def test_incomplete_settings_are_refused(settings: ServerSettings, words: str) -> None:
     assert words in str(fault_of(settings))
 
 
-def test_a_port_nobody_listens_on_is_unreachable() -> None:
+def test_a_closed_port_is_unreachable() -> None:
     with http_shop() as (url, _):
         pass
     fault = fault_of(ServerSettings(id="mine", transport="http", url=f"{url}/mcp?key=hush"))
@@ -199,12 +199,12 @@ def test_a_port_nobody_listens_on_is_unreachable() -> None:
     assert f"{url}/mcp" in str(fault) and "hush" not in str(fault)
 
 
-def test_asking_for_a_stateless_server_that_is_not_one_is_refused() -> None:
+def test_requiring_the_stateless_era_refuses_an_older_server() -> None:
     fault = fault_of(bare_shop(era="stateless"))
     assert isinstance(fault, ServerFault) and fault.code == "protocol" and "speaks protocol 2025-11-25" in str(fault)
 
 
-def test_a_server_of_the_handshake_era_is_found_out_by_itself() -> None:
+def test_a_server_of_the_handshake_era_is_detected() -> None:
     async def main() -> Any:
         async with McpServers([bare_shop()]) as servers:
             return await servers.get_listing("shop")
@@ -213,7 +213,7 @@ def test_a_server_of_the_handshake_era_is_found_out_by_itself() -> None:
     assert (listing.name, listing.version, listing.protocol) == ("bare", "0.9", "2025-11-25")
 
 
-def test_a_tool_that_hangs_is_a_failed_call_and_the_server_goes_on() -> None:
+def test_a_hanging_tool_is_a_failed_call_and_the_server_continues() -> None:
     async def main() -> tuple[Any, Any]:
         async with McpServers([bare_shop()]) as servers:
             listing_first = await servers.get_listing("shop")
@@ -221,7 +221,7 @@ def test_a_tool_that_hangs_is_a_failed_call_and_the_server_goes_on() -> None:
             connection = servers.get_connection("shop")
             usual, connection.settings = connection.settings, bare_shop(timeout_s=0.2)
             hung = await servers.call_tool("shop", "hang", {})
-            connection.settings = usual  # a busy machine may take longer for an honest answer
+            connection.settings = usual  # a busy machine may take longer to respond
             return hung, await servers.call_tool("shop", "search", {"query": "tea", "limit": 1})
 
     hung, fine = run(main())
@@ -230,7 +230,7 @@ def test_a_tool_that_hangs_is_a_failed_call_and_the_server_goes_on() -> None:
 
 
 @pytest.mark.parametrize("code", [-32000, -32001, -32600, -32603, 17])
-def test_an_error_of_the_server_is_told_in_its_words_whatever_its_code(code: int) -> None:
+def test_a_server_error_is_reported_with_its_message(code: int) -> None:
     async def main() -> tuple[Any, Any]:
         async with McpServers([bare_shop()]) as servers:
             refused = await servers.call_tool("shop", "refuse", {"code": code, "message": "not before noon"})
@@ -249,7 +249,7 @@ def test_a_result_without_content_has_none() -> None:
     assert run(main()).result == {"content": [], "structuredContent": {"status": "shipped"}}
 
 
-def test_a_server_that_dies_in_a_call_is_gone_and_comes_back_when_asked_for() -> None:
+def test_a_server_that_dies_in_a_call_is_restarted_on_demand() -> None:
     async def main() -> None:
         async with McpServers([bare_shop()]) as servers:
             died = await servers.call_tool("shop", "die", {})
@@ -262,7 +262,7 @@ def test_a_server_that_dies_in_a_call_is_gone_and_comes_back_when_asked_for() ->
     run(main())
 
 
-def test_a_server_over_http_that_goes_away_is_gone() -> None:
+def test_an_http_server_that_stops_is_unavailable() -> None:
     async def main() -> Any:
         settings = None
         with http_shop() as (url, _):
@@ -339,7 +339,7 @@ def test_a_server_that_ignores_every_request_to_end_is_killed(monkeypatch: pytes
     assert "did not answer" in str(fault_of(python(code, timeout_s=0.5)))
 
 
-def test_what_a_server_started_ends_with_it(tmp_path: Any) -> None:
+def test_children_of_a_server_end_with_it(tmp_path: Any) -> None:
     note = tmp_path / "pid"
     code = (
         f"import subprocess, sys\nchild = subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(60)'])\n"
@@ -359,7 +359,7 @@ def test_what_a_server_started_ends_with_it(tmp_path: Any) -> None:
     raise AssertionError(f"process {pid} is still there: {children()}")
 
 
-def test_nothing_secret_is_shown_or_told() -> None:
+def test_secrets_are_never_shown() -> None:
     secret = "hunter2-hunter2"
     settings = bare_shop(env={"SHOP_TOKEN": secret, "SHOP_NAME": "corner shop"})
 
@@ -404,7 +404,7 @@ def test_tools_of_the_same_name_are_offered_with_their_server() -> None:
     ]
 
 
-def test_offered_names_differ_and_are_such_that_providers_take_them() -> None:
+def test_offered_names_are_unique_and_accepted_by_providers() -> None:
     long = "n" * 80
     tools = name_tools([listing("a", "files.read", "files/read", long, "a__x", "x"), listing("b", "x", long + "m")])
     names = [tool.name for tool in tools]
@@ -413,18 +413,18 @@ def test_offered_names_differ_and_are_such_that_providers_take_them() -> None:
     assert names[:2] == ["files_read", "files_read_2"]
 
 
-def test_two_servers_with_one_id_and_an_unknown_one_are_refused() -> None:
-    with pytest.raises(TargetError, match="two MCP servers have the id 'shop'"):
+def test_duplicate_and_unknown_server_ids_are_refused() -> None:
+    with pytest.raises(TargetError, match="the id 'shop'"):
         McpServers([local_shop(), local_shop()])
 
     async def main() -> None:
-        with pytest.raises(TargetError, match="unknown MCP server 'shp'; nearest: 'shop'"):
+        with pytest.raises(TargetError, match="'shp'; nearest: 'shop'"):
             await McpServers([local_shop()]).get_listing("shp")
 
     run(main())
 
 
-def test_a_connection_can_be_closed_twice_and_before_it_was_opened() -> None:
+def test_a_connection_can_be_closed_twice_and_before_opening() -> None:
     async def main() -> None:
         connection = Connection(local_shop())
         await connection.close()

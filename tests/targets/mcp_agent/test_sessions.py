@@ -1,4 +1,4 @@
-"""A session per attempt: what one attempt leaves in a server no other sees, and nothing of it is left behind."""
+"""A session per attempt: no attempt sees another's changes in a server, and no process is left."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def cart(id: str = "cart", *more: str, **settings: Any) -> ServerSettings:
 
 
 class Shopper:
-    """A model that adds what it is asked for, looks into the cart and says what is there."""
+    """A model that adds the requested item, reads the cart and returns its content."""
 
     provider, name = "scripted", "shopper"
 
@@ -60,16 +60,16 @@ def carts(found: list[Evidence]) -> list[str]:
     return [(evidence.tool_calls or ())[1].result["content"][0]["text"] for evidence in found]
 
 
-def test_attempts_at_once_each_have_a_cart_of_their_own() -> None:
+def test_concurrent_attempts_have_their_own_carts() -> None:
     assert carts(run(shop_together(agent(cart()), "abcdef"))) == list("abcdef")
 
 
-def test_a_shared_session_is_one_for_all() -> None:
+def test_attempts_can_share_a_session() -> None:
     found = carts(run(shop_together(agent(cart(session="shared")), "abc")))
     assert sorted(found[-1].split(", ")) == ["a", "b", "c"]
 
 
-def test_one_server_may_be_shared_and_another_not() -> None:
+def test_sharing_is_set_per_server() -> None:
     async def work() -> list[list[str]]:
         target = agent(cart("own"), cart("all", session="shared"))
         async with target._servers as servers:
@@ -84,7 +84,7 @@ def test_one_server_may_be_shared_and_another_not() -> None:
     assert first == again != other and shared == shared_too
 
 
-def test_the_first_attempt_takes_the_session_that_was_opened_and_tools_are_listed_once() -> None:
+def test_the_first_attempt_uses_the_opened_session_and_tools_are_listed_once() -> None:
     async def work() -> tuple[set[int], set[int]]:
         target = agent(cart())
         await target.open()
@@ -94,7 +94,7 @@ def test_the_first_attempt_takes_the_session_that_was_opened_and_tools_are_liste
             pid = (await session.call_tool("cart", "pid", {})).result["content"][0]["text"]
             during = children()
             assert {int(pid)} <= opened
-        # The next one can list tools although nobody is connected.
+        # The next one can list tools although no attempt is connected.
         async with target._servers.open_session() as session:
             assert [tool.name for tool in (await session.get_listing("cart")).tools] == ["add", "show", "pid", "hang", "half"]
         await target.close()
@@ -104,7 +104,7 @@ def test_the_first_attempt_takes_the_session_that_was_opened_and_tools_are_liste
     assert opened == during
 
 
-def test_an_attempt_that_calls_nothing_starts_nothing() -> None:
+def test_an_attempt_without_calls_starts_no_server() -> None:
     class Silent(Shopper):
         async def complete(self, request: ChatRequest) -> ChatReply:
             return ChatReply(text="no need")
@@ -121,7 +121,7 @@ def test_an_attempt_that_calls_nothing_starts_nothing() -> None:
     run(work())
 
 
-def test_a_session_is_left_in_the_background_and_close_waits_for_it() -> None:
+def test_a_session_closes_in_the_background_and_close_waits_for_it() -> None:
     async def work() -> float:
         target = agent(cart("cart", "slow"))
         await target.open()
@@ -135,7 +135,7 @@ def test_a_session_is_left_in_the_background_and_close_waits_for_it() -> None:
 
 
 @pytest.mark.timeout(60)
-def test_sessions_on_their_way_out_are_bounded() -> None:
+def test_closing_sessions_are_limited() -> None:
     async def work() -> int:
         target = agent(cart())
         await target.open()
@@ -168,7 +168,7 @@ def test_a_cancelled_attempt_leaves_no_process(when: float) -> None:
     run(work())
 
 
-def test_an_attempt_out_of_time_keeps_what_was_seen_and_its_process_ends() -> None:
+def test_a_timed_out_attempt_keeps_its_evidence_and_ends_its_process() -> None:
     class Stuck(Shopper):
         async def complete(self, request: ChatRequest) -> ChatReply:
             return calls(("add", {"item": "tea"})) if len(request.messages) == 1 else calls(("hang", {}))
@@ -185,7 +185,7 @@ def test_an_attempt_out_of_time_keeps_what_was_seen_and_its_process_ends() -> No
     assert evidence.metadata["code"] == "timeout" and (evidence.tool_calls or ())[0].name == "add"
 
 
-def test_a_server_that_cannot_be_started_again_breaks_the_attempt_off(tmp_path: Path) -> None:
+def test_a_server_that_cannot_restart_aborts_the_attempt(tmp_path: Path) -> None:
     script = tmp_path / "cart.py"
     script.write_text((Path(ROOT) / "tests/targets/bare_cart.py").read_text())
 
@@ -203,7 +203,7 @@ def test_a_server_that_cannot_be_started_again_breaks_the_attempt_off(tmp_path: 
     assert second.metadata["code"] == "server_gone" and "closed for today" in str(second.error)
 
 
-def test_a_session_that_is_neither_is_refused() -> None:
+def test_an_unknown_session_setting_is_refused() -> None:
     with pytest.raises(SpecError) as caught:
         read_servers([{"id": "a", "command": "b", "session": "case"}])
     assert caught.value.field == "servers.0.session"

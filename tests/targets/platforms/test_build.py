@@ -1,4 +1,4 @@
-"""From settings to a target."""
+"""Building a target from its settings."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def test_settings_that_cannot_be_used_are_refused(settings: dict[str, Any], mess
         build_target("it", settings)
 
 
-def test_a_refused_token_is_not_shown_and_neither_are_settings() -> None:
+def test_a_refused_token_and_settings_are_not_shown() -> None:
     references = References({"T": "very-secret\nvalue"})
     with pytest.raises(InputError) as caught:
         build_target("it", {"type": "http", "url": "http://x", "auth": {"type": "bearer", "token": "${T}"}}, references)
@@ -71,14 +71,14 @@ def test_a_refused_token_is_not_shown_and_neither_are_settings() -> None:
     assert "very-secret" not in repr(built) and "very-secret" not in repr(built.auth)
 
 
-def test_files_are_looked_for_beside_the_file_that_names_them(tmp_path: Path) -> None:
-    text = "targets: {it: {type: callable, function: 'beside_the_workspace:answer'}}"
+def test_files_are_relative_to_the_file_that_names_them(tmp_path: Path) -> None:
+    text = "targets: {it: {type: callable, function: 'next_to_the_workspace:answer'}}"
     (tmp_path / "elsewhere").mkdir()
-    with pytest.raises(InputError, match="cannot import 'beside_the_workspace'"):
+    with pytest.raises(InputError, match="cannot import 'next_to_the_workspace'"):
         build_target(*read_workspace(text, file=str(tmp_path / "elsewhere" / "proctor.yaml")).find_target(), base=tmp_path)
 
 
-def test_a_target_that_looks_at_no_case_has_no_problem_with_any() -> None:
+def test_a_target_without_a_case_check_accepts_every_case() -> None:
     assert problems_with(object(), [Case(id="a")]) == []
 
 

@@ -1,4 +1,4 @@
-"""An agent behind an HTTP address: what is sent, what is seen, what goes wrong."""
+"""An HTTP agent: requests, evidence and errors."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ from proctor.targets.shared.faults import TargetFault
 from proctor.targets.shared.wire import HttpAnswer, Wire
 from tests.builders import call
 from tests.tables import rows
-from tests.targets.loopback import Answer, Asked, Player, Recorder, Reply, Server, attempt, serve
+from tests.targets.loopback import Answer, Player, ReceivedRequest, Recorder, Reply, Server, attempt, serve
 
 SECRET = "sk-very-secret-token"
 REFUSED_IN_TURN_2 = Assertion(check="http_status", spec=HttpStatus(status=500), turn=1)
 
 
 def drive(answer: Answer, go: Any, tape: Any = LIVE, path: str = "/chat", **settings: Any) -> tuple[Evidence, Server]:
-    """Run one go against a server that answers so."""
+    """Run one attempt against a server that answers this way."""
 
     async def run() -> tuple[Evidence, Server]:
         async with serve(answer) as server:
@@ -55,20 +55,20 @@ def fault_of(answer: Answer, go: Any, **more: Any) -> TargetFault:
     return caught.value
 
 
-def echo(asked: Asked) -> Reply:
-    return Reply(body={"text": f"you said {asked.json['input']}"})
+def echo(request: ReceivedRequest) -> Reply:
+    return Reply(body={"text": f"you said {request.json['input']}"})
 
 
-# --- what is sent -----------------------------------------------------------------------------------------------------------
+# --- requests ---------------------------------------------------------------------------------------------------------------
 
 
-def test_a_message_is_posted_as_the_template_says_with_its_request_id() -> None:
+def test_a_message_is_posted_with_the_template_and_request_id() -> None:
     evidence, server = drive(echo, attempt("hello"))
-    (asked,) = server.asked
-    assert (asked.method, asked.path, asked.json) == ("POST", "/chat", {"input": "hello"})
-    assert asked.headers["x-request-id"] == "request-a-0001"
-    assert asked.headers["content-type"] == "application/json"
-    assert "authorization" not in asked.headers and "cookie" not in asked.headers
+    (request,) = server.requests
+    assert (request.method, request.path, request.json) == ("POST", "/chat", {"input": "hello"})
+    assert request.headers["x-request-id"] == "request-a-0001"
+    assert request.headers["content-type"] == "application/json"
+    assert "authorization" not in request.headers and "cookie" not in request.headers
     assert (evidence.case, evidence.input, evidence.text, evidence.http_status) == ("case-1", "hello", "you said hello", 200)
     assert evidence.duration_ms is not None and evidence.duration_ms > 0
     assert evidence.metadata == {"request_id": "request-a-0001", "session_id": "session-a-0001"}
@@ -77,16 +77,16 @@ def test_a_message_is_posted_as_the_template_says_with_its_request_id() -> None:
 
 def test_a_bearer_token_and_custom_headers_are_sent() -> None:
     _, server = drive(echo, attempt("a"), auth={"type": "bearer", "token": SECRET}, headers={"X-Session": "<{session_id}>"})
-    assert server.asked[0].headers["authorization"] == f"Bearer {SECRET}"
-    assert server.asked[0].headers["x-session"] == "<session-a-0001>"
+    assert server.requests[0].headers["authorization"] == f"Bearer {SECRET}"
+    assert server.requests[0].headers["x-session"] == "<session-a-0001>"
     _, server = drive(echo, attempt("a"), auth={"type": "headers", "headers": {"X-Api-Key": SECRET, "X-Tenant": "t"}})
-    assert (server.asked[0].headers["x-api-key"], server.asked[0].headers["x-tenant"]) == (SECRET, "t")
+    assert (server.requests[0].headers["x-api-key"], server.requests[0].headers["x-tenant"]) == (SECRET, "t")
 
 
 def test_a_body_of_the_case_is_sent_exactly_and_the_template_is_ignored() -> None:
     body = {"raw": "{user_message}", "n": [1, 2.5, None, 12345678901234567890123]}
-    evidence, server = drive(lambda asked: Reply(body={"text": "ok"}), attempt(body=body), template={"x": "{UNKNOWN}"})
-    assert server.asked[0].json == body
+    evidence, server = drive(lambda request: Reply(body={"text": "ok"}), attempt(body=body), template={"x": "{UNKNOWN}"})
+    assert server.requests[0].json == body
     assert evidence.input == body
 
 
@@ -98,35 +98,35 @@ def test_variables_of_the_case_fill_the_template_the_address_and_the_headers() -
         template={"input": "{input}", "n": "{N}"},
         headers={"x-n": "n{N}"},
     )
-    assert server.asked[0].path == "/t/a%2Fb%20c/chat?x=1"
-    assert server.asked[0].json == {"input": "hi", "n": 3}
-    assert server.asked[0].headers["x-n"] == "n3"
+    assert server.requests[0].path == "/t/a%2Fb%20c/chat?x=1"
+    assert server.requests[0].json == {"input": "hi", "n": 3}
+    assert server.requests[0].headers["x-n"] == "n3"
 
 
 def test_get_sends_the_template_as_query_parameters() -> None:
-    evidence, server = drive(lambda asked: Reply(body={"text": "ok"}), attempt("a b&c"), method="get", template={"q": "{input}", "n": 1})
-    assert (server.asked[0].method, server.asked[0].path, server.asked[0].data) == ("GET", "/chat?q=a+b%26c&n=1", b"")
+    evidence, server = drive(lambda request: Reply(body={"text": "ok"}), attempt("a b&c"), method="get", template={"q": "{input}", "n": 1})
+    assert (server.requests[0].method, server.requests[0].path, server.requests[0].data) == ("GET", "/chat?q=a+b%26c&n=1", b"")
     assert evidence.text == "ok"
 
 
-def test_an_agent_that_keeps_no_conversation_is_told_all_of_it() -> None:
-    def answer(asked: Asked) -> Reply:
-        return Reply(body={"text": f"re {asked.json['messages'][-1]['content']}"})
+def test_a_stateless_agent_gets_the_whole_conversation() -> None:
+    def answer(request: ReceivedRequest) -> Reply:
+        return Reply(body={"text": f"re {request.json['messages'][-1]['content']}"})
 
     _, server = drive(answer, attempt("one", "two", "three"), template={"messages": "{messages}"})
-    said = [{"role": role, "content": content} for role, content in (("user", "one"), ("assistant", "re one"), ("user", "two"))]
-    assert [asked.json["messages"] for asked in server.asked[:2]] == [said[:1], said]
-    assert server.asked[2].json["messages"][3:] == [{"role": "assistant", "content": "re two"}, {"role": "user", "content": "three"}]
+    conversation = [{"role": role, "content": content} for role, content in (("user", "one"), ("assistant", "re one"), ("user", "two"))]
+    assert [request.json["messages"] for request in server.requests[:2]] == [conversation[:1], conversation]
+    assert server.requests[2].json["messages"][3:] == [{"role": "assistant", "content": "re two"}, {"role": "user", "content": "three"}]
 
 
-def test_turns_are_sent_in_order_in_one_session_each_with_an_id_of_its_own() -> None:
-    def answer(asked: Asked) -> Reply:
-        status = 500 if asked.json["m"] == "two" else 200
+def test_turns_share_a_session_in_order_with_their_own_ids() -> None:
+    def answer(request: ReceivedRequest) -> Reply:
+        status = 500 if request.json["m"] == "two" else 200
         return Reply(
             status=status,
             body={
-                "text": f"re {asked.json['m']}",
-                "tool_calls": [{"name": "look", "arguments": {"m": asked.json["m"]}}],
+                "text": f"re {request.json['m']}",
+                "tool_calls": [{"name": "look", "arguments": {"m": request.json["m"]}}],
                 "usage": {"total_tokens": 5},
             },
         )
@@ -136,9 +136,11 @@ def test_turns_are_sent_in_order_in_one_session_each_with_an_id_of_its_own() -> 
         attempt("one", "two", "three", assertions=(REFUSED_IN_TURN_2,)),
         template={"m": "{user_message}", "s": "{session_id}", "r": "{request_id}"},
     )
-    assert [(asked.json["m"], asked.json["s"]) for asked in server.asked] == [(m, "session-a-0001") for m in ("one", "two", "three")]
-    assert [asked.headers["x-request-id"] for asked in server.asked] == [f"request-a-0001-{n}" for n in (1, 2, 3)]
-    assert [asked.json["r"] for asked in server.asked] == [f"request-a-0001-{n}" for n in (1, 2, 3)]
+    assert [(request.json["m"], request.json["s"]) for request in server.requests] == [
+        (m, "session-a-0001") for m in ("one", "two", "three")
+    ]
+    assert [request.headers["x-request-id"] for request in server.requests] == [f"request-a-0001-{n}" for n in (1, 2, 3)]
+    assert [request.json["r"] for request in server.requests] == [f"request-a-0001-{n}" for n in (1, 2, 3)]
     assert evidence.turns is not None
     assert [(turn.input, turn.text, turn.http_status) for turn in evidence.turns] == [
         ("one", "re one", 200),
@@ -151,7 +153,7 @@ def test_turns_are_sent_in_order_in_one_session_each_with_an_id_of_its_own() -> 
     assert evidence.duration_ms == sum(turn.duration_ms or 0 for turn in evidence.turns)
 
 
-# --- what is seen -----------------------------------------------------------------------------------------------------------
+# --- evidence ---------------------------------------------------------------------------------------------------------------
 
 
 @rows("targets/cases/answers.yaml")
@@ -159,7 +161,7 @@ def test_an_answer_is_read(row: dict[str, Any]) -> None:
     status = row.get("status", 200)
     reply = Reply(status=status, body=row.get("body"), data=data_of(row), headers=row.get("headers", {}))
     claims = {"assertions": (Assertion(check="http_status", spec=HttpStatus(status=status)),)} if row.get("claimed") else {}
-    evidence, _ = drive(lambda asked: reply, attempt("hi", **claims), **row.get("settings", {}))
+    evidence, _ = drive(lambda request: reply, attempt("hi", **claims), **row.get("settings", {}))
     assert evidence.account is not None
     account = evidence.account
     known = {"unknown": list(account.unknown), "notes": list(account.notes), "reader": account.reader, "ignored": list(account.ignored)}
@@ -213,7 +215,7 @@ def test_a_harmless_field_changes_nothing(row: dict[str, Any]) -> None:
 
 
 def data_of(row: dict[str, Any]) -> bytes | None:
-    """The bytes of the answer; `packed` has the lengths of the pieces that are packed each by itself."""
+    """The bytes of the response; `packed` has the lengths of the pieces that are packed separately."""
     if "data" not in row:
         return None
     data = row["data"].encode(row.get("encoding", "utf-8"))
@@ -223,24 +225,24 @@ def data_of(row: dict[str, Any]) -> bytes | None:
     return b"".join(gzip.compress(data[start:end]) for start, end in zip([0, *ends], ends, strict=False))
 
 
-def test_a_packed_answer_is_unpacked() -> None:
+def test_a_compressed_response_is_decompressed() -> None:
     reply = Reply(data=gzip.compress(b'{"text": "small"}'), headers={"content-encoding": "gzip"})
-    assert drive(lambda asked: reply, attempt("hi"))[0].text == "small"
+    assert drive(lambda request: reply, attempt("hi"))[0].text == "small"
 
 
 def test_a_secret_that_the_agent_echoes_does_not_reach_the_evidence() -> None:
-    def answer(asked: Asked) -> Reply:
-        return Reply(body={"text": f"you sent {asked.headers['authorization']}", asked.headers["authorization"]: 1})
+    def answer(request: ReceivedRequest) -> Reply:
+        return Reply(body={"text": f"you sent {request.headers['authorization']}", request.headers["authorization"]: 1})
 
     evidence, _ = drive(answer, attempt("hi"), auth={"type": "bearer", "token": SECRET})
     assert evidence.text == "you sent Bearer [redacted]"
     assert SECRET not in repr(evidence)
 
 
-# --- what goes wrong --------------------------------------------------------------------------------------------------------
+# --- errors -----------------------------------------------------------------------------------------------------------------
 
 
-def test_no_server_is_a_fault_that_names_the_address_and_is_safe_to_repeat() -> None:
+def test_an_unreachable_server_is_a_safe_fault_with_the_address() -> None:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         url = f"http://127.0.0.1:{free.getsockname()[1]}/chat"
@@ -253,25 +255,25 @@ def test_no_server_is_a_fault_that_names_the_address_and_is_safe_to_repeat() -> 
             finally:
                 await target.close()
 
-        with pytest.raises(TargetFault, match=rf"POST {url}: cannot connect .*; is the agent running there\?") as caught:
+        with pytest.raises(TargetFault, match=f"POST {url}: ") as caught:
             asyncio.run(run())
         assert (caught.value.code, caught.value.safe) == ("unreachable", True)
 
 
-async def never(asked: Asked) -> Reply:
+async def never(request: ReceivedRequest) -> Reply:
     await asyncio.Event().wait()
     raise AssertionError
 
 
-def test_an_agent_that_never_answers_is_a_fault_after_its_time() -> None:
+def test_an_agent_that_never_answers_is_a_timeout() -> None:
     fault = fault_of(never, attempt("hi"), timeout_s=0.05)
     assert (fault.code, fault.safe) == ("timeout", False)
     assert fault.message.endswith("/chat: no whole answer within 0.05 s")
 
 
-def test_the_time_of_the_go_ends_it_too_and_keeps_the_turns_before() -> None:
-    async def answer(asked: Asked) -> Reply:
-        return await never(asked) if asked.json["input"] == "two" else echo(asked)
+def test_the_attempt_time_limit_keeps_earlier_turns() -> None:
+    async def answer(request: ReceivedRequest) -> Reply:
+        return await never(request) if request.json["input"] == "two" else echo(request)
 
     fault = fault_of(answer, attempt("one", "two", timeout_s=0.2))
     assert (fault.code, fault.message) == ("timeout", "shop: not finished after 0.2 s (in turn 2 of 2)")
@@ -288,15 +290,15 @@ def test_the_time_of_the_go_ends_it_too_and_keeps_the_turns_before() -> None:
         (b"HTTP/1.1 200 OK\r\ncontent-encoding: gzip\r\ncontent-length: 3\r\n\r\nabc", "bad_answer"),
     ],
 )
-def test_a_broken_answer_is_a_fault_that_is_not_safe_to_repeat(raw: bytes, code: str) -> None:
-    fault = fault_of(lambda asked: Reply(raw=raw), attempt("hi"))
+def test_an_invalid_response_is_an_unsafe_fault(raw: bytes, code: str) -> None:
+    fault = fault_of(lambda request: Reply(raw=raw), attempt("hi"))
     assert (fault.code, fault.safe) == (code, False)
     assert "POST http://127.0.0.1:" in fault.message
 
 
-def test_an_answer_that_is_too_large_is_not_read_to_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_response_that_is_too_large_is_not_read_to_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
     async def run() -> None:
-        async with serve(lambda asked: Reply(data=b"x" * 5000)) as server:
+        async with serve(lambda request: Reply(data=b"x" * 5000)) as server:
             target = HttpTarget("shop", HttpSettings(url=server.url))
             monkeypatch.setattr(target, "_wire", Wire(limit_bytes=4096))
             await target.open()
@@ -305,18 +307,18 @@ def test_an_answer_that_is_too_large_is_not_read_to_its_end(monkeypatch: pytest.
             finally:
                 await target.close()
 
-    with pytest.raises(TargetFault, match=r"the answer is larger than 0\.00390625 MB; it was not read on") as caught:
+    with pytest.raises(TargetFault, match=r"0\.00390625 MB") as caught:
         asyncio.run(run())
     assert caught.value.code == "too_large"
 
 
 def test_a_redirect_on_the_same_host_is_followed_with_method_body_and_token() -> None:
-    def answer(asked: Asked) -> Reply:
-        return Reply(status=302, headers={"location": "/new"}, data=b"") if asked.path == "/chat" else echo(asked)
+    def answer(request: ReceivedRequest) -> Reply:
+        return Reply(status=302, headers={"location": "/new"}, data=b"") if request.path == "/chat" else echo(request)
 
     evidence, server = drive(answer, attempt("hi"), auth={"type": "bearer", "token": SECRET})
     assert evidence.text == "you said hi"
-    assert [(asked.method, asked.path, asked.headers["authorization"]) for asked in server.asked] == [
+    assert [(request.method, request.path, request.headers["authorization"]) for request in server.requests] == [
         ("POST", "/chat", f"Bearer {SECRET}"),
         ("POST", "/new", f"Bearer {SECRET}"),
     ]
@@ -324,18 +326,20 @@ def test_a_redirect_on_the_same_host_is_followed_with_method_body_and_token() ->
     assert evidence.account.notes == (f"status 302 led on to {server.url}/new",)
 
 
-def test_a_redirect_that_is_followed_without_the_message_says_so_on_the_tape_too() -> None:
-    def answer(asked: Asked) -> Reply:
+def test_a_redirect_without_the_message_is_noted_in_the_recording() -> None:
+    def answer(request: ReceivedRequest) -> Reply:
         return (
-            Reply(status=303, headers={"location": "/new?token=abc"}, data=b"") if asked.path == "/chat" else Reply(body={"text": "ready"})
+            Reply(status=303, headers={"location": "/new?token=abc"}, data=b"")
+            if request.path == "/chat"
+            else Reply(body={"text": "ready"})
         )
 
     tape = Recorder()
     evidence, server = drive(answer, attempt("hi"), tape)
-    assert [(asked.method, asked.data) for asked in server.asked][1] == ("GET", b"")
-    said = (f"status 303 led on to {server.url}/new?token=[redacted], requested with GET and without the message",)
-    assert evidence.account is not None and evidence.account.notes == said
-    assert tape.kept[0][2]["redirects"] == list(said)
+    assert [(request.method, request.data) for request in server.requests][1] == ("GET", b"")
+    notes = (f"status 303 led on to {server.url}/new?token=[redacted], requested with GET and without the message",)
+    assert evidence.account is not None and evidence.account.notes == notes
+    assert tape.exchanges[0][2]["redirects"] == list(notes)
 
 
 @pytest.mark.parametrize(
@@ -343,44 +347,44 @@ def test_a_redirect_that_is_followed_without_the_message_says_so_on_the_tape_too
 )
 def test_a_redirect_to_another_host_is_not_followed(location: str) -> None:
     fault = fault_of(
-        lambda asked: Reply(status=302, headers={"location": location}, data=b""), attempt("hi"), auth={"type": "bearer", "token": SECRET}
+        lambda request: Reply(status=302, headers={"location": location}, data=b""), attempt("hi"), auth={"type": "bearer", "token": SECRET}
     )
     assert fault.code == "redirected"
     assert "redirects to another host" in fault.message and SECRET not in fault.message and "token=abc" not in fault.message
 
 
-def test_redirects_in_a_circle_end() -> None:
-    fault = fault_of(lambda asked: Reply(status=307, headers={"location": "/chat"}, data=b""), attempt("hi"))
+def test_circular_redirects_end() -> None:
+    fault = fault_of(lambda request: Reply(status=307, headers={"location": "/chat"}, data=b""), attempt("hi"))
     assert fault.message.endswith("more than 5 redirects")
 
 
 def test_a_cookie_of_one_case_is_not_sent_with_the_next() -> None:
-    async def run() -> list[Asked]:
-        async with serve(lambda asked: Reply(body={"text": "x"}, headers={"set-cookie": "session=one"})) as server:
+    async def run() -> list[ReceivedRequest]:
+        async with serve(lambda request: Reply(body={"text": "x"}, headers={"set-cookie": "session=one"})) as server:
             target = build_target("shop", {"type": "http", "url": server.url})
             await target.open()
             for marker in "ab":
                 await target.run(attempt("hi", marker=marker), LIVE)
             await target.close()
-            return server.asked
+            return server.requests
 
-    assert all("cookie" not in asked.headers for asked in asyncio.run(run()))
+    assert all("cookie" not in request.headers for request in asyncio.run(run()))
 
 
-def test_a_header_that_a_message_would_break_out_of_is_refused() -> None:
+def test_a_message_that_breaks_a_header_is_refused() -> None:
     fault = fault_of(echo, attempt("a\r\nx-evil: 1"), headers={"x-message": "{user_message}"})
     assert (fault.code, fault.safe) == ("bad_request", True)
 
 
-def test_a_case_that_says_nothing_is_a_fault() -> None:
+def test_a_case_without_a_message_is_a_fault() -> None:
     assert fault_of(echo, attempt()).message == "case 'case-1' has no input, no turns and no body: there is nothing to say to the agent"
 
 
-def test_half_a_surrogate_cannot_be_sent() -> None:
+def test_half_a_surrogate_pair_cannot_be_sent() -> None:
     assert fault_of(echo, attempt("a\ud800b")).code == "bad_request"
 
 
-def test_a_missing_variable_is_found_before_anything_is_sent_and_also_while_sending() -> None:
+def test_a_missing_variable_is_found_before_and_while_sending() -> None:
     target = build_target("shop", {"type": "http", "url": "http://127.0.0.1:9/x", "template": {"u": "{USER}"}})
     with pytest.raises(InputError, match=r"target 'shop' sends \{USER\}, but case 'case-1' has no variable"):
         check_cases(target, Suite(name="s", cases=(attempt("hi").case,)))
@@ -388,28 +392,28 @@ def test_a_missing_variable_is_found_before_anything_is_sent_and_also_while_send
     assert fault.message == "the template sends {USER}, which case 'case-1' does not have"
 
 
-# --- on the tape ------------------------------------------------------------------------------------------------------------
+# --- recording --------------------------------------------------------------------------------------------------------------
 
 
-def test_what_is_kept_holds_no_secret_and_no_id_and_replays_under_other_ids() -> None:
-    def answer(asked: Asked) -> Reply:
-        return Reply(body={"text": f"for {asked.headers['x-request-id']}", "echo": asked.headers.get("authorization")})
+def test_a_recording_has_no_secrets_or_ids_and_replays_under_other_ids() -> None:
+    def answer(request: ReceivedRequest) -> Reply:
+        return Reply(body={"text": f"for {request.headers['x-request-id']}", "echo": request.headers.get("authorization")})
 
     tape = Recorder()
     settings = {"auth": {"type": "bearer", "token": SECRET}, "template": {"m": "{input}", "s": "{session_id}"}}
     recorded, _ = drive(answer, attempt("one", "two"), tape, path="/chat?api_key=abcdef&x=1", **settings)
-    kind, request, _ = tape.kept[0]
+    kind, request, _ = tape.exchanges[0]
     assert kind == "http" and "127.0.0.1" in request["url"] and request["url"].endswith("/chat?api_key=[redacted]&x=1")
     assert request["headers"] == {"authorization": "[redacted]", "x-request-id": "<<proctor:request_id>>-1"}
     assert request["body"] == {"m": "one", "s": "<<proctor:session_id>>"}
-    assert SECRET not in repr(tape.kept) and "request-a-0001" not in repr(tape.kept)
+    assert SECRET not in repr(tape.exchanges) and "request-a-0001" not in repr(tape.exchanges)
 
     async def again() -> Evidence:
         url = request["url"].replace("[redacted]", "abcdef")
         target = build_target("shop", {"type": "http", "url": url, **settings})
         await target.open()
         try:
-            return await target.run(attempt("one", "two", marker="b"), Player(tape.kept))
+            return await target.run(attempt("one", "two", marker="b"), Player(tape.exchanges))
         finally:
             await target.close()
 
@@ -419,16 +423,16 @@ def test_what_is_kept_holds_no_secret_and_no_id_and_replays_under_other_ids() ->
     assert [turn.duration_ms for turn in replayed.turns] == [turn.duration_ms for turn in recorded.turns]
 
 
-def test_a_fault_is_kept_and_raised_again() -> None:
+def test_a_fault_is_recorded_and_replayed() -> None:
     tape = Recorder()
-    first = fault_of(lambda asked: Reply(raw=b""), attempt("hi"), tape=tape)
-    assert tape.kept[0][2] == {"fault": [first.message, "transport", False]}
+    first = fault_of(lambda request: Reply(raw=b""), attempt("hi"), tape=tape)
+    assert tape.exchanges[0][2] == {"fault": [first.message, "transport", False]}
 
     async def again() -> None:
-        target = build_target("shop", {"type": "http", "url": tape.kept[0][1]["url"]})
+        target = build_target("shop", {"type": "http", "url": tape.exchanges[0][1]["url"]})
         await target.open()
         try:
-            await target.run(attempt("hi", marker="b"), Player(tape.kept))
+            await target.run(attempt("hi", marker="b"), Player(tape.exchanges))
         finally:
             await target.close()
 
@@ -437,7 +441,7 @@ def test_a_fault_is_kept_and_raised_again() -> None:
     assert (caught.value.code, caught.value.message) == (first.code, first.message)
 
 
-def test_certificates_are_read_only_where_an_address_asks_for_them(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_certificates_are_read_only_for_https_addresses(monkeypatch: pytest.MonkeyPatch) -> None:
     made: list[bool] = []
     real = wire.new_client
 
@@ -449,17 +453,17 @@ def test_certificates_are_read_only_where_an_address_asks_for_them(monkeypatch: 
 
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
-        nobody = f"HTTPS://127.0.0.1:{free.getsockname()[1]}"
+        closed_port = f"HTTPS://127.0.0.1:{free.getsockname()[1]}"
 
     async def both() -> None:
-        async with serve(lambda asked: Reply(body={"text": "hi"})) as agent:
+        async with serve(lambda request: Reply(body={"text": "hi"})) as agent:
             connected = wire.Wire()
             await connected.open()
             try:
                 for _ in range(2):
                     await connected.send(wire.HttpRequest(method="GET", url=agent.url), timeout_s=5)
                 with pytest.raises(TargetFault) as caught:
-                    await connected.send(wire.HttpRequest(method="GET", url=nobody), timeout_s=5)
+                    await connected.send(wire.HttpRequest(method="GET", url=closed_port), timeout_s=5)
                 assert caught.value.code == "unreachable"
             finally:
                 await connected.close()
@@ -468,14 +472,14 @@ def test_certificates_are_read_only_where_an_address_asks_for_them(monkeypatch: 
     assert made == [False, True]
 
 
-def test_a_client_without_certificates_trusts_nobody() -> None:
+def test_a_client_without_certificates_trusts_no_server() -> None:
     client = wire.new_client(certificates=False)
     context = client._transport._pool._ssl_context
     assert (context.verify_mode, context.check_hostname, context.get_ca_certs()) == (ssl.CERT_REQUIRED, True, [])
     asyncio.run(client.aclose())
 
 
-def test_answers_of_a_format_of_its_own_are_read_by_the_mapping() -> None:
+def test_responses_in_a_custom_format_are_read_with_the_mapping() -> None:
     paths = {"text": "$.out.reply", "tool_calls": {"each": "$.out.acts[*]", "name": "$.fn", "arguments": "$.with"}}
     target = build_target("it", {"type": "http", "url": "http://127.0.0.1:9/chat", "evidence": {"map": paths}})
     assert isinstance(target, HttpTarget)
@@ -490,7 +494,7 @@ def test_answers_of_a_format_of_its_own_are_read_by_the_mapping() -> None:
 
 
 @pytest.mark.parametrize(
-    ("more", "told"),
+    ("more", "problem"),
     [
         ({"response_path": "a"}, "remove one of them"),
         ({"answer_format": "openai"}, "remove one of them"),
@@ -499,8 +503,8 @@ def test_answers_of_a_format_of_its_own_are_read_by_the_mapping() -> None:
         ({"evidence": {"mapp": {}}}, "unknown key 'mapp'"),
     ],
 )
-def test_a_mapping_that_a_target_cannot_use_is_refused(more: dict[str, Any], told: str) -> None:
-    with pytest.raises(InputError, match=told):
+def test_an_unusable_mapping_is_refused(more: dict[str, Any], problem: str) -> None:
+    with pytest.raises(InputError, match=problem):
         build_target("it", {"type": "http", "url": "http://127.0.0.1:9/chat", "evidence": {"map": {"text": "$.a"}}, **more})
 
 
@@ -518,7 +522,7 @@ def test_a_mapping_that_a_target_cannot_use_is_refused(more: dict[str, Any], tol
         (400, {"detail": [{"loc": ["body", "message"]}]}, None),
     ],
 )
-def test_a_body_that_fastapi_refuses_leads_to_a_template(status: int, body: Any, template: str | None) -> None:
+def test_a_body_refused_by_fastapi_suggests_a_template(status: int, body: Any, template: str | None) -> None:
     found = refuse_status(HttpAnswer(status=status, body=body))
     assert found is not None and found.code == "http_status"
     assert ("template" in found.reason) == (template is not None) and (template or "") in found.reason

@@ -1,4 +1,4 @@
-"""n8n: executions that a real one (2.8.4) recorded, found by the id that was sent."""
+"""n8n: executions that a real one (2.8.4) recorded, found by the request id."""
 
 from __future__ import annotations
 
@@ -17,35 +17,35 @@ from proctor.model.case import Assertion
 from proctor.model.evidence import Evidence
 from proctor.targets.build import build_target
 from proctor.targets.shared.faults import TargetFault
-from tests.targets.loopback import Asked, Player, Recorder, Reply, attempt, serve
+from tests.targets.loopback import Player, ReceivedRequest, Recorder, Reply, attempt, serve
 
 SAMPLES = Path(__file__).parents[2] / "evidence/samples/n8n"
 KEY = "n8n-api-key-secret"
 
 
 def execution(name: str, request_id: str, **changes: Any) -> dict[str, Any]:
-    """A recorded execution, as if it had received this id."""
+    """A recorded execution, with this request id."""
     document = json.loads((SAMPLES / f"n8n-2.8.4-execution-{name}.json").read_text())
     document["data"]["resultData"]["runData"]["Webhook"][0]["data"]["main"][0][0]["json"]["headers"]["x-request-id"] = request_id
     return {**document, **changes}
 
 
 class N8n:
-    """As much of n8n as a target sees: a webhook, and pages of executions that become visible one look after another."""
+    """The part of n8n that a target uses: a webhook, and pages of executions that become visible one poll after another."""
 
     def __init__(self, *looks: list[dict[str, Any]], webhook: Reply | None = None, cursors: bool = False) -> None:
         self.looks = list(looks)
         self.webhook = webhook or Reply(body={"output": "from the webhook"})
         self.cursors = cursors
-        self.polls: list[Asked] = []
-        self.triggers: list[Asked] = []
+        self.polls: list[ReceivedRequest] = []
+        self.triggers: list[ReceivedRequest] = []
 
-    def __call__(self, asked: Asked) -> Reply:
-        if not asked.path.startswith("/api/v1/executions"):
-            self.triggers.append(asked)
+    def __call__(self, request: ReceivedRequest) -> Reply:
+        if not request.path.startswith("/api/v1/executions"):
+            self.triggers.append(request)
             return self.webhook
-        self.polls.append(asked)
-        if asked.headers.get("x-n8n-api-key") != KEY:
+        self.polls.append(request)
+        if request.headers.get("x-n8n-api-key") != KEY:
             return Reply(status=401, body={"message": "unauthorized"})
         page = self.looks.pop(0) if len(self.looks) > 1 else self.looks[0]
         return Reply(body={"data": page, "nextCursor": "next" if self.cursors and self.looks else None})
@@ -75,8 +75,8 @@ def refused(n8n: N8n, go: Any, **more: Any) -> TargetFault:
     return caught.value
 
 
-def test_the_webhook_gets_message_ids_and_session_and_the_execution_is_found_by_the_id() -> None:
-    ours, other = execution("ai-agent-tool", "request-a-0001"), execution("order-confirmed", "somebody-else")
+def test_the_webhook_gets_message_and_ids_and_the_execution_is_found() -> None:
+    ours, other = execution("ai-agent-tool", "request-a-0001"), execution("order-confirmed", "other-id")
     n8n = N8n([other], [other, ours], webhook=Reply(status=201, body={"output": "hi"}))
     evidence = drive(n8n, attempt("What is 2+3*4? Then confirm my order."))
     (trigger,) = n8n.triggers
@@ -94,14 +94,14 @@ def test_the_webhook_gets_message_ids_and_session_and_the_execution_is_found_by_
     assert evidence.metadata["execution_id"] == "2" and evidence.metadata["webhook_answer"] == {"output": "hi"}
 
 
-def test_an_execution_that_is_still_running_is_waited_for() -> None:
+def test_a_running_execution_is_awaited() -> None:
     running = execution("ai-agent-tool", "request-a-0001", finished=False, status="running", stoppedAt=None)
     n8n = N8n([running], [running], [execution("ai-agent-tool", "request-a-0001")])
     assert drive(n8n, attempt("hi")).metadata["status"] == "success"
     assert len(n8n.polls) == 3
 
 
-def test_an_execution_that_failed_is_finished_and_evidence_of_an_error() -> None:
+def test_a_failed_execution_is_evidence_of_an_error() -> None:
     failed = [execution("err", "request-a-0001")]
     reply = Reply(status=500, body={"message": "Error in workflow"})
     evidence = drive(N8n(failed, webhook=reply), attempt("hi", **claims(500)))
@@ -111,7 +111,7 @@ def test_an_execution_that_failed_is_finished_and_evidence_of_an_error() -> None
         "http_status",
         'the agent answered status 500, which is not an answer: {"message":"Error in workflow"}',
     )
-    assert fault.evidence is not None and fault.evidence.nodes is not None, "what the execution shows is kept"
+    assert fault.evidence is not None and fault.evidence.nodes is not None, "the evidence of the execution is not lost"
 
 
 def test_every_turn_has_its_own_execution() -> None:
@@ -123,7 +123,7 @@ def test_every_turn_has_its_own_execution() -> None:
     assert [call.name for call in evidence.tool_calls or ()] == ["Calculator", "Calculator"]
 
 
-def test_older_pages_are_looked_through_and_their_number_is_bounded() -> None:
+def test_older_pages_are_searched_up_to_a_limit() -> None:
     other, ours = execution("order-confirmed", "else"), execution("ai-agent-tool", "request-a-0001")
     n8n = N8n([other], [other], [ours], cursors=True)
     assert drive(n8n, attempt("hi")).metadata["execution_id"] == "2"
@@ -133,29 +133,29 @@ def test_older_pages_are_looked_through_and_their_number_is_bounded() -> None:
     assert [poll.path.endswith("&cursor=next") for poll in endless.polls] == [False, True, True, True, True, False]
 
 
-def test_an_execution_that_never_comes_is_a_fault_in_time() -> None:
-    with pytest.raises(
-        TargetFault, match=r"no finished execution with x-request-id 'request-a-0001' .* after 0\.1 s: n8n lists none"
-    ) as caught:
+def test_a_missing_execution_is_a_fault_at_the_time_limit() -> None:
+    with pytest.raises(TargetFault, match=r"'request-a-0001' .* 0\.1 s") as caught:
         drive(N8n([execution("order-confirmed", "else")]), attempt("hi"), poll_for_s=0.1, poll_every_s=0.02)
     assert caught.value.code == "no_execution"
     waiting = execution("ai-agent-tool", "request-a-0001", finished=False, status="waiting", stoppedAt=None)
-    with pytest.raises(TargetFault, match="execution 2 is still waiting"):
+    with pytest.raises(TargetFault, match="execution 2 ") as caught:
         drive(N8n([waiting]), attempt("hi"), poll_for_s=0.1, poll_every_s=0.02)
+    assert caught.value.code == "no_execution"
 
 
 def test_a_wrong_key_is_a_fault_that_does_not_show_it() -> None:
-    with pytest.raises(TargetFault, match=r"refused the key \(status 401\)") as caught:
+    with pytest.raises(TargetFault, match="401") as caught:
         drive(N8n([]), attempt("hi"), api_key="wrong-key-value")
     assert caught.value.code == "unauthorized" and "wrong-key-value" not in str(caught.value)
 
 
-def test_an_answer_of_the_api_that_is_no_list_is_a_fault() -> None:
-    def answer(asked: Asked) -> Reply:
-        return Reply(data=b"<html>") if asked.path.startswith("/api") else Reply(body={"ok": True})
+def test_an_api_response_without_a_list_is_a_fault() -> None:
+    def answer(request: ReceivedRequest) -> Reply:
+        return Reply(data=b"<html>") if request.path.startswith("/api") else Reply(body={"ok": True})
 
-    with pytest.raises(TargetFault, match="answered status 200 without a list of executions"):
+    with pytest.raises(TargetFault) as caught:
         drive(answer, attempt("hi"))  # type: ignore[arg-type]
+    assert caught.value.code == "bad_answer"
 
 
 def test_an_unknown_webhook_is_not_looked_up() -> None:
@@ -179,10 +179,10 @@ def test_a_workflow_that_answers_403_itself_is_looked_up() -> None:
     assert evidence.http_status == 403 and [node.name for node in evidence.nodes or ()][-1] == "Respond"
 
 
-def test_a_chat_trigger_keeps_no_headers_and_is_found_by_the_id_in_its_body() -> None:
+def test_an_execution_of_a_chat_trigger_is_found_by_the_id_in_its_body() -> None:
     ours, other = execution("ai-agent-tool", "unused"), execution("ai-agent-tool", "unused")
     for document, request_id in ((ours, "request-a-0001"), (other, "request-b-0001")):
-        # What the trigger of 2.8.4 gives out is the body that it was sent, and nothing else.
+        # The trigger of 2.8.4 returns exactly the body that it received.
         sent = {"chatInput": "hi", "sessionId": "session-a-0001", "requestId": request_id}
         document["data"]["resultData"]["runData"]["Webhook"][0]["data"]["main"][0][0]["json"] = sent
         document["id"] = request_id
@@ -190,7 +190,7 @@ def test_a_chat_trigger_keeps_no_headers_and_is_found_by_the_id_in_its_body() ->
     assert (evidence.metadata["execution_id"], evidence.input) == ("request-a-0001", "hi")
 
 
-def test_where_a_respond_node_ends_the_workflow_the_answer_is_what_the_webhook_said() -> None:
+def test_after_a_respond_node_the_answer_is_the_webhook_response() -> None:
     page = [execution("order-confirmed", "request-a-0001")]
     evidence = drive(N8n(page, webhook=Reply(status=201, body={"message": "Order of tea confirmed", "stock": 3})), attempt("hi"))
     assert (evidence.text, evidence.body) == ("Order of tea confirmed", {"message": "Order of tea confirmed", "stock": 3})
@@ -200,7 +200,7 @@ def test_where_a_respond_node_ends_the_workflow_the_answer_is_what_the_webhook_s
     assert evidence.text == "The result is 14. Order #1001 confirmed.", "an agent's answer is its own"
 
 
-def test_without_the_api_the_answer_is_all_there_is() -> None:
+def test_without_the_api_only_the_answer_is_known() -> None:
     evidence = drive(N8n([], webhook=Reply(body=[{"output": "from the last node"}])), attempt("hi"), api=False)
     assert (evidence.text, evidence.http_status, evidence.tool_calls) == ("from the last node", 200, None)
     evidence = drive(N8n([], webhook=Reply(body={"a": {"b": "deep"}})), attempt("hi"), api=False, response_path="a.b")
@@ -223,7 +223,7 @@ def stream(*pieces: tuple[str, str | None]) -> Reply:
         ([("item", "no beginning")], "no beginning"),
     ],
 )
-def test_a_streamed_answer_is_put_together(pieces: list[tuple[str, str | None]], text: str) -> None:
+def test_a_streamed_answer_is_joined(pieces: list[tuple[str, str | None]], text: str) -> None:
     evidence = drive(N8n([], webhook=stream(*pieces)), attempt("hi"), api=False)
     assert (evidence.text, evidence.error) == (text, None)
 
@@ -236,17 +236,17 @@ def test_a_streamed_answer_is_put_together(pieces: list[tuple[str, str | None]],
         ([("begin", None), ("end", None), ("begin", None), ("item", "half of")], "the stream stopped before the agent had ended"),
     ],
 )
-def test_a_stream_that_broke_off_is_no_answer(pieces: list[tuple[str, str | None]], why: str) -> None:
+def test_an_aborted_stream_is_no_answer(pieces: list[tuple[str, str | None]], why: str) -> None:
     fault = refused(N8n([], webhook=stream(*pieces)), attempt("hi"), api=False)
     assert (fault.code, fault.message) == ("agent_failed", f"the workflow failed while it answered: {why}")
 
 
-@pytest.mark.parametrize("said", ['{"type":"begin"}\n{"type":"chapter","content":"one"}\n', '{"type":"begin"}\n{"type":"it'])
-def test_lines_that_are_no_stream_of_n8n_cannot_be_read(said: str) -> None:
-    assert refused(N8n([], webhook=Reply(data=said.encode())), attempt("hi"), api=False).code == "bad_answer"
+@pytest.mark.parametrize("lines", ['{"type":"begin"}\n{"type":"chapter","content":"one"}\n', '{"type":"begin"}\n{"type":"it'])
+def test_invalid_stream_lines_are_a_fault(lines: str) -> None:
+    assert refused(N8n([], webhook=Reply(data=lines.encode())), attempt("hi"), api=False).code == "bad_answer"
 
 
-def test_a_trace_inside_the_answer_is_read() -> None:
+def test_a_trace_inside_the_response_is_read() -> None:
     trace = copy.deepcopy(execution("ai-agent-tool", "x"))
     for body in (trace, [trace]):
         evidence = drive(N8n([], webhook=Reply(body=body)), attempt("hi"), api=False)
@@ -254,21 +254,21 @@ def test_a_trace_inside_the_answer_is_read() -> None:
         assert evidence.text == "The result is 14. Order #1001 confirmed."
 
 
-def test_a_tape_holds_only_our_execution_no_key_and_replays_without_waiting() -> None:
+def test_a_recording_has_only_our_execution_and_replays_without_waiting() -> None:
     tape = Recorder()
-    other, ours = execution("order-confirmed", "somebody-else"), execution("ai-agent-tool", "request-a-0001")
+    other, ours = execution("order-confirmed", "other-id"), execution("ai-agent-tool", "request-a-0001")
     recorded = drive(N8n([other], [other, ours]), attempt("hi"), tape)
-    assert [kind for kind, *_ in tape.kept] == ["http", "http"]
-    assert "somebody-else" not in repr(tape.kept) and KEY not in repr(tape.kept) and "request-a-0001" not in repr(tape.kept)
+    assert [kind for kind, *_ in tape.exchanges] == ["http", "http"]
+    assert "other-id" not in repr(tape.exchanges) and KEY not in repr(tape.exchanges) and "request-a-0001" not in repr(tape.exchanges)
 
     async def again() -> Evidence:
-        base = tape.kept[0][1]["url"].removesuffix("/webhook/agent")
+        base = tape.exchanges[0][1]["url"].removesuffix("/webhook/agent")
         target = build_target(
             "flow", {"type": "n8n", "webhook": f"{base}/webhook/agent", "api": base, "api_key": "another", "workflow_id": "wf1"}
         )
         await target.open()
         try:
-            return await target.run(attempt("hi", marker="b"), Player(tape.kept))
+            return await target.run(attempt("hi", marker="b"), Player(tape.exchanges))
         finally:
             await target.close()
 

@@ -36,7 +36,7 @@ export function startOtel({ processors, instrumentations = [], withLogs = false 
   };
 }
 
-// A span of the shop's own around what belongs together.
+// A span of the shop around related turns.
 export async function within(name, work) {
   return trace.getTracer("shop").startActiveSpan(name, async (span) => {
     try {
@@ -50,6 +50,6 @@ export async function within(name, work) {
   });
 }
 
-// Two turns need a root that holds them; one turn stands alone.
+// Two turns need a common root span; one turn does not.
 export const around = (inputs, work) => (inputs.length > 1 ? within("conversation", work) : work());
 export { context, trace };

@@ -1,4 +1,4 @@
-// The shop agent that every driver builds with its own framework: the same words, tools and scenarios.
+// The shop agent that every driver builds with its own framework: the same texts, tools and scenarios.
 import { readFileSync } from "node:fs";
 
 const script = JSON.parse(readFileSync(new URL("./scenarios.json", import.meta.url), "utf8"));
@@ -18,7 +18,7 @@ const actions = {
   search_docs: () => [{ title: "Returns", text: "Returns are free within 30 days." }],
 };
 
-// What a tool saw and gave is the truth, noted here before any framework touches it.
+// The truth: arguments and results of a tool, logged here before a framework changes them.
 export async function act(name, args) {
   await new Promise((done) => setTimeout(done, name === "lookup_order" ? 20 : 10));
   try {
@@ -35,23 +35,23 @@ export function spec(name) {
   return SPECS.find((one) => one.name === name);
 }
 
-// One entry per tool, built by the framework's own maker of tools.
+// One entry per tool, built with the framework's own function.
 export function makeTools(make) {
   return SPECS.map((one) => make({ ...one, run: (args) => act(one.name, args) }));
 }
 
-export async function tell(errand, document) {
+export async function notify(errand, document) {
   const answer = await fetch(`${DESK}/desk/${errand}`, { method: "POST", body: JSON.stringify(document) });
   if (!answer.ok) throw new Error(`desk: ${await answer.text()}`);
 }
 
-export const keepMessages = (kind, scenario, messages) => tell("messages", { kind, scenario, messages });
+export const keepMessages = (kind, scenario, messages) => notify("messages", { kind, scenario, messages });
 
-// Runs each scenario: `converse` gets its name, the inputs of its turns and whether to stream; `flush` sends what exporters still hold.
+// Runs each scenario: `converse` gets its name, the inputs of its turns and whether to stream; `flush` sends what exporters have queued.
 export async function driveAll({ converse, flush = async () => {}, only }) {
   for (const [name, turns] of Object.entries(script.scenarios)) {
     if (only && !only.includes(name)) continue;
-    await tell("begin", { scenario: name });
+    await notify("begin", { scenario: name });
     ledger.length = 0;
     let trouble;
     try {
@@ -61,7 +61,7 @@ export async function driveAll({ converse, flush = async () => {}, only }) {
       console.error(`${name}:`, problem);
     }
     await flush();
-    await tell("end", { scenario: name, ledger, trouble: trouble?.message });
+    await notify("end", { scenario: name, ledger, trouble: trouble?.message });
     if (trouble) process.exitCode = 1;
   }
 }

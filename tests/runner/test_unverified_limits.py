@@ -1,4 +1,4 @@
-"""A bound on spending that nobody can keep, since nobody tells what was spent, is told at the end."""
+"""A spending limit that could not be checked is reported at the end."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.runner.test_run import SUITE, cases, drive
 from tests.runner.twins import MemoryLog, StubTarget
 
 
-def test_a_bound_that_nobody_can_keep_is_told() -> None:
+def test_an_unverifiable_limit_is_reported() -> None:
     async def answer(attempt: Attempt) -> Evidence:
         return Evidence(text="hi")
 
@@ -29,12 +29,12 @@ def test_a_bound_that_nobody_can_keep_is_told() -> None:
     assert drive(cases(1), answer, budget=Budget(max_cost=2))[0].unverified_limit == (
         "the cost of an attempt is unknown (there are no prices), so the limit of 2 could not be checked"
     )
-    # Nothing was spent where nobody answered, and nothing is said where nobody asked.
+    # No attempt was answered, so nothing was spent; and without a limit there is nothing to report.
     assert drive(cases(1), fails, budget=Budget(max_tokens=5))[0].unverified_limit == ""
     assert drive(cases(1), answer, budget=Budget(max_seconds=5))[0].unverified_limit == ""
 
 
-def test_what_a_try_took_that_is_made_again_counts() -> None:
+def test_the_usage_of_a_retried_try_counts() -> None:
     async def breaks_off_once(attempt: Attempt) -> Evidence:
         tried.append(attempt.case.id)
         if len(tried) == 1:
@@ -46,23 +46,23 @@ def test_what_a_try_took_that_is_made_again_counts() -> None:
     tried: list[str] = []
     outcome, log, _, _ = drive(cases(4), breaks_off_once, concurrency=1, retries=1, budget=Budget(max_tokens=60))
     assert (outcome.ended, outcome.reason) == ("budget", "60 tokens spent, the limit is 60")
-    assert [entry.case for entry in log.kept] == ["c0", "c1"]
+    assert [entry.case for entry in log.entries] == ["c0", "c1"]
 
 
 class Chatty:
-    """A user who takes ten tokens for each message."""
+    """A user whose messages cost ten tokens each."""
 
-    said = 0
+    messages = 0
 
     async def say_next(self, answer: Evidence | None) -> str:
-        self.said += 1
+        self.messages += 1
         return "hello"
 
     def describe_ending(self) -> UserEnding:
-        return UserEnding(played_by="m", ended="done", model_calls=self.said, usage=Usage(total_tokens=10 * self.said))
+        return UserEnding(played_by="m", ended="done", model_calls=self.messages, usage=Usage(total_tokens=10 * self.messages))
 
 
-def test_a_conversation_that_leaves_nothing_has_spent_what_it_took() -> None:
+def test_a_failed_conversation_counts_its_usage() -> None:
     async def talks_and_fails(attempt: Attempt) -> Evidence:
         assert attempt.speaker is not None
         await attempt.speaker.say_next(None)
@@ -78,7 +78,7 @@ def test_a_conversation_that_leaves_nothing_has_spent_what_it_took() -> None:
     runner = Runner(prepared, ports, run_id="r1", settings=settings)
     outcome = asyncio.run(runner.run())
     assert runner._tapes == {}, "a run that goes on for long must not hold the tapes of what it left"  # pyright: ignore[reportPrivateUsage]
-    # Each case talks twice, and each talk takes 25: the fourth reaches the bound.
-    told = "100 tokens spent (80 of them by simulated users), the limit is 100; the conversation of 'c1' was ended early"
-    assert (outcome.ended, outcome.reason) == ("budget", told)
-    assert [(entry.case, entry.outcome) for entry in log.kept] == [("c0", "error")]
+    # Each case has two conversations of 25 tokens; the fourth reaches the limit.
+    reason = "100 tokens spent (80 of them by simulated users), the limit is 100; the conversation of 'c1' was ended early"
+    assert (outcome.ended, outcome.reason) == ("budget", reason)
+    assert [(entry.case, entry.outcome) for entry in log.entries] == [("c0", "error")]

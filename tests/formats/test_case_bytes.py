@@ -1,4 +1,4 @@
-"""Cases that are put aside as bytes: they come back as they were, and their rows are read once."""
+"""Cases stored as bytes: they are restored unchanged, and their rows are read once."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ NATIVE_ROWS = "".join(
 @pytest.mark.parametrize(
     ("file", "text", "as_rows"), [("rows.csv", PROMPTFOO_ROWS, 0), ("rows.jsonl", NATIVE_ROWS, 1)], ids=["promptfoo", "native"]
 )
-def test_a_row_that_takes_long_is_read_once_however_often_its_case_is_asked_for(
+def test_a_slow_row_is_read_once_for_any_number_of_uses(
     file: str, text: str, as_rows: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     document = {"cases": {"from": file}}
@@ -49,15 +49,15 @@ def test_a_row_that_takes_long_is_read_once_however_often_its_case_is_asked_for(
     for _ in range(3):
         again = tuple(lazy.cases)
         assert again == held.cases and repr(again) == repr(held.cases)
-    # A simulated user may hold claims, whose types are not declared: the case is made of its row.
+    # A simulated user may hold claims without declared types, so the case is built from its row.
     assert sum(times > 1 for times in reads.values()) == as_rows and len(reads) == len(held.cases)
 
 
-def test_a_case_that_would_come_back_otherwise_has_no_bytes() -> None:
+def test_a_case_that_would_change_is_not_encoded() -> None:
     spec = proctor.parse_suite('proctor: 1\ncases: [{id: a, input: hi, expect: [{response_contains: "x"}]}]').cases[0]
-    kept = CaseBytes()
-    found = kept.encode(spec)
-    assert found is not None and kept.decode(found) == spec
+    cases = CaseBytes()
+    found = cases.encode(spec)
+    assert found is not None and cases.decode(found) == spec
     unlike = ({"tags": {"a": (1, 2)}}, {"pass_threshold": 1}, {"context": {"n": 2**70}}, {"name": "\ud800"}, {"user": SimulatedUser()})
     for fields in unlike:
-        assert kept.encode(msgspec.structs.replace(spec, **fields)) is None, fields
+        assert cases.encode(msgspec.structs.replace(spec, **fields)) is None, fields
