@@ -15,6 +15,7 @@ from proctor.errors import EvidenceError
 from proctor.evidence.mapping.read import AGENTS, KINDS, SPEAKERS, USERS, CallReader, Holder, compile_mapping, find_kind, write_role
 from proctor.evidence.unknowns.account import Unknowns
 from proctor.evidence.unknowns.statuses import to_snake_case
+from proctor.evidence.unknowns.unrecognised import list_calls, name_call
 from proctor.evidence.values.access import list_of
 from proctor.evidence.values.json_bytes import decode_container
 from proctor.model.account import PLAIN_READERS
@@ -76,6 +77,10 @@ _RUNS = re.compile(r"(runs|results|items|records|data|rows|entries|samples|logs)
 """Fields that list runs; the entries of other lists are turns of one run."""
 
 
+_TURNS = re.compile(r"(^|_)(turns|exchanges)$")
+"""Fields that list turns, even if there is only one."""
+
+
 class Field(NamedTuple):
     """One field of the sample: its path, its last value, and the number of records that have it."""
 
@@ -106,6 +111,11 @@ def propose_map(records: list[Json], read: Callable[..., list[Evidence]] | None 
         return None
     if read is not None and (documents := _propose_documents(entries, read)) is not None:
         return documents
+    if read is not None and len(entries) > 1:
+        group = _find_group(entries)
+        together = EvidenceMap(group=_write_found(group))
+        if _reads_together(entries, together, read):
+            return together if group is not None else None  # lines of one run without its id
     fields = _list_fields(entries)
     turns = next(filter(None, (_propose_turns(field) for field in fields)), None)
     used_path, calls, why = _propose_calls(fields, list[Json](entries))
@@ -137,6 +147,8 @@ def propose_map(records: list[Json], read: Callable[..., list[Evidence]] | None 
             return None  # events of unknown runs, or messages without a speaker: the text may be the user's
     if why and any(evidence.tool_calls is not None for evidence in sample):
         return None  # a mapping would hide the calls that the usual fields do not have
+    if len(entries) > 1 and calls is not None and all(one.text is None and one.turns is None for one in sample):
+        return None  # lines with calls, and no id says which belong to one run
     if any(map(_has_content, sample)) and record != EvidenceMap():
         return record
     # The records may be in a list of a document: `$.results.results[*]`.
@@ -148,27 +160,47 @@ def propose_map(records: list[Json], read: Callable[..., list[Evidence]] | None 
 
 
 def _propose_documents(entries: list[dict[str, Json]], read: Callable[..., list[Evidence]]) -> EvidenceMap | None:
-    """Return the path at which each entry has a list of runs, or one document of a known format."""
+    """Return the path at which each entry has a list of runs, or one document of a known format that has all calls of the entry."""
     for key, value in entries[0].items():
+        if not isinstance(value, (dict, list)) or _CALLS.search(to_snake_case(key)):
+            continue
+        path, sample = _write((key,)), entries[:_ITEMS]
         is_list = isinstance(value, list) and _RUNS.match(to_snake_case(key)) is not None
-        if (not is_list and not isinstance(value, (dict, list))) or _CALLS.search(to_snake_case(key)):
-            continue
-        proposal = EvidenceMap(record=f"{_write((key,))}[*]" if is_list else _write((key,)))
-        try:
-            found = [one for entry in entries[:_ITEMS] for one in read(entry, mapping=proposal)]
-        except EvidenceError:
-            continue
-        # If the object has the usual names of an answer only, its question is elsewhere.
-        if found and all(_has_content(one) and (is_list or _is_whole(one)) for one in found):
-            return proposal
+        others = list_calls([{name: entry[name] for name in entry if name != key} for entry in sample], suggested=False)
+        for place in (path, f"{path}[*]") if is_list else (path,):
+            proposal = EvidenceMap(record=place)
+            try:
+                found = [one for entry in sample for one in read(entry, mapping=proposal)]
+            except EvidenceError:
+                continue
+            # A list is one document only if its format is known. If the object has the usual names of an answer only, its question is elsewhere.
+            is_document = is_list and place == path
+            fits = (
+                (len(found) == len(sample) and all(map(_is_known_format, found))) if is_document else is_list or all(map(_is_whole, found))
+            )
+            names = {call.name for one in found for call in one.tool_calls or ()}
+            if found and fits and all(map(_has_content, found)) and names.issuperset(map(name_call, others)):
+                return proposal
     return None
 
 
+def _reads_together(entries: list[dict[str, Json]], together: EvidenceMap, read: Callable[..., list[Evidence]]) -> bool:
+    """Return whether the lines of each run are a document of a known format, with calls in any of them."""
+    try:
+        found = read(list[Json](entries), mapping=together)
+    except EvidenceError:
+        return False
+    is_one = together.group is not None or len(found) == 1
+    return is_one and any(one.tool_calls for one in found) and all(map(_is_known_format, found))
+
+
+def _is_known_format(evidence: Evidence) -> bool:
+    return evidence.account is not None and evidence.account.reader not in PLAIN_READERS
+
+
 def _is_whole(evidence: Evidence) -> bool:
-    account = evidence.account
-    if account is not None and account.reader not in PLAIN_READERS:
-        return True
-    return evidence.input is not None and evidence.text is not None and not (account is not None and account.unknown)
+    is_complete = evidence.input is not None and evidence.text is not None and not (evidence.account and evidence.account.unknown)
+    return is_complete or _is_known_format(evidence)
 
 
 def _list_fields(entries: list[dict[str, Json]]) -> list[Field]:
@@ -358,7 +390,7 @@ def _map_call(items: list[dict[str, Json]], each: str) -> CallMap | None:
 def _propose_turns(field: Field, each: str | None = None) -> TurnMap | None:
     """Return a mapping that reads a list as a conversation: messages with roles, or pairs of question and answer."""
     items = field.items
-    if len(items) < 2:
+    if len(items) < (1 if _TURNS.search(field.word) else 2):
         return None
     fields = _list_fields(items)
     each = each or f"{_write(field.path)}[*]"
