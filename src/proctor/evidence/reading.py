@@ -43,24 +43,12 @@ def _read_mapped(value: Json, format: str | None, paths: EvidenceMap) -> list[Ev
         return [one for entry in records for one in read_document(entry, format=format, mapping=inner if list_paths(inner) else None)]
     if mapping.has_run and format is None:
         return mapping.read_all(value)
-    if mapping.group is not None and isinstance(value, list):
-        return [read_group(lines, paths) for lines in mapping.group_lines(value).values()]
     # The mapping adds to what is read from a record of a known format.
     entries = value if isinstance(value, list) and all(map(_is_plain, value)) else [value]
+    if mapping.group is not None and isinstance(value, list):
+        entries = list[Json](mapping.split_runs(value))
     found = [(entry, read_document(entry, format=format)) for entry in entries]
     return [mapping.add_to(evidence, entry) for entry, read in found for evidence in read]
-
-
-def read_group(lines: list[Json], paths: EvidenceMap) -> Evidence:
-    """Return the run of lines that belong together: as the mapping selects its parts, else as one document of a known format."""
-    from proctor.evidence.mapping.read import compile_mapping  # most evidence needs no mapping
-
-    mapping = compile_mapping(paths)
-    if mapping.has_run:
-        return mapping.read(lines)
-    if len(found := read_document(lines)) != 1:
-        raise EvidenceError(f"the lines of one run have {len(found)} runs: map its answer and its calls")
-    return mapping.add_to(found[0], lines)
 
 
 def _mend_texts(value: Json) -> Json:

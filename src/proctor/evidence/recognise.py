@@ -158,8 +158,8 @@ def _join_answer(value: dict[str, Any]) -> dict[str, Any]:
         return value
     if key is None:
         # The calls are listed next to the messages.
-        asked = [entry.get("content") for entry in listed if _find_role([entry], 0) == "user"]
-        return {"text": last, **({"input": asked[0]} if len(asked) == 1 else {}), **value}
+        questions = [entry.get("content") for entry in listed if _find_role([entry], 0) == "user"]
+        return {"text": last, **({"input": questions[0]} if len(questions) == 1 else {}), **value}
     answer = value[key] if isinstance(value[key], dict) else {"role": "assistant", "content": value[key]}
     before = [entry.get("content") for entry in listed if _find_role([entry], 0) == "assistant"]
     # A state may still hold the answer of the turn before.
@@ -305,7 +305,7 @@ _LINES = "put the lines of one run into a list under `turns` or `messages`, or m
 
 def _find_line_mark(entry: dict[str, Any]) -> str | None:
     """Return the field that shows that a record is one message or event of a conversation instead of an exchange, or None."""
-    if not {*plain.INPUTS, "turns", "nodes", "body", "state"}.isdisjoint(entry):
+    if any(key in entry for key in (*plain.INPUTS, "turns", "nodes", "state")) or ("body" in entry and "direction" not in entry):
         return None
     senders = {key: entry[key].lower() for key in _SENDERS if isinstance(entry.get(key), str)}
     words = {key: entry[key] for key in (*plain.EVENT_KEYS, "direction") if isinstance(entry.get(key), str)}
@@ -338,11 +338,7 @@ def _unknown_shape_error(value: Json) -> EvidenceError:
         hints = [f"nearest: {'; '.join(close)}"] if close else []
         is_claude = value.get("type") in ("assistant", "user", "result", "system") and ("message" in value or "subtype" in value)
         if is_claude or _join_updates([value]):
-            source = "the Claude Agent SDK" if is_claude else "LangGraph"
-            hints.append(
-                f"this may be a line of a run of {source}: put all lines of a run into one list, such as with jq -s ., or name its id "
-                "with evidence: {map: {group: ...}}"
-            )
+            hints.append("this may be a line of a run of Claude Code or LangGraph: put them into one list (jq -s .), or map `group`")
         elif not set(_SPEAKERS).isdisjoint(value):
             hints.append(f"this may be one line of a conversation: {_LINES}")
         else:

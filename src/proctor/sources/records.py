@@ -18,7 +18,7 @@ import msgspec
 
 from proctor.errors import EvidenceError, InputError
 from proctor.evidence.plain.fast_lines import decode_unique_line, make_line_decoder
-from proctor.evidence.reading import find_spans, read_bytes, read_group
+from proctor.evidence.reading import find_spans, read_bytes, read_document
 from proctor.evidence.unknowns.account import declare_complete
 from proctor.evidence.values.json_bytes import decode, split_documents
 from proctor.model.account import MCPLAB_TRACE, PARTS, Account, Part
@@ -89,8 +89,8 @@ class GroupedLines:
             is_inside = position < len(unnamed) and unnamed[position][0] < run.last
             lost = unnamed[position][1] if is_inside else named.get(name)
             try:
-                evidence = read_group([decode(line) for line in run.lines], self._paths)
-                yield evidence if lost is None else _mark_lost(evidence, lost), run.source
+                for evidence in read_document([decode(line) for line in run.lines], mapping=self._paths):
+                    yield evidence if lost is None else _mark_lost(evidence, lost), run.source
             except EvidenceError as error:
                 yield error, run.source
 

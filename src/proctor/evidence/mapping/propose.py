@@ -15,7 +15,7 @@ from proctor.errors import EvidenceError
 from proctor.evidence.mapping.read import AGENTS, KINDS, SPEAKERS, USERS, CallReader, Holder, compile_mapping, find_kind, write_role
 from proctor.evidence.unknowns.account import Unknowns
 from proctor.evidence.unknowns.statuses import to_snake_case
-from proctor.evidence.unknowns.unrecognised import list_calls, name_call
+from proctor.evidence.unknowns.unrecognised import CALL_FIELDS, DEFINING, find_answers, is_made, list_calls, name_call
 from proctor.evidence.values.access import list_of
 from proctor.evidence.values.json_bytes import decode_container
 from proctor.model.account import PLAIN_READERS
@@ -77,7 +77,7 @@ _RUNS = re.compile(r"(runs|results|items|records|data|rows|entries|samples|logs)
 """Fields that list runs; the entries of other lists are turns of one run."""
 
 
-_TURNS = re.compile(r"(^|_)(turns|exchanges)$")
+_TURNS = re.compile(r"(^|_)(turns|exchanges|interactions)$")
 """Fields that list turns, even if there is only one."""
 
 
@@ -113,8 +113,8 @@ def propose_map(records: list[Json], read: Callable[..., list[Evidence]] | None 
         return documents
     if read is not None and len(entries) > 1:
         group = _find_group(entries)
-        together = EvidenceMap(group=_write_found(group))
-        if _reads_together(entries, together, read):
+        found = _read_sample(together := EvidenceMap(group=_write_found(group)), entries, read)
+        if any(one.tool_calls for one in found) and all(map(_is_known_format, found)) and (group is not None or len(found) == 1):
             return together if group is not None else None  # lines of one run without its id
     fields = _list_fields(entries)
     turns = next(filter(None, (_propose_turns(field) for field in fields)), None)
@@ -148,7 +148,7 @@ def propose_map(records: list[Json], read: Callable[..., list[Evidence]] | None 
     if why and any(evidence.tool_calls is not None for evidence in sample):
         return None  # a mapping would hide the calls that the usual fields do not have
     if len(entries) > 1 and calls is not None and all(one.text is None and one.turns is None for one in sample):
-        return None  # lines with calls, and no id says which belong to one run
+        return None  # lines with calls, and no id to join those of a run
     if any(map(_has_content, sample)) and record != EvidenceMap():
         return record
     # The records may be in a list of a document: `$.results.results[*]`.
@@ -166,32 +166,22 @@ def _propose_documents(entries: list[dict[str, Json]], read: Callable[..., list[
             continue
         path, sample = _write((key,)), entries[:_ITEMS]
         is_list = isinstance(value, list) and _RUNS.match(to_snake_case(key)) is not None
-        others = list_calls([{name: entry[name] for name in entry if name != key} for entry in sample], suggested=False)
+        others = [(name, entry[name]) for entry in sample for name in entry if name != key and not _EXPECTED.match(name)]
+        calls = [call for name, other in others for call in list_calls(other) if name not in DEFINING or is_made(call)]
+        calls += list_calls(value, suggested=False) if isinstance(value, list) else []
+        named = {one for name, other in others if name in CALL_FIELDS for one in list_of(other) if isinstance(one, str)}
+        answers = {text for _, other in others if isinstance(other, dict) for text in find_answers(other).values()}
         for place in (path, f"{path}[*]") if is_list else (path,):
-            proposal = EvidenceMap(record=place)
-            try:
-                found = [one for entry in sample for one in read(entry, mapping=proposal)]
-            except EvidenceError:
-                continue
-            # A list is one document only if its format is known. If the object has the usual names of an answer only, its question is elsewhere.
-            is_document = is_list and place == path
-            fits = (
-                (len(found) == len(sample) and all(map(_is_known_format, found))) if is_document else is_list or all(map(_is_whole, found))
-            )
+            found = _read_sample(proposal := EvidenceMap(record=place), sample, read)
             names = {call.name for one in found for call in one.tool_calls or ()}
-            if found and fits and all(map(_has_content, found)) and names.issuperset(map(name_call, others)):
+            # A list is one document only if its format is known. An object without the question has only the usual names of an answer.
+            if is_list and place == path:
+                fits = answers <= {one.text for one in found} and len(found) == len(sample) and all(map(_is_known_format, found))
+            else:
+                fits = is_list or all(map(_is_whole, found))
+            if found and fits and all(map(_has_content, found)) and names >= {*map(name_call, calls), *named}:
                 return proposal
     return None
-
-
-def _reads_together(entries: list[dict[str, Json]], together: EvidenceMap, read: Callable[..., list[Evidence]]) -> bool:
-    """Return whether the lines of each run are a document of a known format, with calls in any of them."""
-    try:
-        found = read(list[Json](entries), mapping=together)
-    except EvidenceError:
-        return False
-    is_one = together.group is not None or len(found) == 1
-    return is_one and any(one.tool_calls for one in found) and all(map(_is_known_format, found))
 
 
 def _is_known_format(evidence: Evidence) -> bool:
@@ -490,9 +480,11 @@ def _get(entry: Json, path: Path) -> Json:
     return next(iter(Holder(entry).find(compile_path(_write(path)))), None)
 
 
-def _read_sample(proposal: EvidenceMap, entries: list[dict[str, Json]]) -> list[Evidence]:
+def _read_sample(
+    proposal: EvidenceMap, entries: list[dict[str, Json]], read: Callable[..., list[Evidence]] | None = None
+) -> list[Evidence]:
     try:
-        return compile_mapping(proposal).read_all(entries)
+        return compile_mapping(proposal).read_all(entries) if read is None else read(list[Json](entries), mapping=proposal)
     except EvidenceError:
         return []
 
