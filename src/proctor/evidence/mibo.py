@@ -17,7 +17,7 @@ from proctor.evidence.traces.build import build_evidence
 from proctor.evidence.unknowns.account import Unknowns
 from proctor.evidence.unknowns.markers import check_markers, mark_removed
 from proctor.evidence.unknowns.statuses import find_failure, read_status
-from proctor.evidence.unknowns.unrecognised import FieldTable, check_object, list_unrecognised, take_agreeing
+from proctor.evidence.unknowns.unrecognised import FieldTable, check_object, list_calls, list_unrecognised, name_call, take_agreeing
 from proctor.evidence.values.access import (
     dict_or_empty,
     is_misspelt,
@@ -258,6 +258,9 @@ def _read_response(data: Json, unknowns: Unknowns, *, is_own: bool) -> Evidence:
     # Next to an explicit list the other members are the agent's answer, unless they are named after calls.
     names = {call.name for call in calls} if listed is not None else None
     check_object(other_members, {"tool_calls": "tool_calls"}, "$.data", unknowns, listed=names, has_answer=is_spoken)
+    answer = [document[key] for key in HTTP_KEYS if listed is None and isinstance(document.get(key), (dict, list))]
+    if any(name_call(call) not in {one.name for one in calls} for call in list_calls(answer, suggested=False)):
+        unknowns.mark_unrecognised(CALL_PARTS, "the answer in $.data has what looks like tool calls; map them")
     for key, value in other_members.items():
         is_platform = key in _UNREAD or (key == "nodes" and value)
         if is_platform or _holds_node(value):

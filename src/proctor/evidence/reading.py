@@ -45,6 +45,8 @@ def _read_mapped(value: Json, format: str | None, paths: EvidenceMap) -> list[Ev
         return mapping.read_all(value)
     # The mapping adds to what is read from a record of a known format.
     entries = value if isinstance(value, list) and all(map(_is_plain, value)) else [value]
+    if mapping.group is not None and isinstance(value, list):
+        entries = list[Json](mapping.split_runs(value))
     found = [(entry, read_document(entry, format=format)) for entry in entries]
     return [mapping.add_to(evidence, entry) for entry, read in found for evidence in read]
 

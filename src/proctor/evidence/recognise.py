@@ -79,7 +79,7 @@ _LABELLED = _ONLY_PLAIN | split_words(
     "id run_id request_id session_id conversation_id user_id timestamp created_at latency_ms tags agent version environment"
 )
 """The same keys, plus labels of a record that identify no format."""
-_REQUESTS = (("request", "response"), ("request_body", "response_body"), ("input", "output"))
+_REQUESTS = (("request", "response"), ("kwargs", "response"), ("request_body", "response_body"), ("input", "output"))
 """Fields in which programs log a request to a provider and its response."""
 _SENT = split_words("messages input contents tools previous_response_id conversation")
 _REPLIES = ("message", "answer", "completion", "response", "output", "reply")
@@ -150,10 +150,16 @@ def _name_fields(value: Json) -> dict[str, Any]:
 def _join_answer(value: dict[str, Any]) -> dict[str, Any]:
     """Return messages that end before the agent's turn with the answer next to them as the last message; any other value unchanged."""
     key, listed = _find_reply(value) if "messages" in value else None, list_of(value.get("messages"))
-    if key is None or _find_role(listed, -1) not in ("user", "tool") or plain.lists_calls_and_answer(value):
+    last = listed[-1].get("content") if _find_role(listed, -1) == "assistant" else None
+    is_listed = key is None and isinstance(last, str) and bool(last.strip()) and plain.lists_calls_and_answer({**value, "text": last})
+    if not is_listed and (key is None or _find_role(listed, -1) not in ("user", "tool") or plain.lists_calls_and_answer(value)):
         return value
     if any(family.open_envelope(value) is not None for family in messages.MESSAGE_FORMATS.values()):
         return value
+    if key is None:
+        # The calls are listed next to the messages.
+        questions = [entry.get("content") for entry in listed if _find_role([entry], 0) == "user"]
+        return {"text": last, **({"input": questions[0]} if len(questions) == 1 else {}), **value}
     answer = value[key] if isinstance(value[key], dict) else {"role": "assistant", "content": value[key]}
     before = [entry.get("content") for entry in listed if _find_role([entry], 0) == "assistant"]
     # A state may still hold the answer of the turn before.
@@ -219,7 +225,21 @@ def _read_list(value: list[Any]) -> list[Evidence]:
         return otlp.read_batches(otlp.read_request(entry, f"$[{index}]") for index, entry in enumerate(value))
     if (rows := read_rows(value)) is not None:
         return otlp.read_batches([rows])
+    if updated := _join_updates(value):
+        return FORMATS["langchain"].read(updated)
     return [evidence for index, entry in enumerate(value) for evidence in _read_entry(entry, index, None)]
+
+
+def _join_updates(entries: list[dict[str, Any]]) -> list[Json]:
+    """Return the messages of one run that LangGraph streamed as updates, `{node: {"messages": [...]}}`, or none."""
+    updates = [(node, update) for entry in entries for node, update in entry.items() if isinstance(update, (dict, list))]
+    found = [update["messages"] for _, update in updates if isinstance(update, dict) and update.get("messages")]
+    joined = [message for given in found for message in (list_of(given) or [given])]
+    # Several runs have several messages of users, or only one key; a list is an interrupt.
+    is_one = len(entries) == 1 or len({node for node, _ in updates}) > 1
+    is_one = is_one and not any(isinstance(update, list) for _, update in updates)
+    is_one = is_one and not any(_find_role(joined, index) == "user" for index in range(1, len(joined)))
+    return joined if is_one and joined and messages.recognise_formats(joined) == ["langchain"] else []
 
 
 def _read_entry(entry: Json, index: int, named: Format | None) -> list[Evidence]:
@@ -285,7 +305,7 @@ _LINES = "put the lines of one run into a list under `turns` or `messages`, or m
 
 def _find_line_mark(entry: dict[str, Any]) -> str | None:
     """Return the field that shows that a record is one message or event of a conversation instead of an exchange, or None."""
-    if not {*plain.INPUTS, "turns", "nodes", "body", "state"}.isdisjoint(entry):
+    if any(key in entry for key in (*plain.INPUTS, "turns", "nodes", "state")) or ("body" in entry and "direction" not in entry):
         return None
     senders = {key: entry[key].lower() for key in _SENDERS if isinstance(entry.get(key), str)}
     words = {key: entry[key] for key in (*plain.EVENT_KEYS, "direction") if isinstance(entry.get(key), str)}
@@ -316,8 +336,9 @@ def _unknown_shape_error(value: Json) -> EvidenceError:
         near = [(key, match) for key in list(value)[:50] for match in get_close_matches(key.lower()[:200], owner, n=1, cutoff=0.8)]
         close = [f"{show(shorten(key, 40))} is like {show(owner[match][0])} of {owner[match][1]}" for key, match in near[:3]]
         hints = [f"nearest: {'; '.join(close)}"] if close else []
-        if value.get("type") in ("assistant", "user", "result", "system") and ("message" in value or "subtype" in value):
-            hints.append("this may be a line of a run of the Claude Agent SDK: put all lines of a run into one list, such as with jq -s .")
+        is_claude = value.get("type") in ("assistant", "user", "result", "system") and ("message" in value or "subtype" in value)
+        if is_claude or _join_updates([value]):
+            hints.append("this may be a line of a run of Claude Code or LangGraph: put them into one list (jq -s .), or map `group`")
         elif not set(_SPEAKERS).isdisjoint(value):
             hints.append(f"this may be one line of a conversation: {_LINES}")
         else:

@@ -18,7 +18,7 @@ import msgspec
 
 from proctor.errors import EvidenceError, InputError
 from proctor.evidence.plain.fast_lines import decode_unique_line, make_line_decoder
-from proctor.evidence.reading import find_spans, read_bytes
+from proctor.evidence.reading import find_spans, read_bytes, read_document
 from proctor.evidence.unknowns.account import declare_complete
 from proctor.evidence.values.json_bytes import decode, split_documents
 from proctor.model.account import MCPLAB_TRACE, PARTS, Account, Part
@@ -56,7 +56,7 @@ class GroupedLines:
     def __init__(self, paths: EvidenceMap) -> None:
         from proctor.evidence.mapping.read import compile_mapping  # most evidence needs no mapping
 
-        self._mapping = compile_mapping(paths)
+        self._paths, self._mapping = paths, compile_mapping(paths)
         self._runs: dict[str, _Run] = {}
         self._broken: list[tuple[int, frozenset[str], str]] = []
         """Lines that are not JSON: the position, the words, which may name a run, and the error."""
@@ -89,8 +89,8 @@ class GroupedLines:
             is_inside = position < len(unnamed) and unnamed[position][0] < run.last
             lost = unnamed[position][1] if is_inside else named.get(name)
             try:
-                evidence = self._mapping.read([decode(line) for line in run.lines])
-                yield evidence if lost is None else _mark_lost(evidence, lost), run.source
+                for evidence in read_document([decode(line) for line in run.lines], mapping=self._paths):
+                    yield evidence if lost is None else _mark_lost(evidence, lost), run.source
             except EvidenceError as error:
                 yield error, run.source
 

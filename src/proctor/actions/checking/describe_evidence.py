@@ -19,6 +19,7 @@ from proctor.actions.start.starters import SUITE_FILE, Starter
 from proctor.actions.workspace.suites import add_workspace
 from proctor.errors import EvidenceError, InputError
 from proctor.evidence.mapping.propose import propose_map, write_map
+from proctor.evidence.mapping.read import compile_mapping
 from proctor.evidence.reading import read_document
 from proctor.evidence.traces.survey import MOST_NAMED, Counted, TraceSurvey, survey_trace
 from proctor.evidence.unknowns.account import find_known
@@ -132,6 +133,9 @@ def describe_evidence(path: str, *, format: str | None = None) -> EvidenceDescri
     if (declared is not None and declared.map is not None) or not (needs_mapping(description) or _has_more(description)):
         return EvidenceDescription(read=description)
     proposed = propose_map(records, read_document)
+    are_lines = any(record.source.line is not None for record in description.records)
+    if proposed is not None and are_lines and compile_mapping(proposed).over_list:
+        proposed = None  # its paths select from a list, and there is no id to join the lines of a run
     return EvidenceDescription(read=description, map=proposed, yaml="" if proposed is None else write_map(proposed, records))
 
 
@@ -151,9 +155,10 @@ def needs_mapping(read: FileDescription) -> bool:
     for record in read.records:
         if record.known is None:
             return True
-        # Only plain records and the `data` of any service may have a part under another name; other formats did not record it.
+        # Only plain records and the `data` of any service may have a part under another name; other formats name the field.
         states = [record.known.parts[part] for part in ("answer", "tool_calls")]
-        if record.known.reader in ("plain", "Mibo data body") and any(state.is_unknown for state in states):
+        is_free = record.known.reader in ("plain", "Mibo data body")
+        if any(state.is_unknown and (is_free or "looks like tool calls" in (state.why or "")) for state in states):
             return True
     return False
 

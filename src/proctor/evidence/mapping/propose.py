@@ -15,6 +15,7 @@ from proctor.errors import EvidenceError
 from proctor.evidence.mapping.read import AGENTS, KINDS, SPEAKERS, USERS, CallReader, Holder, compile_mapping, find_kind, write_role
 from proctor.evidence.unknowns.account import Unknowns
 from proctor.evidence.unknowns.statuses import to_snake_case
+from proctor.evidence.unknowns.unrecognised import CALL_FIELDS, DEFINING, find_answers, is_made, list_calls, name_call
 from proctor.evidence.values.access import list_of
 from proctor.evidence.values.json_bytes import decode_container
 from proctor.model.account import PLAIN_READERS
@@ -76,6 +77,10 @@ _RUNS = re.compile(r"(runs|results|items|records|data|rows|entries|samples|logs)
 """Fields that list runs; the entries of other lists are turns of one run."""
 
 
+_TURNS = re.compile(r"(^|_)(turns|exchanges|interactions)$")
+"""Fields that list turns, even if there is only one."""
+
+
 class Field(NamedTuple):
     """One field of the sample: its path, its last value, and the number of records that have it."""
 
@@ -106,6 +111,11 @@ def propose_map(records: list[Json], read: Callable[..., list[Evidence]] | None 
         return None
     if read is not None and (documents := _propose_documents(entries, read)) is not None:
         return documents
+    if read is not None and len(entries) > 1:
+        group = _find_group(entries)
+        found = _read_sample(together := EvidenceMap(group=_write_found(group)), entries, read)
+        if any(one.tool_calls for one in found) and all(map(_is_known_format, found)) and (group is not None or len(found) == 1):
+            return together if group is not None else None  # lines of one run without its id
     fields = _list_fields(entries)
     turns = next(filter(None, (_propose_turns(field) for field in fields)), None)
     used_path, calls, why = _propose_calls(fields, list[Json](entries))
@@ -137,6 +147,8 @@ def propose_map(records: list[Json], read: Callable[..., list[Evidence]] | None 
             return None  # events of unknown runs, or messages without a speaker: the text may be the user's
     if why and any(evidence.tool_calls is not None for evidence in sample):
         return None  # a mapping would hide the calls that the usual fields do not have
+    if len(entries) > 1 and calls is not None and all(one.text is None and one.turns is None for one in sample):
+        return None  # lines with calls, and no id to join those of a run
     if any(map(_has_content, sample)) and record != EvidenceMap():
         return record
     # The records may be in a list of a document: `$.results.results[*]`.
@@ -148,27 +160,37 @@ def propose_map(records: list[Json], read: Callable[..., list[Evidence]] | None 
 
 
 def _propose_documents(entries: list[dict[str, Json]], read: Callable[..., list[Evidence]]) -> EvidenceMap | None:
-    """Return the path at which each entry has a list of runs, or one document of a known format."""
+    """Return the path at which each entry has a list of runs, or one document of a known format that has all calls of the entry."""
     for key, value in entries[0].items():
+        if not isinstance(value, (dict, list)) or _CALLS.search(to_snake_case(key)):
+            continue
+        path, sample = _write((key,)), entries[:_ITEMS]
         is_list = isinstance(value, list) and _RUNS.match(to_snake_case(key)) is not None
-        if (not is_list and not isinstance(value, (dict, list))) or _CALLS.search(to_snake_case(key)):
-            continue
-        proposal = EvidenceMap(record=f"{_write((key,))}[*]" if is_list else _write((key,)))
-        try:
-            found = [one for entry in entries[:_ITEMS] for one in read(entry, mapping=proposal)]
-        except EvidenceError:
-            continue
-        # If the object has the usual names of an answer only, its question is elsewhere.
-        if found and all(_has_content(one) and (is_list or _is_whole(one)) for one in found):
-            return proposal
+        others = [(name, entry[name]) for entry in sample for name in entry if name != key and not _EXPECTED.match(name)]
+        calls = [call for name, other in others for call in list_calls(other) if name not in DEFINING or is_made(call)]
+        calls += list_calls(value, suggested=False) if isinstance(value, list) else []
+        named = {one for name, other in others if name in CALL_FIELDS for one in list_of(other) if isinstance(one, str)}
+        answers = {text for _, other in others if isinstance(other, dict) for text in find_answers(other).values()}
+        for place in (path, f"{path}[*]") if is_list else (path,):
+            found = _read_sample(proposal := EvidenceMap(record=place), sample, read)
+            names = {call.name for one in found for call in one.tool_calls or ()}
+            # A list is one document only if its format is known. An object without the question has only the usual names of an answer.
+            if is_list and place == path:
+                fits = answers <= {one.text for one in found} and len(found) == len(sample) and all(map(_is_known_format, found))
+            else:
+                fits = is_list or all(map(_is_whole, found))
+            if found and fits and all(map(_has_content, found)) and names >= {*map(name_call, calls), *named}:
+                return proposal
     return None
 
 
+def _is_known_format(evidence: Evidence) -> bool:
+    return evidence.account is not None and evidence.account.reader not in PLAIN_READERS
+
+
 def _is_whole(evidence: Evidence) -> bool:
-    account = evidence.account
-    if account is not None and account.reader not in PLAIN_READERS:
-        return True
-    return evidence.input is not None and evidence.text is not None and not (account is not None and account.unknown)
+    is_complete = evidence.input is not None and evidence.text is not None and not (evidence.account and evidence.account.unknown)
+    return is_complete or _is_known_format(evidence)
 
 
 def _list_fields(entries: list[dict[str, Json]]) -> list[Field]:
@@ -358,7 +380,7 @@ def _map_call(items: list[dict[str, Json]], each: str) -> CallMap | None:
 def _propose_turns(field: Field, each: str | None = None) -> TurnMap | None:
     """Return a mapping that reads a list as a conversation: messages with roles, or pairs of question and answer."""
     items = field.items
-    if len(items) < 2:
+    if len(items) < (1 if _TURNS.search(field.word) else 2):
         return None
     fields = _list_fields(items)
     each = each or f"{_write(field.path)}[*]"
@@ -458,9 +480,11 @@ def _get(entry: Json, path: Path) -> Json:
     return next(iter(Holder(entry).find(compile_path(_write(path)))), None)
 
 
-def _read_sample(proposal: EvidenceMap, entries: list[dict[str, Json]]) -> list[Evidence]:
+def _read_sample(
+    proposal: EvidenceMap, entries: list[dict[str, Json]], read: Callable[..., list[Evidence]] | None = None
+) -> list[Evidence]:
     try:
-        return compile_mapping(proposal).read_all(entries)
+        return compile_mapping(proposal).read_all(entries) if read is None else read(list[Json](entries), mapping=proposal)
     except EvidenceError:
         return []
 

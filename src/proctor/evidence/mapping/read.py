@@ -492,10 +492,14 @@ class Mapping:
             return [self.read([document] if self.group is not None else document)]
         if self.group is None:
             return [self.read(document)] if self.over_list else [self.read(entry) for entry in document]
+        return [self.read(lines) for lines in self.split_runs(document)]
+
+    def split_runs(self, document: list[Json]) -> list[list[Json]]:
+        """Return the lines of each run. Raises `EvidenceError` for a line without the id of a run."""
         for number, line in enumerate(document, 1):
             if self.find_group(line) is None:
                 raise EvidenceError(self.explain_no_group(line, f"line {number}"))
-        return [self.read(lines) for lines in self.group_lines(document).values()]
+        return list(self.group_lines(document).values())
 
     def open_records(self, document: Json) -> list[Json] | None:
         """Return the documents that `record` selects, or None if it is not mapped. Raises `EvidenceError` if it finds none."""

@@ -398,10 +398,6 @@ def _read_calls(entry: dict[str, Any], keys: list[str], path: str, unknowns: Unk
     calls: tuple[ToolCall, ...] | None = None
     for key in keys:
         listed = entry[key]
-        if key != "tool_calls" and isinstance(listed, list):
-            # Logs often contain only the names of tools.
-            decoded = map(decode_container, listed)
-            listed = [{"name": call, "arguments": None} if isinstance(call, str) else call for call in decoded]
         if not isinstance(decode_container(listed), list):
             unknowns.mark_parts(CALL_PARTS, f"{path}.{key}: expected a list of calls, found {kind_of(listed)}")
             continue

@@ -54,9 +54,11 @@ _NOT_LITERAL = (*UNWRITABLE, SyntaxError, MemoryError)
 
 
 def read_calls(value: Json, path: str, unknowns: Unknowns) -> tuple[ToolCall, ...]:
-    """Read a list of tool calls."""
+    """Read a list of tool calls, or of the names of tools."""
     entries = list_at(decode_container(value), path)  # a column of a table holds JSON text
-    return tuple(read_call(entry, f"{path}[{index}]", unknowns) for index, entry in enumerate(entries))
+    given = (decode_container(entry) if isinstance(entry, str) else entry for entry in entries)
+    calls = ({"name": entry, "arguments": None} if isinstance(entry, str) else entry for entry in given)
+    return tuple(read_call(entry, f"{path}[{index}]", unknowns) for index, entry in enumerate(calls))
 
 
 def read_call(value: Json, path: str, unknowns: Unknowns | None = None) -> ToolCall:

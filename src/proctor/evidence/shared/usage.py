@@ -83,7 +83,7 @@ def read_usage(value: Json, unknowns: Unknowns | None = None) -> Usage | None:
         return None
     if isinstance(value.get("tokens"), dict):
         value = value["tokens"]  # Cohere's `billed_units` next to them omit tokens that it does not charge for.
-    found = _make_usage(find_count(value, _INPUT), find_count(value, _OUTPUT), find_count(value, _TOTAL))
+    found = _make_usage(find_count(value, _INPUT), find_count(value, _OUTPUT), find_count(value, _TOTAL)) or _read_short(value)
     # Most usage objects contain only the counts.
     if found is not None and (not _COUNTS.issuperset(value) or isinstance(value.get("inputTokens"), dict)):
         found = _add_reasoning(_add_cached(found, value), value)
@@ -107,8 +107,7 @@ def find_usage(value: Json, unknowns: Unknowns | None = None) -> Usage | None:
         if found is not None:
             return found
     tokens = dict_or_empty(value.get("meta")).get("tokens")
-    counts = tokens if isinstance(tokens, dict) else {"total": tokens}
-    found = _make_usage(*(read_count(counts.get(key)) for key in ("input", "output", "total")))
+    found = _read_short(tokens if isinstance(tokens, dict) else {"total": tokens})
     if found is not None:
         return found
     inner = [value[outer] for outer in _OUTER_HOLDERS if isinstance(value.get(outer), dict)]
@@ -142,6 +141,10 @@ def _make_usage(input_tokens: int | None, output_tokens: int | None, total_token
     if input_tokens is None and output_tokens is None and total_tokens is None:
         return None
     return Usage(input_tokens=input_tokens, output_tokens=output_tokens, total_tokens=total_tokens)
+
+
+def _read_short(value: dict[str, Any]) -> Usage | None:
+    return _make_usage(find_count(value, ("input", "prompt")), find_count(value, ("output", "completion")), find_count(value, ("total",)))
 
 
 def _add_cached(usage: Usage, given: dict[str, Any]) -> Usage:

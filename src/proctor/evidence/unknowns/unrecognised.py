@@ -23,7 +23,8 @@ _OTHER_NAMES = frozenset(("name", "action"))
 PASSED = ("arguments", "args", "input", "parameters", "params", "kwargs", "tool_input", "toolInput", "tool_args", "action_input")
 _DECLARED = frozenset(("description", "inputSchema", "input_schema", "json_schema", "schema", "parameters_json_schema"))
 CALL_FIELDS = split_words(
-    "tool_calls toolCalls tools_called toolsCalled tools_used toolsUsed used_tools usedTools calledTools function_call functionCall"
+    "tool_calls toolCalls tools_called toolsCalled tools_used toolsUsed used_tools usedTools calledTools function_call functionCall "
+    "tool_results toolResults tool_outputs toolOutputs"
 )
 ANSWERS = ("text", "answer", "response", "output", "reply", "content", "result", "final_output", "final_answer", "completion", "message")
 """Fields with the answer; `message` often belongs to a logger or an envelope, and counts if there is no other."""
@@ -35,7 +36,7 @@ _SUGGESTS = lazy_pattern(r"tool|call|action|function|invocation|command", re.IGN
 """Keys that suggest calls: next to a list of calls only these are examined."""
 _ACTING = lazy_pattern(r"tool|function|call|action|command|computer|code", re.IGNORECASE)
 _TEXT_FIELDS = ("text", "content", "output_text", "value", "message", "transcript", "markdown", "html", "caption", "body")
-_DEPTH, _MAX_SEARCHED = 3, 1_000
+_DEPTH, _MAX_SEARCHED = 5, 1_000
 
 # Identity, time, labels and settings. What a data set expects of a run (`expected_tool_calls`, `ground_truth`) does not report what it did.
 HARMLESS = split_words("""
