@@ -2,7 +2,7 @@
 
 A new kind is an entry of `KINDS` and of `AlertKind`; one that counts neither results nor scheduled runs also needs a `Watched` with its
 query in `store/accounts/alerts.py`. The query of a kind that measures a number, such as a duration, selects it as text in place of the
-code, and `judge_counts` passes it on.
+code, and needs a field of `Counts` that `judge_counts` fills from it.
 """
 
 from __future__ import annotations
