@@ -1,4 +1,4 @@
-"""Expectations for test code: one line per claim, chained, failing with the whole story.
+"""Expectations for test code: one line per claim, chained, failing with expected, found and place.
 
     expect(evidence).called("search", q="shoes").not_called("pay").says("found 3")
 

@@ -1,12 +1,13 @@
-"""How much work one assertion may make of what a suite and an agent say together.
+"""Limits the work of one assertion, counted in steps.
 
-Some checks cost the product of two inputs: phrases by turns, expected by actual calls, fields by files. Neither side is large by itself,
-and both are somebody else's. Such work is counted in steps, not by a clock, so that the same suite and evidence give the same verdict on
-any machine; beyond the bound it is an `error` with the code `too_much_work` and the figure. A step takes a fraction of a microsecond.
+Some checks cost the product of two inputs: phrases by turns, expected by actual calls, fields by files. Neither input is large by itself,
+and both are untrusted. Such work is counted in steps, not by a clock, so that the same suite and evidence give the same verdict on any
+machine; beyond the limit the verdict is an `error` with the code `too_much_work` and the number of steps. A step takes a fraction of a
+microsecond.
 
 Requests to simulated systems are counted in the same way, one request like one assertion.
 
-Counting begins with `begin_counting`; where nobody counts, as in a single comparison by hand, nothing is bounded.
+Counting begins with `begin_counting`; without it, as in a single comparison by hand, there is no limit.
 """
 
 from __future__ import annotations

@@ -64,7 +64,7 @@ def test_only_what_failed_or_broke_the_last_time_is_driven_again(place: Path, mo
     [
         (["--format", "csv", "--output", "nowhere/results.csv"], "cannot write 'nowhere/results.csv': No such file or directory"),
         (["--output", "."], "cannot write '.': Is a directory"),
-        (["--format", "parquet"], "--format parquet is no text: name a file with --output"),
+        (["--format", "parquet"], "--format parquet is binary: name a file with --output"),
         (["--format", "json", "--pivot", "area"], "--pivot goes with --format terminal"),
         (["--pivot", "area"], "no case has a tag 'area'"),
     ],

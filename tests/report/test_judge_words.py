@@ -13,7 +13,7 @@ from proctor.report.builders.run import RunReport, render_markdown
 from proctor.report.data.junit import render_junit
 from proctor.report.document.terminal import write_terminal
 from proctor.report.html.case import explain_in_rows
-from proctor.report.words.findings import judge_words, reply_words, write_findings
+from proctor.report.words.findings import describe_judging, quote_unreadable_reply, write_findings
 from proctor.report.words.wording import score_words
 
 YES, NO, NONE = {"model": "m", "passed": True}, {"model": "m", "passed": False}, {"model": "m", "code": "judge_timeout"}
@@ -44,25 +44,25 @@ def run_of(verdict: Verdict) -> RunResult:
     ],
 )
 def test_a_judged_verdict_is_told_in_one_line(outcome: Any, details: dict[str, Any], words: str) -> None:
-    found = judge_words(Verdict(outcome, 0.5, "why", None, details))
+    found = describe_judging(Verdict(outcome, 0.5, "why", None, details))
     assert found == words.replace("0.5,", "0.50,").replace("0.9,", "0.90,")
 
 
 def test_a_judge_whose_reason_names_it_is_not_named_twice() -> None:
     silent = Verdict("error", 0.0, 'judge "m" is down', "judge_unreachable", {"judge": "m", "models": ["m"], "samples": [NONE]})
-    assert judge_words(silent) == "" and write_findings(silent) == []
+    assert describe_judging(silent) == "" and write_findings(silent) == []
 
 
 def test_a_reply_that_could_not_be_read_is_shown() -> None:
     unread = {"model": "m", "code": "judge_not_json", "reply": "I think this is great!"}
     details = {"judge": "m", "samples": [unread], "replies": ["I think this is great!"]}
-    assert reply_words(Verdict("error", 0.0, "no JSON", "judge_not_json", details)) == '"I think this is great!"'
+    assert quote_unreadable_reply(Verdict("error", 0.0, "no JSON", "judge_not_json", details)) == '"I think this is great!"'
     # The reply that could not be read, not the last one: constraints are another request.
     read, unread_rows = [{"samples": [YES]}], [{"samples": [unread]}]
     for parts in ({"samples": [unread], "negative_constraints": read}, {"samples": [YES], "negative_constraints": unread_rows}):
         both = {"judge": "m", "replies": ["I think this is great!", "fine"], **parts}
-        assert reply_words(Verdict("error", 0.0, "no JSON", "judge_not_json", both)) == '"I think this is great!"'
-    assert reply_words(Verdict("fail", 0.0, "curt", None, details)) == ""
+        assert quote_unreadable_reply(Verdict("error", 0.0, "no JSON", "judge_not_json", both)) == '"I think this is great!"'
+    assert quote_unreadable_reply(Verdict("fail", 0.0, "curt", None, details)) == ""
 
 
 def test_every_report_says_who_judged_and_by_which_measure() -> None:

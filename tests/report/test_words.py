@@ -11,7 +11,7 @@ from proctor.model.verdict import Verdict, failed
 from proctor.report.words.findings import write_findings
 from proctor.report.words.neutral import to_lines, to_one_line, write_plain
 from proctor.report.words.style import Style, count_columns, cut_to_width, draw_bar, wrap
-from proctor.report.words.wording import count_words, evidence_place, number_words, share_words, split_reason, unmatched_words
+from proctor.report.words.wording import count_words, evidence_place, share_words, show_number, split_reason, unmatched_words
 from tests.report.strategies import words
 from tests.tables import rows
 
@@ -23,7 +23,7 @@ def test_words_are_as_the_table_says(row: dict[str, Any]) -> None:
     if "counts" in given_:
         found = {"count_words": count_words(given_["counts"]), "share_words": share_words(given_["counts"])}
     elif "number" in given_:
-        found = {"number_words": number_words(given_["number"])}
+        found = {"show_number": show_number(given_["number"])}
     elif "reason" in given_:
         parts = split_reason(given_["reason"])
         found = {"split_reason": None if parts is None else [parts.about, parts.expected, parts.found]}

@@ -16,7 +16,7 @@ from proctor.evidence.otlp.spans import Span, find_lost_traces, mark_lost_spans
 from proctor.evidence.values.json_bytes import decode
 from proctor.model.account import Part
 from proctor.model.evidence import Evidence, Json
-from proctor.model.json_values import decode_strangers, encode_strangers
+from proctor.model.json_values import decode_any_json, encode_any_json
 from proctor.model.typed import convert_to, make_json_decoder, make_msgpack_decoder
 from proctor.sources.datasets.cells import Cells, read_cells
 from proctor.sources.datasets.columns import LostRows
@@ -129,7 +129,7 @@ def _read_span(data: bytes) -> Span:
         return _span_decoder.decode(data)
     except msgspec.MsgspecError:
         # The fast decoder may reject what the slow encoder wrote.
-        return convert_to(decode_strangers(data), Span)
+        return convert_to(decode_any_json(data), Span)
 
 
 class SpillWriter:
@@ -150,7 +150,7 @@ class SpillWriter:
         runs: dict[str, int] = {}
         for span in spans:
             run = runs.setdefault(span.trace_id, len(runs))
-            data = encode_strangers(span)
+            data = encode_any_json(span)
             item = SpilledSpan(span.trace_id, row, offset, run, data, extra, None, self.file)
             self._buffer(digest_trace(span.trace_id) % self._shares, item, len(data))
 

@@ -7,7 +7,7 @@
     errors/part-ID.parquet    one row for each part that could not be read; only if there are any
     judged/part-ID.parquet    the judged sample, with its verdicts
     index.json                the sum of all footers, so that they are read once
-        judged.json               the result of the sample; written when all of it is judged
+    judged.json               the result of the sample; written when all of it is judged
     judge/                    replies of the judge, so that it is called once
 
 A partition is committed when its file in `results` has its name. `errors` is written before that, and files without a committed

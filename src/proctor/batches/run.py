@@ -69,7 +69,7 @@ class BatchProgress(msgspec.Struct, kw_only=True):
         remaining_s = seconds / self.done * (self.partitions - self.done) if self.done else None
         parts = [f"{self.done:,}/{self.partitions:,} partitions", f"{self.traces / seconds:,.0f} traces a second"]
         parts += [f"{self.failed:,} failed"] * bool(self.failed)
-        parts += [f"{self.carried:,} were there"] * bool(self.carried)
+        parts += [f"{self.carried:,} reused"] * bool(self.carried)
         parts += [] if remaining_s is None else [f"{remaining_s:,.0f} s left"]
         return ", ".join(parts)
 

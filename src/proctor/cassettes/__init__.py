@@ -1,1 +1,1 @@
-"""Recordings of requests and responses, and their replay."""
+"""Recordings of requests and responses, their replay, and the removal of secrets from everything that is stored."""

@@ -1,4 +1,4 @@
-"""Phone numbers and other addresses of people, which are written in many ways."""
+"""Phone numbers and other addresses of people, in a form that can be compared."""
 
 from __future__ import annotations
 

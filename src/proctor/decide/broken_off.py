@@ -16,7 +16,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from proctor.checks.registry import MISSING
+from proctor.checks.missing_evidence import MISSING
 from proctor.evidence.values.text import as_text
 from proctor.model.account import Account, Part
 from proctor.model.case import Assertion, Case

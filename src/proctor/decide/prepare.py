@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from proctor.checks.registry import MISSING, Decide, Registry, decide_with_caution, default_registry, find_reads
+from proctor.checks.missing_evidence import MISSING, decide_with_caution, find_reads
+from proctor.checks.registry import Decide, Registry, default_registry
 from proctor.decide.broken_off import RUN_ERROR, SERVER_GONE, cut_short, is_broken, is_refusal, mark_missing_turns, may_claim_refusal
 from proctor.decide.judging import Deliberation, add_input, prepare_check, settle_all
 from proctor.decide.matching import CaseIndex, list_messages

@@ -1,1 +1,1 @@
-"""Judges: claims in plain language, decided by asking models with care."""
+"""Judges: claims in plain language, decided by models."""

@@ -23,7 +23,7 @@ from proctor.llm.connections import Answer, Connections, MakeTransport, NoAnswer
 from proctor.llm.ports import ChatReply, ChatRequest, ModelFault, classify_status
 from proctor.llm.settings import ModelSettings, strip_url
 from proctor.model.evidence import Json
-from proctor.model.json_values import encode_strangers, exceeds_depth
+from proctor.model.json_values import encode_any_json, exceeds_depth
 from proctor.model.show import shorten, show
 
 # --- sends requests to a model provider over HTTP
@@ -158,7 +158,7 @@ class HttpModel:
     async def post(self, url: str, body: Json) -> dict[str, Json]:
         """Post `body` and return the JSON object of the answer. Raises `ModelFault`."""
         try:
-            content = encode_strangers(body)
+            content = encode_any_json(body)
         except RecursionError:
             raise ModelFault("bad_request", "the request is nested too deep to be sent") from None
         try:

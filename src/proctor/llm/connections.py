@@ -1,9 +1,8 @@
 """Sends requests to a model provider through httpx2 and reads complete answers.
 
-Transports of httpx2 are used without its client: what a client adds (redirects, cookies, proxies and passwords out of the environment) is
-what a request with a key in it must not have. Each transport carries one request at a time, so each has one connection: a pool of fifty
-looks through all fifty at the beginning and the end of every request, which is a third of the time around a small one. Transports belong
-to one event loop; when another one asks, there are new ones.
+Transports of httpx2 are used without its client, because a request with a key must not have what a client adds: redirects, cookies, proxies
+and passwords from the environment. Each transport has one connection and sends one request at a time: a pool of fifty searches all fifty
+before and after every request, a third of the overhead of a small one. Transports belong to one event loop; another loop gets new ones.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Supports OpenAI chat completions, and every server with that API (vLLM, llama.cpp, Ollama, OpenRouter, gateways).
 
-`max_tokens` is the name all of them know; newer OpenAI models want `max_completion_tokens` and say so, then that is sent. A key is
-sent when there is one. The name of the model is sent as configured.
+`max_tokens` is sent first, since all of them know it; a newer OpenAI model that rejects it gets `max_completion_tokens`. A key is sent if
+there is one. The name of the model is sent as configured.
 """
 
 from __future__ import annotations

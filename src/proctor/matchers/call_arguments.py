@@ -7,9 +7,8 @@ A rule lists arguments by name, top level only, and reads their values in one of
   type, everything else is compared as JSON text with sorted keys would be, so that NaN and infinities equal null;
 * `literal`: plain deep equality.
 
-A *partial* rule leaves further arguments free, an *exact* one allows none and knows no placeholders. Integers are exact
-at any size. Missing arguments (null) count as an empty object; arguments that are no object fit only a rule that asks
-for nothing.
+A *partial* rule allows further arguments; an *exact* one allows none and has no placeholders. Integers are exact at any size. Missing
+arguments (null) count as an empty object; arguments that are not an object match only an empty rule.
 """
 
 import math

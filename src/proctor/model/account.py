@@ -1,10 +1,10 @@
 """Which parts of the evidence are known.
 
-Every reader adds an account to the evidence: which reader it was, and which parts are *unknown*, each with the reason. A part that is
-not named is known: it was recorded, or there was none of it. A part that is named may still hold something (two tool calls were
-recognised, a third was not); what it holds is true, but may be incomplete.
+Every reader adds an account to the evidence: which reader it was, and which parts are *unknown*, each with the reason. Any other part is
+known: it was recorded, or there was none of it. An unknown part may still have content (two tool calls were recognised, a third was not),
+which is correct but may be incomplete.
 
-`decide` is the one place that acts on it: see `proctor.checks.registry`.
+One rule decides what follows for verdicts: `checks/missing_evidence.py`.
 """
 
 from typing import Literal

@@ -248,7 +248,7 @@ def join_surrogates(text: str) -> str:
     return text if text.isascii() else text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
 
 
-def encode_strangers(value: object) -> bytes:
+def encode_any_json(value: object) -> bytes:
     """Encode any JSON value or Struct: lone surrogates, which UTF-8 cannot represent, as escapes, and integers of any size."""
     try:
         return _encode_plain(value)
@@ -258,8 +258,8 @@ def encode_strangers(value: object) -> bytes:
         return dumps(msgspec.to_builtins(value), separators=(",", ":")).encode()
 
 
-def decode_strangers(data: bytes | str) -> Json:
-    """Decode the output of `encode_strangers`. Raises `ValueError` or `RecursionError` for invalid JSON."""
+def decode_any_json(data: bytes | str) -> Json:
+    """Decode the output of `encode_any_json`. Raises `ValueError` or `RecursionError` for invalid JSON."""
     try:
         return _decode_any(data)
     except (msgspec.DecodeError, RecursionError):
@@ -270,7 +270,7 @@ def decode_strangers(data: bytes | str) -> Json:
 
 def write_document(value: object) -> bytes:
     """Return a value as an indented JSON document with a final line break; its texts may be untrusted."""
-    return indent_json(encode_strangers(value)) + b"\n"
+    return indent_json(encode_any_json(value)) + b"\n"
 
 
 def indent_json(data: bytes) -> bytes:

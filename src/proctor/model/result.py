@@ -14,7 +14,7 @@ from proctor.model.case import Assertion, Case
 from proctor.model.cost import TotalCost
 from proctor.model.evidence import Cost, Evidence, Json, Source, UserEnding
 from proctor.model.problem import Problem
-from proctor.model.show import escape_unseen, number_words, shorten
+from proctor.model.show import escape_unseen, shorten, show_number
 from proctor.model.verdict import Outcome, TextRange, Verdict
 
 # Results in a notebook: a small HTML table in which every untrusted text is escaped
@@ -131,7 +131,7 @@ class CaseResult(msgspec.Struct, frozen=True, gc=False):
         return tuple(AssertionResult(a, v, found) for (a, v), found in zip(pairs, self.ranges, strict=False))
 
     def __repr__(self) -> str:
-        score = "" if self.score is None else f", score {number_words(self.score)}"
+        score = "" if self.score is None else f", score {show_number(self.score)}"
         reason = _find_first_reason(self)
         why = f": {_shorten_reason(self)}" if reason and self.outcome != "pass" else ""
         return f"<CaseResult {self.case.id!r} {self.outcome}{score}{why}>"
@@ -253,7 +253,7 @@ class RunResult(msgspec.Struct, frozen=True, kw_only=True):
 
     def __repr__(self) -> str:
         counts = ", ".join(f"{number:,} {outcome}" for outcome, number in self.counts.items() if number) or "nothing"
-        score = "" if self.score is None else f", score {number_words(self.score)}"
+        score = "" if self.score is None else f", score {show_number(self.score)}"
         ended = "" if self.incomplete is None else f", incomplete: {self.incomplete.ended}"
         worst = next((case for case in self.cases if case.outcome in ("fail", "error")), None)
         why = "" if worst is None else f"; {worst.case.id!r}: {_shorten_reason(worst)}"
@@ -267,7 +267,7 @@ class RunResult(msgspec.Struct, frozen=True, kw_only=True):
         ordered = heapq.nsmallest(MOST_ROWS, self.cases, key=lambda case: ranks[case.outcome])
         rows = [(write_outcome(case.outcome), write_text(case.case.id), write_text(_find_first_reason(case))) for case in ordered]
         counts = ", ".join(f"{number:,} {outcome}" for outcome, number in self.counts.items() if number)
-        score = "" if self.score is None else f" · score {number_words(self.score)}"
+        score = "" if self.score is None else f" · score {show_number(self.score)}"
         missing = "" if self.incomplete is None else f"<p>{write_outcome('error')} incomplete: {write_text(self.incomplete.ended)}</p>"
         title = f"<p>{write_outcome(self.outcome)} {write_text(self.suite_name)}: {write_text(counts)}{score}</p>{missing}"
         return title + write_table(("", "case", "reason"), rows, more=len(self.cases) - MOST_ROWS)

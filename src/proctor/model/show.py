@@ -221,7 +221,7 @@ def explain_alike(expected: str, actual: str) -> str | None:
     return 'only the Unicode form differs: expected "{}", found "{}"'.format(*shown)
 
 
-def number_words(value: float) -> str:
+def show_number(value: float) -> str:
     """Return a score or weight with two or three decimals, unless rounding makes it look like a round threshold: 0.8999 is not 0.9."""
     if not math.isfinite(value):
         return "none"

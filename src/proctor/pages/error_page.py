@@ -102,8 +102,8 @@ def make_error_page(scope: Scope, status: int, code: str, refusal: Refusal, head
         "fields": refusal.fields,
     }
     values |= {"entered": find_entered(request), "send_to": find_request_address(request), "silent": _SILENT}
-    may_pass = kind in ("unavailable", "rate_limited", "conflict", "internal_error", "unauthorized")
-    values |= {"is_read": may_pass and request.method in ("GET", "HEAD"), "back": _find_way_back(request)}
+    may_be_temporary = kind in ("unavailable", "rate_limited", "conflict", "internal_error", "unauthorized")
+    values |= {"is_read": may_be_temporary and request.method in ("GET", "HEAD"), "back": _find_way_back(request)}
     passed_on = {name: value for name, value in headers.items() if name.lower() != "www-authenticate"}
     return render_page(request, "error.html", values, status=status, headers=passed_on)
 

@@ -53,7 +53,7 @@ from proctor.service.hub import stamp
 from proctor.service.refusals import Refusal, not_found
 from proctor.service.resource import Page, show_row
 from proctor.service.runs.examinations import Findings, show_findings
-from proctor.service.runs.figures import MOST_ATTEMPTS
+from proctor.service.runs.figures import MOST_ATTEMPTS, RunFacts
 from proctor.service.runs.results import EVERY_ATTEMPT, FailingPlace, ReadResult
 from proctor.service.runs.run import (
     LOCAL_PROJECT,
@@ -348,7 +348,7 @@ class FolderSource:
         """Return None: a folder has no traces."""
         return None
 
-    async def list_totals(self, runs: Sequence[ShownRun]) -> Mapping[str, RunTotals]:
+    async def list_facts(self, runs: Sequence[ShownRun]) -> Mapping[str, RunFacts]:
         """Return nothing: the logs of all runs would have to be read."""
         return {}
 

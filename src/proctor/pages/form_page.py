@@ -12,9 +12,9 @@ from collections.abc import Generator, Mapping, Sequence
 import msgspec
 from starlette.responses import Response
 
-from proctor.pages.desk import Visit
 from proctor.pages.inputs import make_inputs, sort_problems
 from proctor.pages.places import Record
+from proctor.pages.visit import Visit
 from proctor.service.refusals import Refusal
 from proctor.service.verification.shared.fields import Table
 

@@ -11,7 +11,6 @@ from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import Response
 
-from proctor.pages.desk import Source, Visit
 from proctor.pages.error_page import find_login_address
 from proctor.pages.form_page import FormRefused
 from proctor.pages.rendering import redirect
@@ -38,6 +37,7 @@ from proctor.pages.screens import (
     traces,
 )
 from proctor.pages.static_files import serve_static_file
+from proctor.pages.visit import Source, Visit
 from proctor.service.refusals import Refusal
 
 _MOST_PROJECTS = 20

@@ -9,7 +9,6 @@ import msgspec
 from starlette.requests import Request
 
 from proctor.actions.history.overview import Overview
-from proctor.actions.workspace.run_tally import RunTotals
 from proctor.pages.places import EVERY_RUN, FIRST, Place, Record
 from proctor.pages.words import quote_part
 from proctor.service import overview
@@ -104,9 +103,9 @@ class ServiceSource:
         read = results.list_run_results
         return await read(self.hub, self.caller, run_id, wanted, limit=limit, cursor=place.cursor, position=place.position)
 
-    async def list_totals(self, runs: Sequence[ShownRun]) -> Mapping[str, RunTotals]:
-        """Return the stored totals of runs."""
-        return await figures.list_totals(self.hub, [run["id"] for run in runs])
+    async def list_facts(self, runs: Sequence[ShownRun]) -> Mapping[str, figures.RunFacts]:
+        """Return the stored figures of runs."""
+        return await figures.list_facts(self.hub, [run["id"] for run in runs])
 
     async def list_case_history(self, project_id: str, suite: str, case: str, *, cursor: str | None, limit: int) -> Page[CaseInRun]:
         """Return the runs of a suite that had a case."""

@@ -1,6 +1,6 @@
 """The functions that Dask workers run: named work, prepared once per thread, one task after another.
 
-Nothing here imports Dask: a function is sent by its name, so that it has to be where proctor is installed, which the workers need anyway.
+Nothing here imports Dask: a function is sent by its name, so it must be importable on the workers, which have proctor installed anyway.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Maps work over tasks: one small protocol, so that work does not depend on where it runs.
 
-Work is named rather than handed over, and its tasks and results are bytes: they cross processes and machines alike. `setup` is called
-once wherever work is done, with `payload`, and returns the function that does one task after another.
+Work is given by the name of a function, `setup`, and its tasks and results are bytes, so that they can cross processes and machines. Each
+worker calls `setup` once, with `payload`; it returns the function that does one task after another.
 """
 
 from __future__ import annotations

@@ -133,13 +133,13 @@ class AttemptDriver:
         for tried in range(self._settings.retries + 1):
             if tried:
                 attempt = msgspec.structs.replace(attempt, timeout_s=round(max(0.001, deadline - self._ports.clock()), 3))
-            spoken = attempt
+            attempt_with_user = attempt
             try:
-                spoken = self._add_speaker(prepared, attempt, tape)
-                evidence = await self._bound_time(self._ports.target.run(spoken, tape), attempt.timeout_s)
+                attempt_with_user = self._add_speaker(prepared, attempt, tape)
+                evidence = await self._bound_time(self._ports.target.run(attempt_with_user, tape), attempt.timeout_s)
             except TargetError as error:
-                if isinstance(spoken.speaker, BudgetedSpeaker) and spoken.speaker.stopped is not None:
-                    why = f"{spoken.speaker.stopped}; the conversation of {case.id!r} was ended early"
+                if isinstance(attempt_with_user.speaker, BudgetedSpeaker) and attempt_with_user.speaker.stopped is not None:
+                    why = f"{attempt_with_user.speaker.stopped}; the conversation of {case.id!r} was ended early"
                     raise AttemptStopped(why) from None
                 wait = self._choose_wait(tried, error.code, error.retry_after_s, deadline) if error.safe else None
                 if wait is None:

@@ -168,8 +168,8 @@ def compare_runs(
     thresholds = pass_thresholds or {}
     passed = {case for case, counts in before.items() if _has_passed(counts, thresholds.get(case))}
     passes = {case for case, counts in after.items() if _has_passed(counts, thresholds.get(case))}
-    previous_counts = passed | {case for case, counts in before.items() if counts.passes and not after[case].passes}
-    failing = tuple(case for case in before if case in previous_counts and case not in passes)
+    had_passes = passed | {case for case, counts in before.items() if counts.passes and not after[case].passes}
+    failing = tuple(case for case in before if case in had_passes and case not in passes)
     repeats = min((counts.runs for pair in pairs for counts in pair), default=0)
     return Comparison(
         verdict=verdict,

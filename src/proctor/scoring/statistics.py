@@ -82,7 +82,7 @@ def pass_hat_k(counts: Counts, k: int) -> float:
 
 def summarize(counts: Counts, *, confidence: float = 0.95) -> CaseStatistics:
     """Return the statistics of one case."""
-    ks = _show_runs(counts.runs)
+    ks = _list_shown_k(counts.runs)
     return CaseStatistics(
         runs=counts.runs,
         passes=counts.passes,
@@ -98,7 +98,7 @@ def summarize_suite(cases: Mapping[str, Counts], *, confidence: float = 0.95) ->
     """Return the statistics of a suite, from the counts of its cases."""
     decided = [counts for counts in cases.values() if counts.runs]
     total = Counts(sum(counts.runs for counts in decided), sum(counts.passes for counts in decided))
-    ks = _show_runs(min((counts.runs for counts in decided), default=0))
+    ks = _list_shown_k(min((counts.runs for counts in decided), default=0))
     return SuiteStatistics(
         cases=len(decided),
         runs=total.runs,
@@ -123,7 +123,7 @@ def _count_ways(counts: Counts, k: int) -> int:
     return math.comb(counts.runs, k)
 
 
-def _show_runs(runs: int) -> list[int]:
+def _list_shown_k(runs: int) -> list[int]:
     shown = [k for k in SHOWN_K if k <= runs]
     return shown if not runs or runs in shown or runs > LARGEST_K else [*shown, runs]
 

@@ -1,8 +1,8 @@
 r"""Reads variables from `.env` files by the rules of the npm package `dotenv` 16, which MCPLab uses.
 
-`NAME=value`, also with `export` before it or with `: ` in place of `=`; values may stand in single, double or backward quotes, also over
-several lines; in double quotes `\n` and `\r` are line breaks; `#` begins a comment outside of quotes. Nothing is interpolated. Of a name
-that is there twice the last counts.
+`NAME=value`, also with `export` before it or with `: ` in place of `=`; values may be in single, double or backward quotes, also over
+several lines; in double quotes `\n` and `\r` are line breaks; `#` begins a comment outside of quotes. Nothing is interpolated. If a name is
+repeated, the last value counts.
 """
 
 from __future__ import annotations

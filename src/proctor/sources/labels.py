@@ -1,11 +1,11 @@
 """Reads and writes labelled answers as lines of JSON: `{"answer": ..., "criterion": ..., "label": true}`.
 
-The claim of another check than `judged` is labelled as a suite writes it, next to the recorded run:
+A claim of a check other than `judged` is written as in a suite, next to the recorded run:
 `{"check": "tone", "with": {...}, "evidence": {...}, "label": true}`. The check itself then poses the questions, so that calibration asks a
 judge what the suite asks. A line without anything to judge is a problem.
 
 All problems of all lines are reported at once, as `file:line:column`. Two lines that ask the same and disagree about the label are a
-problem: whichever way a judge decides, it would be wrong. A line that only repeats another is left out with a warning.
+problem: whichever way a judge decides, it would be wrong. A duplicate line is skipped with a warning.
 """
 
 import json

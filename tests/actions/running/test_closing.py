@@ -12,7 +12,7 @@ from proctor.actions.running.mcplab_run import McplabTarget
 from proctor.actions.running.run_builder import BuiltRun, PartModels, RunUsers
 from proctor.actions.running.run_policy import JudgeChoice
 from proctor.actions.workspace.close_all import close_on_exit
-from proctor.actions.workspace.combined_suites import JudgesTogether, TargetsTogether
+from proctor.actions.workspace.combined_suites import CombinedJudges, CombinedTargets
 from proctor.model.case import Suite
 
 
@@ -53,7 +53,7 @@ def agents(things: Sequence[Any]) -> McplabTarget:
 
 @pytest.mark.parametrize(
     "make",
-    [built, users, agents, lambda things: TargetsTogether([(thing, ()) for thing in things]), lambda things: JudgesTogether(things, {})],
+    [built, users, agents, lambda things: CombinedTargets([(thing, ()) for thing in things]), lambda things: CombinedJudges(things, {})],
     ids=["run", "users", "agents of MCPLab", "targets", "judges"],
 )
 def test_all_are_closed_and_the_first_failure_is_told(make: Callable[[Any], Any]) -> None:

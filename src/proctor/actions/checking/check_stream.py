@@ -11,7 +11,8 @@ from typing import Literal
 
 import msgspec
 
-from proctor.checks.registry import Registry, default_registry, find_reads
+from proctor.checks.missing_evidence import find_reads
+from proctor.checks.registry import Registry, default_registry
 from proctor.decide.other_input import OTHER_INPUT, OtherInputs, describe_other_input, has_other_input
 from proctor.decide.prepare import Clock, PreparedSuite, skip_case, with_account
 from proctor.errors import EvidenceError

@@ -152,7 +152,8 @@ def make_golden(home: Path, run: str) -> Pending:
     path = Path(result.suite_path) if result.suite_path is not None else None
     existing = read_existing_suite(path) if path is not None and path.is_file() else None
     if path is None or existing is None:
-        raise InputError(f"the suite of run {result.run_id!r} is no file that can be changed: {result.suite_path or 'it has none'}")
+        place = result.suite_path or "it has no path"
+        raise InputError(f"the suite of run {result.run_id!r} cannot be changed, since it is not a file: {place}")
     groups: dict[str, GroupFacts] = {}
     tools: dict[str, None] = {}
     for entry in RunFiles(home).open(run).entries():

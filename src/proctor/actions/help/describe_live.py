@@ -96,7 +96,7 @@ def judge() -> Iterable[Description]:
     yield Description(
         kind="judge",
         name="settings",
-        summary="What `judge:` may say, in a suite or in proctor.yaml.",
+        summary="The settings of `judge:`, in a suite or in proctor.yaml.",
         # The required field first.
         fields=tuple(sorted(struct_fields(JudgeSection), key=lambda field: field.name != "model")),
         example=_EXAMPLE,

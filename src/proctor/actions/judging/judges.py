@@ -25,7 +25,7 @@ from proctor.actions.judging.judge_settings import (
     read_judge_section,
 )
 from proctor.actions.judging.trust import Trust, name_judge, refuse_untrusted, trust_for
-from proctor.actions.workspace.combined_suites import JUDGE_KEYS, JudgesTogether, of_suite, parts_of
+from proctor.actions.workspace.combined_suites import JUDGE_KEYS, CombinedJudges, name_suite_in_error, split_suite
 from proctor.actions.workspace.models import built_model, fill_from_environment, find_environment_model
 from proctor.actions.workspace.settings import workspace_file, workspace_for
 from proctor.checks.registry import Registry, default_registry
@@ -80,7 +80,7 @@ def require_judge(suite: Suite, judge: object | None, *, allow_missing: bool = F
     cases = [] if allow_missing else list_cases_for_judge(suite)
     if judge is not None:
         # One of several suites may have none.
-        cases = [case for case in cases if isinstance(judge, JudgesTogether) and not judge.has(case.id)]
+        cases = [case for case in cases if isinstance(judge, CombinedJudges) and not judge.has(case.id)]
     if cases:
         names = ", ".join(repr(case.id) for case in cases[:5]) + count_rest(len(cases), 5)
         raise InputError(
@@ -191,7 +191,7 @@ def open_suite_judge(
     rejected. `references` resolve `${NAME}`, by default from the environment.
     """
     trust = trust or trust_for("reading", home=home, environment=environment)
-    parts = parts_of(suite, JUDGE_KEYS)
+    parts = split_suite(suite, JUDGE_KEYS)
     opened: list[tuple[Suite, OpenedJudge]] = []
     # A call limit applies to the whole run, so the judges of all suites share one counter.
     spent = None
@@ -211,13 +211,13 @@ def open_suite_judge(
             source = JudgeSource(workspace=workspace, references=known, environment=environment, home=home, offline=offline, trust=trust)
             judge = open_judge(part, source, options=options, spent=spent)
         except InputError as error:
-            raise of_suite(error, part, parts) from None
+            raise name_suite_in_error(error, part, parts) from None
         if judge is not None:
             opened.append((part, judge))
     if len(parts) == 1 or not opened:
         return opened[0][1] if opened else None
     return OpenedJudge(
-        judge=JudgesTogether([judge.judge for _, judge in opened], {case.id: judge.judge for part, judge in opened for case in part.cases}),
+        judge=CombinedJudges([judge.judge for _, judge in opened], {case.id: judge.judge for part, judge in opened for case in part.cases}),
         settings=opened[0][1].settings,
         models=tuple(dict.fromkeys(model for _, judge in opened for model in judge.models)),
         secrets=frozenset[str]().union(*(judge.secrets for _, judge in opened)),

@@ -164,7 +164,7 @@ class Access:
                 )
             case _:
                 self._add_problem(
-                    f"MCP server {server!r} needs an OAuth login, which has to be made elsewhere",
+                    f"MCP server {server!r} needs an OAuth login, which is not possible here",
                     hint=self._surroundings.login.format(server=server),
                     code="oauth_login_needed",
                 )
@@ -204,7 +204,7 @@ JUDGE_KEY: Final = "evaluation_judge_agent_name"
 
 
 def judge_agent(suite: Suite) -> Entry | None:
-    """The agent that the workspace of `suite` names as its judge. Raises `InputError` if it is missing or cannot judge."""
+    """Return the agent that the workspace of `suite` names as its judge, or None. Raises `InputError` if it is missing or cannot judge."""
     root = find_suite_root(suite)
     file = root / SETTINGS_FILE
     if not file.is_file():

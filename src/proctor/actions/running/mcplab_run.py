@@ -24,7 +24,7 @@ from proctor.actions.mcplab.files import find_suite_root, load_attachments, vari
 from proctor.actions.mcplab.plan import Entry, Plan, configs_of
 from proctor.actions.running.run_policy import McplabOptions, Policy
 from proctor.actions.workspace.close_all import close_all
-from proctor.actions.workspace.combined_suites import TargetsTogether
+from proctor.actions.workspace.combined_suites import CombinedTargets
 from proctor.cassettes.ports import Tape
 from proctor.errors import InputError, StoreError, TargetError
 from proctor.formats.mcplab.text import rules_of, write_scenario
@@ -229,7 +229,7 @@ class Together(msgspec.Struct, frozen=True, kw_only=True):
 
     suite: Suite
     """What is driven and stored, without secrets."""
-    target: McplabTarget | TargetsTogether
+    target: McplabTarget | CombinedTargets
     secrets: frozenset[str]
     configs: dict[str, Ready]
     """Configs by the folder of their files below that of the run; a single config has no folder."""
@@ -265,7 +265,7 @@ def prepare_all(suite: Suite, policy: Policy, options: McplabOptions) -> Togethe
         name = _NOT_IN_NAME.sub("_", Path(ready.plan.suite.path or ready.plan.suite.name).stem).strip("._") or "config"
         folders[make_unique(name, set(folders))] = ready
     # Each config has its own connections, because the same id may name different servers.
-    target = TargetsTogether([(ready.target, ready.target.cases) for ready in readies])
+    target = CombinedTargets([(ready.target, ready.target.cases) for ready in readies])
     return Together(suite=public, target=target, secrets=secrets, configs=folders)
 
 

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
-from proctor.actions.workspace.combined_suites import TARGET_KEYS, parts_of
+from proctor.actions.workspace.combined_suites import TARGET_KEYS, split_suite
 from proctor.actions.workspace.settings import workspace_for
 from proctor.cassettes.ports import Tape
 from proctor.errors import InputError
@@ -83,7 +83,9 @@ def choose_target(target: str | None, suite: Suite, home: Path, *, capture: str 
     `capture` adds the spans of a Python function to the evidence.
     """
     known = (
-        {name for part in parts_of(suite, TARGET_KEYS) for name in workspace_for(part, home).targets} if target is not None else set[str]()
+        {name for part in split_suite(suite, TARGET_KEYS) for name in workspace_for(part, home).targets}
+        if target is not None
+        else set[str]()
     )
     # A described name wins, even if it looks like a function or an address.
     described = parse_target(target) if target is not None and target not in known else None

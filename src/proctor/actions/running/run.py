@@ -22,11 +22,12 @@ from proctor.actions.running.named_target import build_given, find_address
 from proctor.actions.running.run_builder import ALL_AGENTS, BuiltRun, build_run, with_capture
 from proctor.actions.running.run_policy import McplabOptions, Policy, TargetLike
 from proctor.actions.workspace.close_all import close_on_exit
-from proctor.actions.workspace.combined_suites import TargetsTogether
+from proctor.actions.workspace.combined_suites import CombinedTargets
 from proctor.actions.workspace.run_history import Entries, StoredSuite, find_home, read_result, suite_of, write_stored_suite
 from proctor.actions.workspace.settings import describe_passed_over
 from proctor.actions.workspace.suites import load_suite, require_prices
-from proctor.checks.registry import Registry, default_registry, find_reads
+from proctor.checks.missing_evidence import find_reads
+from proctor.checks.registry import Registry, default_registry
 from proctor.decide.other_input import OtherInputs
 from proctor.errors import InputError
 from proctor.model.case import Suite
@@ -179,7 +180,7 @@ def announce_untaped(built: BuiltRun, options: RunOptions) -> None:
 
 
 def _list_targets(target: Target) -> list[Target]:
-    if not isinstance(target, TargetsTogether):
+    if not isinstance(target, CombinedTargets):
         return [target]
     return [each for inner in target.targets for each in _list_targets(inner)]
 

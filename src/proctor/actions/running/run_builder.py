@@ -16,7 +16,7 @@ from proctor.actions.judging.judges import require_judge
 from proctor.actions.running.named_target import DrivenTarget
 from proctor.actions.running.run_policy import JudgeChoice, McplabOptions, Policy, TargetLike
 from proctor.actions.workspace.close_all import Closes, close_all
-from proctor.actions.workspace.combined_suites import TARGET_KEYS, CasesOf, TargetsTogether, of_suite, parts_of
+from proctor.actions.workspace.combined_suites import TARGET_KEYS, CasesOf, CombinedTargets, name_suite_in_error, split_suite
 from proctor.actions.workspace.models import built_model, model_settings
 from proctor.cassettes.ports import Tape
 from proctor.decide.matching import list_messages
@@ -110,7 +110,7 @@ class RunUsers:
 def build_users(suite: Suite, policy: Policy) -> RunUsers | None:
     """Return the simulated users of a suite, or None if no case has one. Raises `InputError`. Nothing is connected yet."""
     played = may_have(suite.cases, "user") and any(case.user is not None for case in suite.cases)
-    parts = parts_of(suite, TARGET_KEYS) if played else []
+    parts = split_suite(suite, TARGET_KEYS) if played else []
     if not parts:
         return None
     models: list[PartModels] = []
@@ -127,7 +127,7 @@ def build_users(suite: Suite, policy: Policy) -> RunUsers | None:
                 built[name] = _build_model(name, workspace, policy, secrets)
             models.append(PartModels(built, ids))
         except InputError as error:
-            raise of_suite(error, part, parts) from None
+            raise name_suite_in_error(error, part, parts) from None
     return RunUsers(models, frozenset(secrets), offline=policy.offline)
 
 
@@ -425,7 +425,7 @@ class _TargetBuilder:
 
     def build(self, suite: Suite, target: TargetLike) -> BuiltRun:
         """Build the given or named target; for several suites, one per suite."""
-        parts = parts_of(suite, TARGET_KEYS) if target is None or isinstance(target, str) else [suite]
+        parts = split_suite(suite, TARGET_KEYS) if target is None or isinstance(target, str) else [suite]
         targets: list[tuple[Target, CasesOf]] = []
         driven: list[tuple[Target, Suite]] = []
         for part in parts:
@@ -438,8 +438,8 @@ class _TargetBuilder:
                     targets.append((self._build_group(group), cases))
                     driven.append((targets[-1][0], group.suite))
             except InputError as error:
-                raise of_suite(error, part, parts) from None
-        built = BuiltRun(suite, targets[0][0] if len(targets) == 1 else TargetsTogether(targets), self._models)
+                raise name_suite_in_error(error, part, parts) from None
+        built = BuiltRun(suite, targets[0][0] if len(targets) == 1 else CombinedTargets(targets), self._models)
         built.secrets |= self._secrets
         built.driven = driven
         return built

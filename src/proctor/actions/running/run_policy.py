@@ -27,7 +27,7 @@ from proctor.actions.judging.trust import (
     refuse_untrusted,
 )
 from proctor.actions.mcplab.plan import Plan, ServerOverrides, configs_of, plan_all
-from proctor.actions.workspace.combined_suites import TARGET_KEYS, parts_of
+from proctor.actions.workspace.combined_suites import TARGET_KEYS, split_suite
 from proctor.actions.workspace.settings import COMMAND_LINE, workspace_for
 from proctor.formats.text.references import References, ReplayedReferences
 from proctor.formats.workspace_file import Section, Workspace
@@ -133,12 +133,12 @@ class Policy:
             configs = [] if self.offline else [config.suite for config in configs_of(suite) if not self._trust.takes(config.suite)]
             return effects + [(config, name_agents(config, judged=self._uses_configured_judge(config))) for config in configs]
         if not self.offline:
-            untrusted = [part for part in parts_of(suite, TARGET_KEYS) if not self._trust.takes(part)]
+            untrusted = [part for part in split_suite(suite, TARGET_KEYS) if not self._trust.takes(part)]
             effects += [(part, name_users(part, self.find_workspace(part))) for part in untrusted]
         # A target from Python code is trusted; a judge that the suite describes is rejected when it is opened.
         if target is not None and not isinstance(target, str):
             return effects
-        for part in parts_of(suite, TARGET_KEYS):
+        for part in split_suite(suite, TARGET_KEYS):
             if not self._trust.takes(part):
                 workspace = self.find_workspace(part)
                 effects.append((part, name_target(target, workspace)))

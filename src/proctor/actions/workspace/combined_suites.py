@@ -68,7 +68,7 @@ def every_part(suite: Suite) -> list[Part]:
         return []
 
 
-def parts_of(suite: Suite, keys: Sequence[str]) -> list[Suite]:
+def split_suite(suite: Suite, keys: Sequence[str]) -> list[Suite]:
     """Return the suites that `suite` was joined from and that have a case in it, merged if equal in `keys`; else itself."""
     folder = Path(suite.path or "")
     alike: dict[bytes, tuple[Part, set[str]]] = {}
@@ -89,7 +89,7 @@ def parts_of(suite: Suite, keys: Sequence[str]) -> list[Suite]:
     return parts or [suite]
 
 
-def of_suite(error: InputError, suite: Suite, parts: Sequence[Suite]) -> InputError:
+def name_suite_in_error(error: InputError, suite: Suite, parts: Sequence[Suite]) -> InputError:
     """Return the error with the name of its suite, if there are several."""
     return error if len(parts) == 1 else InputError(f"suite {suite.name!r}: {error}", error.problems)
 
@@ -98,7 +98,7 @@ CasesOf = Iterable[str] | Callable[[Case], bool]
 """The cases of a target among those of others: their ids, or a predicate."""
 
 
-class TargetsTogether:
+class CombinedTargets:
     """Several targets as one: each case goes to the target of its suite. Each has its own connections."""
 
     def __init__(self, targets: Sequence[tuple[Target, CasesOf]]) -> None:
@@ -148,7 +148,7 @@ class TargetsTogether:
         return await target.run(attempt, tape)
 
 
-class JudgesTogether:
+class CombinedJudges:
     """Several judges as one: each case is judged by that of its suite. A case without one is decided without a judge."""
 
     def __init__(self, judges: Sequence[Judge], by_case: Mapping[str, Judge]) -> None:

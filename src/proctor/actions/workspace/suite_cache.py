@@ -2,8 +2,8 @@
 
 Parsing YAML and building a suite takes a third of a small check. A suite is remembered with everything that its reading depends on: its
 whole text, its name, and the times of the files of this program. Only plain native suites are remembered, and only if what comes back
-equals what was read, to the last type and position. The files lie in a private folder of the user; whatever is odd about one of them is
-the same as its absence. `PROCTOR_SUITE_CACHE=0` switches it off.
+equals what was read, to the last type and position. The files are in a private folder of the user; an invalid one is ignored.
+`PROCTOR_SUITE_CACHE=0` disables the cache.
 """
 
 import os

@@ -1,12 +1,12 @@
 """Claims that a JSON answer is nearly a document.
 
-A leaf is a text, a number, a boolean, null, or an empty list or object; it has a path of keys and positions. The similarity is the
-number of leaves with the same path in both documents and are equal, over the number of paths at which either has a leaf. Equal
+A leaf is a text, a number, a boolean, null, or an empty list or object; it has a path of keys and positions. The similarity is the number
+of leaves that are equal and have the same path in both documents, divided by the number of paths at which either has a leaf. Equal
 documents have 1, documents that share nothing 0. Numbers, booleans and text never equal one another; `1` equals `1.0`. `measure: structure`
-takes leaves of the same kind for equal, whatever they hold. `ignore_extra` leaves out paths that only the answer has.
+treats leaves of the same kind as equal, whatever their values. `ignore_extra` leaves out paths that only the answer has.
 
-Lists are compared by position: an element inserted at the front moves all others, and they then differ. Texts are equal or not, never
-nearly; matchers are not looked at, every value is a literal.
+Lists are compared by position: an element inserted at the front moves all others, and they then differ. Texts are compared for equality
+only. Matchers are not supported: every expected value is a literal.
 """
 
 from __future__ import annotations

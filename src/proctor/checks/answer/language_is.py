@@ -1,13 +1,13 @@
 """Claims about the language of the answer.
 
 Decided by `py3langid`, a naive Bayes model over byte sequences that knows 140 languages by their ISO 639 codes; it needs the extra: `pip
-install 'proctor-evals[language]'`. The model gives every language a share, and the shares of the languages named are added: with
-`sure_at_least` or more the claim holds; where they have less than 0.05, or another language alone has `sure_at_least`, it does not. What
-lies between is not guessed: `error`, code `language_unclear`. An answer with fewer than 20 letters (a letter of Chinese, Japanese or
-Korean counts as three) is `error`, code `too_short_to_tell`.
+install 'proctor-evals[language]'`. The model assigns every language a probability. The claim passes if the named languages together have at
+least `sure_at_least`, and fails if they have less than 0.05 or another language alone has `sure_at_least`. Anything in between is an
+`error`, code `language_unclear`. An answer with fewer than 20 letters (a letter of Chinese, Japanese or Korean counts as three) is `error`,
+code `too_short_to_tell`.
 
 The first 20,000 characters are read, fenced code blocks left out. Close relatives (Danish and Norwegian, Bulgarian and Macedonian,
-Indonesian and Malay) are often mixed up or unclear: name both. A mixture of languages is the one that prevails, or unclear.
+Indonesian and Malay) are often mixed up or unclear: name both. A mixture counts as the prevailing language, or is unclear.
 """
 
 from __future__ import annotations

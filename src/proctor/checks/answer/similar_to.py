@@ -1,17 +1,17 @@
 """Claims that the answer is worded much like a text.
 
-Three measures, each from 0 to 1. `edit_distance`: 1 less the Levenshtein distance in characters over the length of the longer text, every
-character as it came, case and white space included; equal to `Levenshtein.normalized_similarity` of `rapidfuzz`. `token_f1`: precision and
-recall of the words, their order ignored, equal to `f1_score` of `dspy`: decomposed (Unicode's NFD), then normalised as the evaluation
-script of SQuAD 1.1 does it (lower case, ASCII punctuation and the English articles a, an, the removed). `rouge_l`: the F measure of the
-longest common subsequence of words, equal to `rougeL` of Google's `rouge-score` without stemming; words there are runs of the letters a to
-z and digits, so a text in another script has none.
+Three measures, each from 0 to 1. `edit_distance`: 1 minus the Levenshtein distance in characters divided by the length of the longer text;
+case and white space count; equal to `Levenshtein.normalized_similarity` of `rapidfuzz`. `token_f1`: precision and recall of the words,
+their order ignored, equal to `f1_score` of `dspy`: decomposed (Unicode's NFD), then normalised as the evaluation script of SQuAD 1.1 does
+it (lower case, ASCII punctuation and the English articles a, an, the removed). `rouge_l`: the F measure of the longest common subsequence
+of words, equal to `rougeL` of Google's `rouge-score` without stemming; words there are runs of the letters a to z and digits, so a text in
+another script has none.
 
-`most_edits` takes the place of a share: the Levenshtein distance itself, in characters, may be no more than that.
+`most_edits` replaces the share: it is the maximum Levenshtein distance, in characters.
 
-All three compare wording, not meaning: "not refunded" is close to "refunded", and a good paraphrase is far away. For meaning take a judge.
-Of several texts the most similar counts. A text that has no words under the measure is refused. Edit distance and ROUGE-L cost the product
-of both lengths; texts far beyond twenty thousand characters or words on both sides end in `error`, code `too_much_work`.
+All three compare wording, not meaning: "not refunded" is close to "refunded", and a good paraphrase is far away. To compare meaning, use a
+judge. With several texts, the most similar one counts. A text without words under the measure is rejected. Edit distance and ROUGE-L cost
+the product of both lengths; texts far beyond twenty thousand characters or words on both sides end in `error`, code `too_much_work`.
 """
 
 from __future__ import annotations

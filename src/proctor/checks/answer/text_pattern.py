@@ -1,7 +1,7 @@
 """A claim about the text of the final answer by regular expression.
 
-ECMAScript, searched anywhere in the untrimmed text, always under the limits of `patterns`. Apart from the claims about texts: the engine
-of patterns takes long to load.
+ECMAScript, searched anywhere in the untrimmed text, always under the limits of `patterns`. This is not in `text.py`, because the pattern
+engine is slow to load.
 """
 
 from __future__ import annotations

@@ -58,7 +58,7 @@ class ContextPrecision(ContextFields, frozen=True, kw_only=True, omit_defaults=T
     """The useful passages were retrieved before the useless ones, each judged on its own."""
 
     question: str | None = None
-    """The question, where it is not the input of the run."""
+    """The question, if it is not the input of the run."""
     reference: str | None = None
     """The right answer; left out: the answer of the agent."""
     threshold: float = 1.0
@@ -154,7 +154,7 @@ class ContextRelevance(ContextFields, frozen=True, kw_only=True, omit_defaults=T
     """What was retrieved holds what it takes to answer the question, in the opinion of a judge."""
 
     question: str | None = None
-    """The question, where it is not the input of the run."""
+    """The question, if it is not the input of the run."""
     threshold: float | None = None
     """The least score from 0 to 1 that passes; if left out, the judge answers yes or no."""
 

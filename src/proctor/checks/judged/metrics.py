@@ -353,7 +353,7 @@ class AnswerRelevancy(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=T
     """The statements of the answer are about the question, each judged on its own."""
 
     question: str | None = None
-    """The question, where it is not the input of the run."""
+    """The question, if it is not the input of the run."""
     threshold: float = 1.0
     """The least share of statements that are not irrelevant, above 0 and up to 1."""
 

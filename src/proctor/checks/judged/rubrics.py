@@ -91,7 +91,7 @@ class AnswersTheQuestion(msgspec.Struct, frozen=True, kw_only=True, omit_default
     """The answer answers the whole question, in the opinion of a judge."""
 
     question: str | None = None
-    """The question, where it is not the input of the run."""
+    """The question, if it is not the input of the run."""
     threshold: float | None = None
     """The least score from 0 to 1 that passes; if left out, the judge answers yes or no."""
 

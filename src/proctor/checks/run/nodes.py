@@ -12,7 +12,8 @@ from collections.abc import Iterator, Sequence
 
 import msgspec
 
-from proctor.checks.registry import MISSING, Decide, Reads, check
+from proctor.checks.missing_evidence import MISSING
+from proctor.checks.registry import Decide, Reads, check
 from proctor.checks.shared.node_runs import LEVELS, CallCondition, Claim, Level, find_level, find_level_kind, list_names
 from proctor.errors import SpecError
 from proctor.expressions.text_form import NO_SCOPE, Scope

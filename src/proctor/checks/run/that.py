@@ -23,7 +23,8 @@ from typing import Any
 
 import msgspec
 
-from proctor.checks.registry import MISSING, Decide, Reads, check
+from proctor.checks.missing_evidence import MISSING
+from proctor.checks.registry import Decide, Reads, check
 from proctor.checks.shared.answer import answer_json
 from proctor.checks.shared.places import JsonDocument, find_keys, find_spans, iterate_whole_texts, open_answer
 from proctor.errors import CheckFault

@@ -1,1 +1,1 @@
-"""What several checks use: access to the evidence, reasons, rubrics, and the rule for missing evidence."""
+"""What several checks use: access to the evidence, reasons, places of characters, rubrics, custom checks."""

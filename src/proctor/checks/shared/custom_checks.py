@@ -156,7 +156,7 @@ def read_own_check(function: Callable[..., Any]) -> CheckEntry:
     if _NAME.fullmatch(mark.name) is None:
         raise InputError(f"{place}: a check is named in lower case with underscores, found {mark.name!r}")
     if inspect.iscoroutinefunction(function) or inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
-        raise InputError(f"{place}: the check {mark.name!r} must be a plain function: checks look at evidence and wait for nothing")
+        raise InputError(f"{place}: the check {mark.name!r} must be a plain function, not asynchronous and not a generator")
     spec, lists = _build_spec(function, mark.name, place)
     doc = inspect.cleandoc(function.__doc__ or "").strip()
     required = [field.name for field in msgspec.structs.fields(spec) if field.required]

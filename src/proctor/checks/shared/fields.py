@@ -3,7 +3,7 @@
 - A plain `expected` is compared for equality, lists in order; an object that is a matcher (`{"matcher": ...}`, `{"$gt": 5}`), or holds
   one, is matched. `null` holds when the value is absent or null.
 - In text-only sources (HL7, X12) a number or boolean is compared with what the text reads as: `17`, `17.0` and `+17` read as 17;
-  `true`, `false`, `Y` and `N` in any case read as booleans. So it is for the matchers `gt`, `gte`, `lt` and `lte`.
+  `true`, `false`, `Y` and `N` in any case read as booleans. The same applies to the matchers `gt`, `gte`, `lt` and `lte`.
 - The score is the share of fields that hold, and the claim passes when all do; without fields it is enough that the record is
   there. Where nothing was found every field is reported with `actual: null`, score 0, code `no_match`.
 """

@@ -21,7 +21,7 @@ from proctor.expressions.text_form import Scope
 from proctor.matchers.call_arguments import ArgumentRule, Difference
 from proctor.matchers.mismatch import join_path
 from proctor.model.evidence import Evidence, Json, Node, ToolCall
-from proctor.model.json_values import encode_strangers
+from proctor.model.json_values import encode_any_json
 from proctor.model.show import show
 from proctor.model.verdict import TextRange
 from proctor.work import spend
@@ -203,7 +203,7 @@ def _adopt_calls(nodes: list[Execution], calls: Sequence[Execution]) -> None:
 
 def _identify(node: str, call: Node | ToolCall) -> tuple[str, str, str | None, bytes]:
     assert isinstance(call, ToolCall)
-    return (node, call.name, call.id, encode_strangers(call.arguments))
+    return (node, call.name, call.id, encode_any_json(call.arguments))
 
 
 def _build_node_views(node: Node, path: str) -> tuple[View, ...]:

@@ -2,10 +2,10 @@
 
 Claims about the requests that were made to simulated systems.
 
-A request fits where everything that is named does: its system, its method, its path (a pattern: `*` stays inside a part of it, `**` crosses
-parts; the query is left out) and the status it was answered with. A path is compared as it was sent and as systems read it: `%50atient` is
-`Patient`, and empty parts do not count. A request inside a batch or a transaction counts like any other request. `then` lists what
-must come after, each later than the one before. Of a system that was not there nothing is known.
+A request matches if everything that the claim names matches: system, method, path (a pattern: `*` stays inside a segment, `**` crosses
+segments; the query is ignored) and response status. The path matches as sent or decoded: `%50atient` is `Patient`, and empty parts do not
+count. A request inside a batch or a transaction counts like any other request. `then` lists what must come after, each later than the one
+before. For a system that the run did not have, the requests are unknown.
 
 Claims that nothing changed in simulated systems except what is listed.
 

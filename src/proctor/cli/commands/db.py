@@ -30,7 +30,7 @@ _VERBS = {
     "import": "read in what export wrote, into SQLite or PostgreSQL",
     "migrate": "bring the database to the newest schema",
     "status": "what the database is and what is in it; changes nothing",
-    "rekey": "lock every stored secret with the first key of PROCTOR_SECRET_KEY or of the key file",
+    "rekey": "re-encrypt every stored secret with the first key of PROCTOR_SECRET_KEY or of the key file",
 }
 
 

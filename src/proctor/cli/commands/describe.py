@@ -16,7 +16,7 @@ from proctor.cli.parser import add_flags, make_parser
 from proctor.cli.show.output import Output
 from proctor.cli.show.renderers import find_width, wants_colour
 from proctor.errors import InputError
-from proctor.model.json_values import encode_strangers, write_document
+from proctor.model.json_values import encode_any_json, write_document
 from proctor.report.blocks.evidence_text import TracePainter, counts_document, record_document
 from proctor.report.words.style import Style
 from proctor.report.words.wording import count_noun
@@ -125,7 +125,7 @@ def describe_file(path: str, *, output: Output, as_json: bool, evidence_format: 
     """Print the content of a file and what was not recognised; returns the exit code."""
     description = describe_trace(path, format=evidence_format)
     if as_json:
-        output.write(msgspec.json.format(encode_strangers(_make_document(description)), indent=2) + b"\n")
+        output.write(msgspec.json.format(encode_any_json(_make_document(description)), indent=2) + b"\n")
     else:
         output.write_text(_write_text(description, output))
     return Exit.USAGE if description.unreadable and all(record.known is None for record in description.records) else Exit.PASSED
@@ -138,7 +138,7 @@ def describe_log(path: str, *, output: Output, as_json: bool, evidence_format: s
     description = describe_evidence(path, format=evidence_format)
     if as_json:
         proposed = {"map": description.map, "yaml": description.yaml} if description.map is not None else None
-        output.write(msgspec.json.format(encode_strangers({**_make_document(description.read), "proposed": proposed}), indent=2) + b"\n")
+        output.write(msgspec.json.format(encode_any_json({**_make_document(description.read), "proposed": proposed}), indent=2) + b"\n")
         return Exit.PASSED
     records, readable = description.read.records, sum(record.known is not None for record in description.read.records)
     shortened = [msgspec.structs.replace(record, error=record.error and record.error.split("\n")[0]) for record in records[:MOST_LOGGED]]

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 _VERBS = {
     "create": "create a key and print it once",
     "list": "list keys, masked",
-    "revoke": "make a key open nothing any more",
+    "revoke": "revoke a key: it no longer gives access",
 }
 _REQUIRED_FLAG = {"project": "project", "solver": "solver", "run": "benchmark-run"}
 _LIST_ADDRESS = {"project": "/api/projects", "solver": "/solvers", "benchmark-run": "/benchmark-runs"}

@@ -88,13 +88,13 @@ def choose_rate_exit(run: RunResult, least: float, *, allow_errors: bool) -> tup
     passes, errors = run.counts["pass"], run.counts["error"]
     examined = passes + run.counts["fail"]
     if not examined and not errors:
-        return Exit.NOTHING, "nothing was examined, so that no pass rate is reached"
+        return Exit.NOTHING, "nothing was examined, so there is no pass rate"
     if errors and not allow_errors:
         counted = "1 attempt ended in an error and was" if errors == 1 else f"{errors:,} attempts ended in an error and were"
         reason = f"{counted} not examined, so there is no pass rate; --allow-errors counts them as failed"
         return Exit.FAILED, reason
     if not examined:
-        return Exit.FAILED, "nothing was examined, so that no pass rate is reached"
+        return Exit.FAILED, "nothing was examined, so there is no pass rate"
     attempts = examined + errors
     # A rate equal to the limit must not fail by rounding.
     reached = passes / attempts >= least - 1e-9

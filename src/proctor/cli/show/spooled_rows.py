@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from proctor.cli.show.output import Output
 from proctor.errors import InputError
-from proctor.model.json_values import decode_strangers, encode_strangers
+from proctor.model.json_values import decode_any_json, encode_any_json
 from proctor.model.result import CaseResult, RunResult
 from proctor.model.run import RunEntry
 from proctor.report.data.json_text import CaseEncoder, indent_item, iterate_document
@@ -47,17 +47,17 @@ class Table:
 
             import_arrow()
             if not output.is_file:
-                raise InputError("--format parquet is no text: name a file with --output")
+                raise InputError("--format parquet is binary: name a file with --output")
         self._writer = RowWriter()
         self._rows = FilePieces()
 
     def add(self, result: CaseResult, entry: RunEntry | None = None) -> None:
         """Spool the row of a result and its stored attempt."""
-        self._rows.append(encode_strangers(self._writer.make_row(result, entry)))
+        self._rows.append(encode_any_json(self._writer.make_row(result, entry)))
 
     def finish(self, run: RunResult) -> None:
         """Write the table."""
-        columns, rows = self._writer.list_columns(), name_run((decode_strangers(piece) for piece in self._rows), run)
+        columns, rows = self._writer.list_columns(), name_run((decode_any_json(piece) for piece in self._rows), run)
         if self._format == "parquet":
             from proctor.report.data.result_rows import write_parquet  # only for this format
 

@@ -5,8 +5,8 @@
       prompt: {brief: Answer in one sentence., long: Explain every step.}
 
 The id of a case gets the names of the values at its end (`refund[model=small,prompt=brief]`), its tags have one for each axis, and its
-context the values, so that a target's template, its settings and the texts of the case may say `{model}`. A value is called by its text; a
-long one by its name in an object, by `{name: ..., value: ...}` in a list, or by its first words.
+context the values, so that a target's template, its settings and the texts of the case may contain `{model}`. A value is called by its
+text; a long one by its name in an object, by `{name: ..., value: ...}` in a list, or by its first words.
 
 The defaults of every case are here as well, since the reader of rows needs them too.
 """

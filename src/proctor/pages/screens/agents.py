@@ -8,11 +8,11 @@ from typing import Any
 
 from starlette.responses import Response
 
-from proctor.pages.desk import Visit, read_if_allowed
 from proctor.pages.form_page import Form, refuse_if_changed, returning_form, show_form
 from proctor.pages.inputs import derive_fields, read_inputs, write_record
 from proctor.pages.places import Record
 from proctor.pages.rendering import redirect
+from proctor.pages.visit import Visit, read_if_allowed
 from proctor.service.access import agents
 from proctor.service.access.agents import AgentChanges, NewAgent
 from proctor.service.runs.run import ShownRun

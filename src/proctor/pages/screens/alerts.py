@@ -9,12 +9,12 @@ from typing import Any
 from starlette.responses import Response
 
 from proctor.model.evidence import Json
-from proctor.pages.desk import Visit
 from proctor.pages.form_page import Form, ask_first, refuse_if_changed, require_inputs, returning_form, show_form
 from proctor.pages.inputs import derive_fields, read_inputs, write_record
 from proctor.pages.pictures import draw_preview
 from proctor.pages.places import Record
 from proctor.pages.rendering import redirect
+from proctor.pages.visit import Visit
 from proctor.report.words.html_text import duration_words
 from proctor.report.words.wording import count_noun
 from proctor.service.access.agents import list_agents

@@ -17,10 +17,10 @@ from proctor.errors import StoreError
 from proctor.formats.suites import DIALECTS
 from proctor.model.json_values import read_digits
 from proctor.model.typed import decode_json
-from proctor.pages.desk import Visit
 from proctor.pages.places import Record
 from proctor.pages.rendering import redirect
 from proctor.pages.screens.cases import find_case, list_project_agents
+from proctor.pages.visit import Visit
 from proctor.pages.words import read_typed_number
 from proctor.service.refusals import Refusal, not_found
 from proctor.service.runs import proposals

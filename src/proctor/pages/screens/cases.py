@@ -11,10 +11,10 @@ import msgspec
 from starlette.responses import Response
 
 from proctor.model.json_values import read_digits
-from proctor.pages.desk import Visit, read_if_allowed
 from proctor.pages.pictures import draw_history
 from proctor.pages.places import Record
 from proctor.pages.rendering import redirect
+from proctor.pages.visit import Visit, read_if_allowed
 from proctor.pages.words import show_share
 from proctor.report.words.wording import count_noun
 from proctor.service.access.agents import list_agents

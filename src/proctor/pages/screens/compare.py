@@ -9,10 +9,10 @@ from markupsafe import Markup
 from starlette.responses import Response
 
 from proctor.actions.history.compare_several import MOST_RUNS, CaseAcross, SeveralRuns, split_by_cause
-from proctor.pages.desk import Visit
 from proctor.pages.drawing import name_run
 from proctor.pages.places import Record
 from proctor.pages.rendering import redirect
+from proctor.pages.visit import Visit
 from proctor.pages.words import find_project_address, quote_part, read_number, show_text
 from proctor.report.builders.comparison import BAD, CaseRow, RunFigures, make_case_table, make_run_table
 from proctor.report.document.html import write_block_html

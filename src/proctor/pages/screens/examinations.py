@@ -6,11 +6,11 @@ from typing import Any
 
 from starlette.responses import Response
 
-from proctor.pages.desk import Visit
 from proctor.pages.form_page import Form, require_inputs, returning_form, show_form
 from proctor.pages.inputs import derive_fields, read_inputs
 from proctor.pages.rendering import redirect
 from proctor.pages.screens.case_edit import LARGEST_FORM
+from proctor.pages.visit import Visit
 from proctor.service.refusals import not_found
 from proctor.service.runs.examinations import TAG, NewExamination, start_examination
 from proctor.service.runs.run import RunSearch

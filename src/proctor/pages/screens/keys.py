@@ -6,10 +6,10 @@ import dataclasses
 
 from starlette.responses import Response
 
-from proctor.pages.desk import Visit
 from proctor.pages.form_page import Form, ask_first, require_inputs, returning_form, show_form
 from proctor.pages.inputs import derive_fields, read_inputs
 from proctor.pages.rendering import redirect
+from proctor.pages.visit import Visit
 from proctor.pages.words import name_key_kind, quote_part
 from proctor.service.access import keys
 from proctor.service.access.agents import list_agents

@@ -11,11 +11,11 @@ from starlette.responses import Response
 
 from proctor.model.json_values import read_digits
 from proctor.model.typed import convert_to
-from proctor.pages.desk import Visit
 from proctor.pages.form_page import Form, ask_first, refuse_if_changed, returning_form, show_form
 from proctor.pages.inputs import derive_fields, read_inputs, write_record
 from proctor.pages.places import Record
 from proctor.pages.rendering import redirect
+from proctor.pages.visit import Visit
 from proctor.pages.words import show_share
 from proctor.report.blocks.markdown import draw_rich_text
 from proctor.report.builders.calibration import make_sweep_chart, place_figure

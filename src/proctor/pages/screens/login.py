@@ -7,10 +7,10 @@ from urllib.parse import unquote
 from starlette.requests import Request
 from starlette.responses import Response
 
-from proctor.pages.desk import get_hub
 from proctor.pages.forms import read_form
 from proctor.pages.rendering import redirect, render_page
 from proctor.pages.session_cookie import drop_session_cookie, find_session_token, set_session_cookie
+from proctor.pages.visit import get_hub
 from proctor.service.access.callers import Caller
 from proctor.service.access.keys import SESSION_S, close_session, open_session
 from proctor.service.refusals import Refusal

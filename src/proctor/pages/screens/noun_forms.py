@@ -10,11 +10,11 @@ from starlette.responses import Response
 
 from proctor.model.evidence import Json
 from proctor.pages import nouns
-from proctor.pages.desk import Visit
 from proctor.pages.form_page import Form, ask_first, refuse_if_changed, returning_form, show_form
 from proctor.pages.inputs import read_inputs, write_record
 from proctor.pages.places import Record
 from proctor.pages.rendering import find_origin, redirect
+from proctor.pages.visit import Visit
 from proctor.pages.words import name_noun
 from proctor.service.access.permissions import require_writer
 from proctor.service.refusals import Refusal

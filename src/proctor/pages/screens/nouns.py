@@ -13,11 +13,11 @@ from starlette.responses import Response
 from proctor.model.evidence import Json, State, StateChange, StateRequest
 from proctor.model.typed import convert_to
 from proctor.pages import nouns
-from proctor.pages.desk import Visit, get_hub
 from proctor.pages.pictures import draw_share
 from proctor.pages.places import Record
 from proctor.pages.rendering import render_page
 from proctor.pages.screens import noun_forms
+from proctor.pages.visit import Visit, get_hub
 from proctor.report.blocks.attempt import draw_time
 from proctor.report.blocks.systems import draw_request_table, draw_systems
 from proctor.report.html.case import write_request, write_systems

@@ -7,11 +7,11 @@ from typing import Any
 
 from starlette.responses import Response
 
-from proctor.pages.desk import Visit
 from proctor.pages.form_page import FORM_ERRORS, Form, ask_first, refuse_if_changed, returning_form, show_form
 from proctor.pages.inputs import derive_fields, make_inputs, read_inputs, write_record
 from proctor.pages.places import Record
 from proctor.pages.rendering import redirect
+from proctor.pages.visit import Visit
 from proctor.pages.words import find_project_address
 from proctor.service.access import projects, secrets
 from proctor.service.access.permissions import require_writer

@@ -9,10 +9,10 @@ from starlette.responses import Response
 
 from proctor.actions.history.compare_several import split_by_cause
 from proctor.actions.history.overview import TrendPoint
-from proctor.pages.desk import Source, Visit, read_if_allowed
 from proctor.pages.pictures import RatePoint
 from proctor.pages.places import Record
 from proctor.pages.rendering import redirect
+from proctor.pages.visit import Source, Visit, read_if_allowed
 from proctor.pages.words import find_project_address, show_share, show_text, show_time
 from proctor.service import example
 from proctor.service.access.agents import list_agents

@@ -8,11 +8,11 @@ from typing import Any
 from starlette.responses import Response
 
 from proctor.model.json_values import read_digits
-from proctor.pages.desk import Visit
 from proctor.pages.form_page import FORM_ERRORS, ask_first
 from proctor.pages.places import Record
 from proctor.pages.rendering import redirect
 from proctor.pages.screens.cases import compare_documents, list_project_agents
+from proctor.pages.visit import Visit
 from proctor.service.refusals import Refusal
 from proctor.service.runs import proposals
 from proctor.service.traces.cases import get_case

@@ -12,13 +12,13 @@ from starlette.responses import Response
 
 from proctor.model.evidence import Evidence
 from proctor.model.json_values import read_digits
-from proctor.pages.desk import Source, Visit
 from proctor.pages.drawing import label_buttons
 from proctor.pages.pictures import draw_history, lay_out_durations
 from proctor.pages.places import Record
 from proctor.pages.screens.cases import say_history
 from proctor.pages.screens.trace import list_own_labels
 from proctor.pages.session_cookie import make_form_proof
+from proctor.pages.visit import Source, Visit
 from proctor.report.blocks.attempt_layout import lay_out_attempt
 from proctor.report.html.case import write_attempt, write_case
 from proctor.report.words.html_text import Element

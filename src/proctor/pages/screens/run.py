@@ -15,11 +15,11 @@ from proctor.actions.history.compare_several import MOST_RUNS
 from proctor.actions.history.failures import Failures
 from proctor.model.case import MOST_REPEATS
 from proctor.model.mutation import KIND_NAMES
-from proctor.pages.desk import Source, Visit
 from proctor.pages.drawing import name_run, subtract
 from proctor.pages.places import FIRST, Place, Record, sort_page
 from proctor.pages.rendering import redirect
 from proctor.pages.screens.case_edit import LARGEST_FORM, read_object
+from proctor.pages.visit import Source, Visit
 from proctor.pages.words import OUTCOMES, measure_run_ms, read_number, read_typed_number
 from proctor.report.words.findings import find_shape
 from proctor.report.words.html_text import duration_words
@@ -67,7 +67,7 @@ async def show_runs(visit: Visit) -> Response:
         "runs.html",
         page=page,
         previous=await source.find_previous_runs(visit.project_id, page["data"]),
-        totals=await source.list_totals(page["data"]),
+        facts=await source.list_facts(page["data"]),
         order=order or "",
         chosen=[id for word in params.getlist("runs") for id in word.split(",") if id][:MOST_RUNS],
         wanted=search,
@@ -90,8 +90,8 @@ async def _find_values(source: Source, project_id: str, name: str, runs: Sequenc
         changes = [subtract(run, previous.get(run["id"])) for run in runs]
         return [None if change is None else change.effect for change in changes]
     if name == "tokens":
-        totals = await source.list_totals(runs)
-        return [totals[run["id"]].tokens if run["id"] in totals else None for run in runs]
+        facts = await source.list_facts(runs)
+        return [facts[run["id"]].totals.tokens if run["id"] in facts else None for run in runs]
     if name == "rate":
         found = [count_outcomes(cast(dict[str, int], run["counts"])) for run in runs]
         return [one.rate if one.runs else None for one in found]

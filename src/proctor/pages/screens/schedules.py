@@ -10,12 +10,12 @@ from starlette.responses import Response
 
 from proctor.formats.suites import DIALECTS
 from proctor.model.evidence import Json
-from proctor.pages.desk import Visit
 from proctor.pages.form_page import Form, ask_first, refuse_if_changed, require_inputs, returning_form, show_form
 from proctor.pages.inputs import derive_fields, read_inputs, read_json, write_record
 from proctor.pages.places import Record
 from proctor.pages.rendering import redirect
 from proctor.pages.screens.case_edit import LARGEST_FORM
+from proctor.pages.visit import Visit
 from proctor.service.access.permissions import require_writer
 from proctor.service.refusals import Refusal
 from proctor.service.runs import schedules

@@ -6,8 +6,8 @@ from starlette.responses import Response
 
 from proctor import __version__
 from proctor.pages import nouns
-from proctor.pages.desk import Visit, read_if_allowed
 from proctor.pages.places import Record
+from proctor.pages.visit import Visit, read_if_allowed
 from proctor.pages.words import find_project_address
 from proctor.service.access.audit import list_notes
 from proctor.service.access.projects import search_everywhere

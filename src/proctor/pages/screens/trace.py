@@ -20,9 +20,9 @@ from proctor.evidence.traces.rows import SpanRow
 from proctor.model.cost import PriceList
 from proctor.model.evidence import Cost, Json
 from proctor.model.json_values import read_digits
-from proctor.pages.desk import Visit
 from proctor.pages.places import Record
 from proctor.pages.rendering import redirect
+from proctor.pages.visit import Visit
 from proctor.report.blocks.markdown import draw_rich_text
 from proctor.report.html.timeline import build_timeline, usage_words
 from proctor.report.words.html_text import write_pretty

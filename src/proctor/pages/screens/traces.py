@@ -11,7 +11,6 @@ from starlette.responses import Response
 
 from proctor.model.cost import PriceList
 from proctor.model.json_values import read_digits
-from proctor.pages.desk import Visit
 from proctor.pages.form_page import Form, returning_form, show_form
 from proctor.pages.inputs import read_inputs
 from proctor.pages.places import Record, sort_page
@@ -19,6 +18,7 @@ from proctor.pages.rendering import redirect
 from proctor.pages.screens.cases import list_project_agents
 from proctor.pages.screens.run import read_order
 from proctor.pages.screens.trace import find_prices, write_cost
+from proctor.pages.visit import Visit
 from proctor.pages.words import OUTCOMES
 from proctor.service.traces import feed, search
 from proctor.service.traces.cases import list_cases

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from proctor.model.judgement import JudgedAnswer
 from proctor.report.document import model as doc
-from proctor.report.words.wording import count_noun, number_words, write_p
+from proctor.report.words.wording import count_noun, show_number, write_p
 from proctor.scoring.agreement import Figure as Measured
 from proctor.scoring.calibration import Calibration, TagRow
 from proctor.scoring.cutting import ChosenCut, SweepRow, count_at_threshold
@@ -47,7 +47,7 @@ def build_calibration(result: Calibration, output: doc.Output) -> doc.Document:
     columns = (doc.Column(""), doc.Column("judge passes", number=True), doc.Column("judge fails", number=True))
     undecided = f"undecided: {undecided_words(result)} (neither right nor wrong)"
     return doc.Document(
-        name=judge_words(result),
+        name=name_calibrated_judge(result),
         verdict=(tone, "no kappa" if kappa is None else f"kappa {value_words('kappa', kappa)}"),
         headline=write_headline(result),
         about=tuple(filter(None, (set_words(result), model, threshold))),
@@ -264,7 +264,7 @@ def method_words(calibration: Calibration) -> str:
     return METHOD.format(confidence=calibration.confidence, draws=calibration.draws, seed=calibration.seed)
 
 
-def judge_words(calibration: Calibration) -> str:
+def name_calibrated_judge(calibration: Calibration) -> str:
     """Return the name of the judge: `gpt-4o-mini (prompt 1)`."""
     spent = calibration.spent
     names = spent.judges or spent.models
@@ -335,7 +335,7 @@ def opinion_words(item: JudgedAnswer, *, scored: bool) -> str:
     if not item.decided:
         return opinion.code or "error"
     word = "passed it" if item.passed else "failed it"
-    return f"{word} with {number_words(opinion.score)}" if scored else word
+    return f"{word} with {show_number(opinion.score)}" if scored else word
 
 
 def advice_words(calibration: Calibration) -> str:

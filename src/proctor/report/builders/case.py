@@ -23,8 +23,8 @@ from proctor.report.words.wording import (
     count_noun,
     count_words,
     evidence_place,
-    number_words,
     origin_place,
+    show_number,
     skip_words,
     split_reason,
     unknown_words,
@@ -121,12 +121,12 @@ class CaseBuilder:
         elif result.attempt or result.case.id in self.repeated:
             rows.append(("attempt", (str(result.attempt + 1),)))
         if result.verdict is not None or result.axes:
-            parts = [] if result.score is None else [number_words(result.score)]
+            parts = [] if result.score is None else [show_number(result.score)]
             if result.verdict is not None:
                 parts.append(result.verdict)
             axes = result.axes or {}
             if has_named_axes(axes):
-                parts += [f"{name_axis(name)} {number_words(axis.score)}" for name, axis in list(axes.items())[:MOST_AXES]]
+                parts += [f"{name_axis(name)} {show_number(axis.score)}" for name, axis in list(axes.items())[:MOST_AXES]]
             rows.append(("score", (Text(" · ".join(parts), limit=1000),)))
         if result.now is not None:
             rows.append(("clock", (Text(result.now), ", as the evidence has none")))

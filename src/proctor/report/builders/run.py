@@ -23,10 +23,10 @@ from proctor.report.words.wording import (
     incomplete_words,
     join_title_and_reason,
     missing_words,
-    number_words,
     pass_hat_words,
     score_words,
     share_words,
+    show_number,
     skip_words,
     summary_title,
     unmatched_words,
@@ -208,7 +208,7 @@ class RunReport:
         for result in self._passes:
             repeated = result.source is None and result.case.id in self._cases.repeated
             attempt: doc.Line = (doc.Text(f"attempt {result.attempt + 1:,}", "muted"),) if repeated else ()
-            score: doc.Line = (doc.Text(number_words(result.score), "muted"),) if weighted and result.score is not None else ()
+            score: doc.Line = (doc.Text(show_number(result.score), "muted"),) if weighted and result.score is not None else ()
             rows.append(doc.Row((self._title(result), attempt, score)))
         yield doc.Table((doc.Column(""), doc.Column(""), doc.Column("", number=True)), tuple(rows))
 
@@ -293,7 +293,7 @@ class RunReport:
                     (
                         (doc.Text(name_axis(name), limit=80),),
                         (doc.Share(axis.score),),
-                        (number_words(axis.score),),
+                        (show_number(axis.score),),
                         (f"{label}{weight_words(axis.weight)}",),
                     )
                 )
@@ -339,7 +339,7 @@ def _iterate_rows(run: RunResult, results: Iterable[CaseResult]) -> Iterator[tup
 def _describe_outcome(result: CaseResult) -> str:
     if result.verdict is None or result.score is None:
         return result.outcome
-    return f"{result.verdict}, {number_words(result.score)}"
+    return f"{result.verdict}, {show_number(result.score)}"
 
 
 def _find_finding(result: CaseResult) -> str:

@@ -25,7 +25,7 @@ import msgspec
 
 from proctor.errors import MissingExtra
 from proctor.model.evidence import Json
-from proctor.model.json_values import decode_strangers, is_finite, is_number
+from proctor.model.json_values import decode_any_json, is_finite, is_number
 from proctor.model.result import CaseResult, RunResult
 from proctor.model.run import RunEntry
 from proctor.model.show import count_rest
@@ -132,7 +132,7 @@ def _list_run_events(run: RunResult, result: CaseResult, entry: RunEntry | None)
         span_id=_read_text(metadata.get("span_id")),
         attributes={"proctor.run.id": run.run_id, "proctor.suite": run.suite_name, "proctor.attempt": result.attempt},
     )
-    return iterate_events(cast("dict[str, Json]", decode_strangers(CaseEncoder().encode(result))), about)
+    return iterate_events(cast("dict[str, Json]", decode_any_json(CaseEncoder().encode(result))), about)
 
 
 def _find_end_ns(entry: RunEntry | None, run_started: str) -> int:

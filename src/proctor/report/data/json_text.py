@@ -14,7 +14,7 @@ from proctor.model.account import Known
 from proctor.model.case import Assertion, Case
 from proctor.model.cost import TotalCost
 from proctor.model.evidence import Cost, Evidence, Json, Source
-from proctor.model.json_values import encode_strangers, indent_json
+from proctor.model.json_values import encode_any_json, indent_json
 from proctor.model.problem import Origin, Problem
 from proctor.model.result import SCHEMA, AxisScore, CaseResult, CaseSummary, Incomplete, RunResult
 from proctor.model.verdict import TextRange, Verdict
@@ -78,11 +78,11 @@ class CaseEncoder:
         source = _encode({"file": place.file, "line": place.line, "id": place.id})
         if known is None:
             return source
-        encoded = b"" if result.evidence is None else b',"read":' + encode_strangers(_read(result.evidence))
+        encoded = b"" if result.evidence is None else b',"read":' + encode_any_json(_read(result.evidence))
         # Plain records share their accounts.
         cached = self._accounts.get(id(known))
         if cached is None:
-            cached = (known, encode_strangers(write_known(known)))
+            cached = (known, encode_any_json(write_known(known)))
             if len(self._accounts) < _REMEMBERED:
                 self._accounts[id(known)] = cached
         return b"".join((source[:-1], b',"account":', cached[1], encoded, b"}"))
@@ -93,7 +93,7 @@ def _read(evidence: Evidence) -> Evidence:
     return msgspec.structs.replace(evidence, case=None, account=None)
 
 
-_encode = encode_strangers
+_encode = encode_any_json
 """Any text of a result may come from a record."""
 
 
@@ -337,11 +337,11 @@ def iterate_document(run: RunResult, cases: Iterable[bytes]) -> Iterator[bytes]:
         **({"let_through": run.let_through} if run.let_through else {}),
         "warnings": [problem_document(problem) for problem in run.warnings],
     }
-    yield indent_json(encode_strangers(head)).removesuffix(b"\n}") + b',\n  "cases": '
+    yield indent_json(encode_any_json(head)).removesuffix(b"\n}") + b',\n  "cases": '
     yield from _iterate_list(cases)
     yield b',\n  "summary": '
-    yield from _iterate_list(indent_item(encode_strangers(summary_document(summary))) for summary in run.summary)
-    yield b"," + indent_json(encode_strangers(tail)).removeprefix(b"{") + b"\n"
+    yield from _iterate_list(indent_item(encode_any_json(summary_document(summary))) for summary in run.summary)
+    yield b"," + indent_json(encode_any_json(tail)).removeprefix(b"{") + b"\n"
 
 
 def indent_item(data: bytes) -> bytes:

@@ -27,8 +27,8 @@ from proctor.report.words.wording import (
     incomplete_words,
     join_title_and_reason,
     missing_words,
-    number_words,
     origin_place,
+    show_number,
 )
 
 _MOST_ASSERTIONS = 100
@@ -84,7 +84,7 @@ def _run_facts(run: RunResult) -> dict[str, str]:
     facts = {
         "dialect": run.dialect,
         "outcome": run.outcome,
-        "score": number_words(run.score) if run.score is not None else "",
+        "score": show_number(run.score) if run.score is not None else "",
         "run_id": run.run_id,
         "suite_path": run.suite_path or "",
         **_list_costs(run.cost),
@@ -97,9 +97,9 @@ def _run_facts(run: RunResult) -> dict[str, str]:
 
 def _list_case_facts(result: CaseResult) -> dict[str, str]:
     facts = {
-        "score": number_words(result.score) if result.score is not None else "",
+        "score": show_number(result.score) if result.score is not None else "",
         "verdict": result.verdict or "",
-        **{f"axis:{name}": number_words(axis.score) for name, axis in (result.axes or {}).items()},
+        **{f"axis:{name}": show_number(axis.score) for name, axis in (result.axes or {}).items()},
         **_list_costs(result.cost),
         "evidence": evidence_place(result.source) or "",
     }

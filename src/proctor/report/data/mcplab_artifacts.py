@@ -19,7 +19,7 @@ import msgspec
 from proctor.model.case import Assertion, Case
 from proctor.model.cuts import RESULT_LIMIT, cut_text
 from proctor.model.evidence import Evidence, Json, ToolCall, Usage
-from proctor.model.json_values import encode_strangers, to_whole_number, to_whole_numbers, write_document
+from proctor.model.json_values import encode_any_json, to_whole_number, to_whole_numbers, write_document
 from proctor.model.result import RunResult
 from proctor.model.run import RunEntry
 from proctor.model.show import show
@@ -184,7 +184,7 @@ def trace_text(run_id: str, started_at: str, entries: Iterable[RunEntry], rows: 
     """Return the whole file."""
     lines: list[Json] = [{"type": "trace_meta", "trace_version": TRACE_VERSION, "run_id": run_id, "ts": started_at}]
     lines += [_write_line(entry, rows[entry.case]) for entry in entries if entry.case in rows]
-    return "".join(encode_strangers(line).decode() + "\n" for line in lines)
+    return "".join(encode_any_json(line).decode() + "\n" for line in lines)
 
 
 def _write_line(entry: RunEntry, row: ArtifactRow) -> dict[str, Json]:
@@ -278,7 +278,7 @@ def _use(call: ToolCall) -> dict[str, Json]:
 
 def _write_result(call: ToolCall, end: str) -> dict[str, Json]:
     raised = call.failed() and call.failure_kind() != "content-error"
-    text = encode_strangers({"error": call.failure()} if raised else call.result).decode()
+    text = encode_any_json({"error": call.failure()} if raised else call.result).decode()
     return {
         "type": "tool_result",
         "tool_use_id": call.id,
@@ -395,7 +395,7 @@ def _write_scenario(row: ArtifactRow, case: Case, entries: Sequence[RunEntry]) -
         **scenario,
         "runs": runs,
         "pass_rate": sum(entry.outcome == "pass" for entry in entries) / len(entries) if entries else 0,
-        "distinct_sequences": dict(Counter(encode_strangers(run["tool_sequence"]).decode() for run in runs)),
+        "distinct_sequences": dict(Counter(encode_any_json(run["tool_sequence"]).decode() for run in runs)),
         "tool_usage_frequency": dict(frequency),
         "extracted_values": _count_histograms(entries),
         "last_final_answer": next((run["final_text"] for run in reversed(runs) if run["final_text"]), ""),
@@ -461,7 +461,7 @@ def _count_histograms(entries: Sequence[RunEntry]) -> dict[str, dict[str, int]]:
     histograms: dict[str, dict[str, int]] = {}
     for entry in entries:
         for name, value in entry.extracted.items():
-            text = value if isinstance(value, str) else encode_strangers(to_whole_number(value)).decode()
+            text = value if isinstance(value, str) else encode_any_json(to_whole_number(value)).decode()
             counts = histograms.setdefault(name, {})
             counts[text] = counts.get(text, 0) + 1
     return histograms

@@ -18,7 +18,7 @@ from proctor.model.verdict import Verdict
 from proctor.report.blocks.attempt_layout import Document
 from proctor.report.blocks.marked_text import Mark, Marks
 from proctor.report.html.timeline import build_timeline, list_facts, list_other_evidence
-from proctor.report.words.findings import LISTED, Finding, find_part, judge_words, list_rows, read_finding, reply_words
+from proctor.report.words.findings import LISTED, Finding, describe_judging, find_part, list_rows, quote_unreadable_reply, read_finding
 from proctor.report.words.html_text import duration_words, list_tag_pairs, write_block, write_label, write_pretty
 from proctor.report.words.ranges import add_ranges
 from proctor.report.words.tallies import describe_user, has_named_axes, name_axis
@@ -28,9 +28,9 @@ from proctor.report.words.wording import (
     assertion_title,
     case_remark,
     evidence_place,
-    number_words,
     origin_place,
     price_words,
+    show_number,
     split_reason,
     unknown_words,
 )
@@ -69,7 +69,7 @@ def explain_in_rows(verdict: Verdict) -> Explanation:
         rows.append(_make_comparison(sides.about, write_block(sides.expected, _VALUE), write_block(sides.found, _VALUE)))
         reason = ""
         shown_keys.add("expected")
-    for about, text in (("replied", reply_words(verdict)), ("judge", judge_words(verdict))):
+    for about, text in (("replied", quote_unreadable_reply(verdict)), ("judge", describe_judging(verdict))):
         if text:
             rows.append({"about": about, "remark": write_block(text, 600)})
     if isinstance(details.get("hint"), str):
@@ -249,7 +249,7 @@ def _write_vote(sample: Json) -> dict[str, Json]:
         {
             "outcome": "error" if not isinstance(passed, bool) else "pass" if passed else "fail",
             "who": write_label(model, 80) if isinstance(model, str) else "",
-            "score": number_words(score) if is_number(score) else "",
+            "score": show_number(score) if is_number(score) else "",
             "reason": write_block(reason, 2000) if isinstance(reason, str) else "",
         }
     )
@@ -287,7 +287,7 @@ def write_attempt(result: CaseResult, entry: RunEntry | None, *, with_evidence: 
         {
             "remark": write_block(case_remark(result) or "", 3000),
             "unknown": write_label(unknown[0], 400) if unknown is not None else "",
-            "axes": [[write_label(name_axis(name), 80), number_words(axis.score)] for name, axis in axes],
+            "axes": [[write_label(name_axis(name), 80), show_number(axis.score)] for name, axis in axes],
             "extracted": [[write_label(name, 80), write_pretty(value, 1000)] for name, value in extracted],
             "known": write_known(known) if known is not None else None,
         }
@@ -365,7 +365,7 @@ def _list_facts(result: CaseResult, entry: RunEntry | None) -> list[list[str]]:
     # The duration has its own fact.
     observed = msgspec.structs.replace(entry.evidence, duration_ms=None) if entry is not None and entry.evidence is not None else None
     facts = {
-        "score": f"{number_words(result.score)} ({result.verdict})" if result.verdict is not None and result.score is not None else "",
+        "score": f"{show_number(result.score)} ({result.verdict})" if result.verdict is not None and result.score is not None else "",
         "cost": write_label(price_words(result.cost), 300) if result.cost is not None else "",
         "evidence": write_label(evidence_place(result.source) or "", 300),
         "started": write_label(entry.started_at, 40) if entry is not None else "",

@@ -40,9 +40,9 @@ from proctor.report.words.wording import (
     incomplete_words,
     join_title_and_reason,
     missing_words,
-    number_words,
     origin_place,
     score_words,
+    show_number,
     unmatched_words,
     unmet_words,
 )
@@ -160,7 +160,7 @@ def _score(row: Row) -> str:
     result = row.results[0]
     if len(row.results) > 1 or result.verdict is None or result.score is None:
         return ""
-    return f"{number_words(result.score)} {result.verdict}"
+    return f"{show_number(result.score)} {result.verdict}"
 
 
 _MOST_GROUPS, _MOST_NAMED = 50, 25
@@ -341,7 +341,7 @@ def _write_overview(run: RunResult) -> dict[str, Json]:
     axes = by_axis.score_axes() if by_axis.is_worth_showing() else {}
     return {
         "groups": groups,
-        "axes": [[write_label(name_axis(name), 80), number_words(axis.score)] for name, axis in axes.items()],
+        "axes": [[write_label(name_axis(name), 80), show_number(axis.score)] for name, axis in axes.items()],
         "missing": _list_missing(run),
         "cost": write_label(cost_words(run.cost), 300),
         "warnings": _bound_lines([_write_warning(problem) for problem in run.warnings[:_MOST_LISTED]], len(run.warnings)),

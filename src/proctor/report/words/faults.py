@@ -12,7 +12,7 @@ import msgspec
 from proctor.model.account import CALL_PARTS, PART_NAMES, Part
 from proctor.model.result import CaseResult
 from proctor.model.verdict import Verdict
-from proctor.report.words.findings import reply_words
+from proctor.report.words.findings import quote_unreadable_reply
 from proctor.report.words.wording import count_noun
 
 MOST_KINDS = 100
@@ -47,7 +47,7 @@ class JudgeFaults:
             if key is None or (touched is None and len(self._touched) >= MOST_KINDS):
                 continue
             if touched is None:
-                touched = self._touched[key] = Touched(reply_words(verdict))
+                touched = self._touched[key] = Touched(quote_unreadable_reply(verdict))
             touched.checks += 1
             touched.cases += key not in faults
             faults.add(key)

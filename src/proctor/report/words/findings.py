@@ -16,7 +16,7 @@ from proctor.model.json_values import is_integer, is_number
 from proctor.model.lazy_pattern import lazy_pattern
 from proctor.model.show import shorten, show
 from proctor.model.verdict import Verdict
-from proctor.report.words.wording import LABEL_WIDTH, number_words, pad_label, weight_words
+from proctor.report.words.wording import LABEL_WIDTH, pad_label, show_number, weight_words
 
 _VARIABLE = lazy_pattern(r'"(?:[^"\\]|\\.)*"' + r"|'(?:[^'\\]|\\.)*'" + r"|\d+(?:[.,:]\d+)*")
 """The parts in which similar reasons may differ."""
@@ -51,7 +51,7 @@ _REPLY = 160
 """Characters of a reply that could not be read."""
 
 
-def judge_words(verdict: Verdict) -> str:
+def describe_judging(verdict: Verdict) -> str:
     """Return who judged and how: `gpt-4o · score 0.79, passes from 0.8 · 2 yes, 1 no`; empty without a judge."""
     details = verdict.details
     judge = _name_judge(details)
@@ -61,7 +61,7 @@ def judge_words(verdict: Verdict) -> str:
     return " · ".join(part for part in (judge, _score(verdict), _describe_votes(details.get("samples"))) if part)
 
 
-def reply_words(verdict: Verdict) -> str:
+def quote_unreadable_reply(verdict: Verdict) -> str:
     """Return the start of an unreadable reply of the judge, or ""."""
     if verdict.outcome != "error" or not (verdict.code or "").startswith("judge_"):
         return ""
@@ -95,7 +95,7 @@ def _score(verdict: Verdict) -> str:
     if (find_part(criterion, "outcome") or verdict.outcome) == "error":
         return f"passes from {least}"
     score = _number(find_part(criterion, "score"))
-    reached = number_words(verdict.score if score is None else score)
+    reached = show_number(verdict.score if score is None else score)
     return f"score {reached}, passes from {least}"
 
 
@@ -194,7 +194,7 @@ def write_findings(verdict: Verdict) -> list[str]:
         if len(broken) > _MOST_ROWS:
             lines.append(f"… {len(broken) - _MOST_ROWS:,} more")
     lines += _pair_lines(details, verdict.reason)
-    labelled = (("replied", reply_words(verdict)), ("judge", judge_words(verdict)))
+    labelled = (("replied", quote_unreadable_reply(verdict)), ("judge", describe_judging(verdict)))
     lines += [pad_label(label) + text for label, text in labelled if text]
     if isinstance(details.get("traceback"), str):
         # The end of a traceback is the most useful part.

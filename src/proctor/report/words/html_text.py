@@ -14,7 +14,7 @@ from typing import TypeAlias
 import msgspec
 
 from proctor.model.evidence import Json
-from proctor.model.json_values import encode_strangers
+from proctor.model.json_values import encode_any_json
 from proctor.model.show import shorten, show
 from proctor.report.words.neutral import to_lines, to_one_line
 
@@ -43,7 +43,7 @@ def write_clean_block(text: str) -> str:
 def lay_out_value(value: Json) -> str:
     """Return a value as JSON, indented if long; the caller shortens it."""
     try:
-        encoded = encode_strangers(value)
+        encoded = encode_any_json(value)
         return encoded.decode() if len(encoded) > _MOST_LAID_OUT else _lay_out(encoded)
     except (TypeError, ValueError, RecursionError, OverflowError, msgspec.MsgspecError):
         return show(value, _MOST_LAID_OUT)
@@ -55,7 +55,7 @@ def write_pretty(value: Json, limit: int = MOST_TEXT) -> str:
         laid_out = _find_json_inside(value)
         return write_block(value if laid_out is None else laid_out, limit)
     try:
-        return write_block(_lay_out(encode_strangers(value)), limit)
+        return write_block(_lay_out(encode_any_json(value)), limit)
     except (TypeError, ValueError, RecursionError, OverflowError, msgspec.MsgspecError):
         return write_block(show(value, limit), limit)
 

@@ -14,7 +14,7 @@ from proctor.model.cost import TotalCost
 from proctor.model.evidence import Cost, Json, Source
 from proctor.model.problem import Origin
 from proctor.model.result import CaseResult, CaseSummary, Incomplete, MissingAttempts, Unmet
-from proctor.model.show import number_words, shorten, show
+from proctor.model.show import shorten, show, show_number
 from proctor.model.verdict import Verdict
 from proctor.scoring.intervals import wilson
 from proctor.scoring.statistics import count_outcomes, summarize_suite
@@ -160,7 +160,7 @@ def score_words(score: float, counts: Mapping[str, int], *, undecided: bool = Fa
 
     A full score next to an error is omitted: part of the run was not examined. So is a score of 0 if nothing was decided.
     """
-    number = number_words(score)
+    number = show_number(score)
     if not (undecided or counts.get("error", 0)):
         return f"score {number}"
     is_decided = score > 0 or counts.get("pass", 0) or counts.get("fail", 0)
@@ -267,7 +267,7 @@ def assertion_notes(assertion: Assertion, verdict: Verdict) -> str:
         shorten(" ".join(assertion.rule.values()), 80) if "target" in assertion.rule else "",
         "advisory" if assertion.advisory else "",
         "required" if assertion.required else "",
-        f"score {number_words(verdict.score)}" if 0 < verdict.score < 1 else "",
+        f"score {show_number(verdict.score)}" if 0 < verdict.score < 1 else "",
         verdict.code or "",
     ]
     return ", ".join(note for note in notes if note)

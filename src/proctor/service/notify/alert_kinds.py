@@ -1,7 +1,8 @@
 """The kinds of alerts: the measured value, when each fires, its settings and its texts.
 
 A new kind is an entry of `KINDS` and of `AlertKind`; one that counts neither results nor scheduled runs also needs a `Watched` with its
-query in `store/accounts/alerts.py`.
+query in `store/accounts/alerts.py`. The query of a kind that measures a number, such as a duration, selects it as text in place of the
+code, and needs a field of `Counts` that `judge_counts` fills from it.
 """
 
 from __future__ import annotations

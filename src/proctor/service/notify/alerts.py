@@ -180,7 +180,7 @@ async def create_alert(hub: Hub, caller: Caller, spec: NewAlert) -> NewAlertShow
     _check_destination(hub, spec.channel, {"webhook_url": spec.webhook_url, "email": spec.email})
     complete = read_settings(spec.kind, spec.settings or {})
     if not KINDS[spec.kind].watched.of_agents and spec.agent_id is not None:
-        raise Refusal("VALIDATION_ERROR", "some fields are invalid", fields={"agent_id": ["scheduled runs belong to no agent"]})
+        raise Refusal("VALIDATION_ERROR", "some fields are invalid", fields={"agent_id": [f"not for {spec.kind}: runs belong to no agent"]})
     plain = (spec.secret or f"whsec_{secrets.token_urlsafe(32)}") if spec.channel == "webhook" else None
     # Outside the transaction: the first use stretches the key, which is slow, and SQLite has one writer.
     locked = None if plain is None else make_box(hub).lock(plain)

@@ -43,7 +43,7 @@ _VERSION = 2
 
 
 class RunFacts(msgspec.Struct, frozen=True, kw_only=True):
-    """The figures on the page of a run."""
+    """The stored figures of an ended run, for its page and for columns of the run list."""
 
     version: int = _VERSION
     failures: Failures
@@ -138,13 +138,13 @@ async def read_totals(hub: Hub, caller: Caller, id: str) -> RunTotals:
     return await find_fact(hub, caller, id, "totals", work_out)
 
 
-async def list_totals(hub: Hub, ids: Sequence[str]) -> dict[str, RunTotals]:
-    """Return the totals of runs that the caller may see, as far as they are stored."""
+async def list_facts(hub: Hub, ids: Sequence[str]) -> dict[str, RunFacts]:
+    """Return the stored figures of runs that the caller may see, by id: only ended runs have them."""
     query = sa.select(run_figures.c.run_id, run_figures.c.facts).where(run_figures.c.run_id.in_(ids))
     async with hub.database.reading() as connection:
         rows = (await connection.execute(query)).all()
     decoded = await asyncio.to_thread(lambda: [(id, _decode_stored(_FACTS, body)) for id, body in rows])
-    return {id: facts.totals for id, facts in decoded if facts is not None}
+    return {id: facts for id, facts in decoded if facts is not None}
 
 
 # --- failures of a run, grouped by reason

@@ -1,7 +1,7 @@
 """Runs and their attempts, as REST, MCP, pages and `proctor view` show them.
 
 A new field of a run is declared in `ShownRun` and computed in `show_run` and `show_stored_run`; a column of the page is in
-`pages/templates/parts.html`.
+`pages/templates/parts.html`. Figures over the attempts are in `figures.py`.
 """
 
 from __future__ import annotations

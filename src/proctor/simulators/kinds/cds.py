@@ -80,7 +80,7 @@ class CdsSimulator:
                 return self._call_hook(parts[1], request, desk)
             if parts == ["feedback"]:
                 exchange.require_method(request, "POST")
-                row = _keep_feedback(exchange.read_object(request), desk.rows)
+                row = _store_feedback(exchange.read_object(request), desk.rows)
                 service = next((loaded for loaded in _load_services(desk.rows) if loaded.id == row["service"]), None)
                 # The specification has two outcomes: a service is not notified of an ignored card.
                 if service is None or not service.url or row["feedback"] == "ignored":
@@ -161,7 +161,7 @@ class CdsSimulator:
                     raise exchange.refuse(400, "wrong_request", f"feedback: expected objects, found {kind_of(candidate)}")
                 _check_feedback(candidate, desk.rows)
             for candidate in listed:
-                _keep_feedback(candidate, desk.rows)
+                _store_feedback(candidate, desk.rows)
             return exchange.answer_json(200, {})
         if body.get("hook") != service.hook:
             raise exchange.refuse(400, "wrong_hook", f"{service.id} is of the hook {service.hook}, not {show(body.get('hook'))}")
@@ -248,7 +248,7 @@ def _check_feedback(feedback: dict[str, Json], rows: Draft) -> tuple[str, str]:
     return key, outcome
 
 
-def _keep_feedback(feedback: dict[str, Json], rows: Draft) -> dict[str, Json]:
+def _store_feedback(feedback: dict[str, Json], rows: Draft) -> dict[str, Json]:
     card, outcome = _check_feedback(feedback, rows)
     reason = feedback.get("overrideReason", feedback.get("reason"))
     row = {**rows.get(_CARDS, card), "feedback": outcome, **({"feedback_reason": reason} if reason else {})}
@@ -368,7 +368,7 @@ def read_services(body: bytes, services_url: str) -> list[Service] | str:
     services: list[Service] = []
     for entry in cast("list[Json]", listed):
         if not isinstance(entry, dict) or not isinstance(entry.get("id"), str) or not isinstance(entry.get("hook"), str) or not entry["id"]:
-            return f"a service has an id and a hook, found {show(entry)}"
+            return f"a service needs an id and a hook, found {show(entry)}"
         title, description = (str(entry.get(name) or "") for name in ("title", "description"))
         url = f"{services_url.rstrip('/')}/{entry['id']}"
         services.append(Service(id=entry["id"], hook=entry["hook"], url=url, title=title, description=description))

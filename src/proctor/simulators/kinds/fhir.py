@@ -4,8 +4,8 @@ Create, read, vread, history, update, patch and delete, by id and by condition; 
 `/metadata` and `.well-known/smart-configuration` and a client-credentials `token` without the token of the sandbox. The files in
 `simulators/fhir/` do one of these each. Every refusal is an OperationOutcome. JSON only; operations (`$everything`) are not simulated.
 
-Seeded by a list of resources or bundles: `seed: [{resourceType: Patient, id: "1"}]`. Of a resource without an id, one is made. References
-between entries of bundles are resolved.
+Seeded by a list of resources or bundles: `seed: [{resourceType: Patient, id: "1"}]`. A resource without an id gets one. References between
+entries of bundles are resolved.
 """
 
 from __future__ import annotations

@@ -7,8 +7,8 @@
     PATCH  /orders/7          change some members (JSON Merge Patch)
     DELETE /orders/7          204
 
-A rejected request is answered with
-`{"error": {"code", "message"}}`: 404 for what is not there, 409 for a rule, 422 for a row that does not fit the schema.
+A rejected request is answered with `{"error": {"code", "message"}}`: 404 for a missing row, 409 for a violated rule, 422 for a row that
+does not match the schema.
 
 A collection in a suite, with its rules for rows:
 

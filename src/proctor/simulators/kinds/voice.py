@@ -1,9 +1,9 @@
 """Phone lines as text: calls in both directions, with speech and pressed keys.
 
-        POST /calls               `{"to": "+18005550100"}`: call a line, and get its first words
+    POST /calls               `{"to": "+18005550100"}`: call a line, and get its first words
     GET  /calls               all calls, also those that ring; `/calls/ID` one of them, with its turns
     POST /calls/ID/answer     answer a call that rings
-        POST /calls/ID/turns      `{"say": "..."}` or `{"digits": "1"}`: answered with the reply of the other side
+    POST /calls/ID/turns      `{"say": "..."}` or `{"digits": "1"}`: answered with the reply of the other side
     POST /calls/ID/hangup     end it
 
 `simulators/voice/calls.py` defines how a line answers. A seed with bare menus or a bare script has one line, which answers under `phone`,

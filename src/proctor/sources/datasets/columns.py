@@ -1,8 +1,8 @@
 """Chooses the columns of a Parquet file that make up a record, and converts rows to JSON for the evidence readers.
 
 A column that is named, or the only one, holds the whole record: as JSON text, as bytes, or as a struct. Otherwise the columns are the
-fields of the record. What is null in a struct was not there when it was written, so that it is left out; a field that is a list or an
-object may stand in its column as JSON text.
+fields of the record. A null member of a struct was missing when it was written, so it is omitted. A column may contain a list or an object
+as JSON text.
 """
 
 from __future__ import annotations

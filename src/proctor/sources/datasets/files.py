@@ -1,9 +1,8 @@
 """The files of a data set: Parquet and JSON lines, by path, folder, pattern or address, through the file systems of pyarrow.
 
-Folders are read with everything below them, in the order of their names; names that begin with `.` or `_` are no data, as Hive and Spark
-have it. Folders that are called `key=value` are folders like any other. An address (`s3://`, `gs://`, `az://`) carries no keys: they are
-found where the libraries of these stores look for them. `file://` is a path of this machine. A file that is named twice is read once, and
-what is not read is skipped.
+Folders are read with everything below them, in the order of their names; names that begin with `.` or `_` are skipped, as in Hive and
+Spark. Folders called `key=value` are read like any other. An address (`s3://`, `gs://`, `az://`) contains no keys: the libraries of these
+stores find them. `file://` is a path of this machine. A file that is named twice is read once. Other kinds of files are skipped.
 """
 
 from __future__ import annotations

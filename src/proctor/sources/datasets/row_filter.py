@@ -2,9 +2,9 @@
 
     agent = 'shop' and start >= '2026-10-01' and not (tier in ('free', 'trial') or tokens is null)
 
-Names are columns of Parquet, keys of folders (`day=2026-10-01`) and keys of JSON lines; dots go into structs and objects, and a name with
-other characters is written in double quotes. Texts are in single quotes, `''` is one of them. As in SQL, a comparison with a missing value
-is neither true nor false, and a row is read only if the whole condition is true.
+Names are columns of Parquet, keys of folders (`day=2026-10-01`) and keys of JSON lines; dots select members of structs and objects, and a
+name with other characters is written in double quotes. Texts are in single quotes; `''` is a single quote inside a text. As in SQL, a
+comparison with a missing value is neither true nor false, and a row is read only if the whole condition is true.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Opens the data files that a suite names, each as a `Table` of rows.
 
-A file is in the folder of the suite or below it, wherever links lead; anything else is read only for a suite that is trusted. The name
+A file must be in the folder of the suite or below it, also after following links; any other file is read only for a trusted suite. The name
 decides how it is read: `.csv`, `.tsv`, `.jsonl`, `.ndjson`, `.json`, `.parquet`, `.xlsx`, or a folder that a data set of Hugging Face was
 saved to. Every reader bounds what it reads, and reports the limit when it stops.
 """

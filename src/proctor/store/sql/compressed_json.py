@@ -10,7 +10,7 @@ import zlib
 
 from proctor.errors import StoreError
 from proctor.model.evidence import Json
-from proctor.model.json_values import decode_strangers, encode_strangers
+from proctor.model.json_values import decode_any_json, encode_any_json
 
 LARGEST_BODY = 512 * 1024 * 1024
 """Maximum bytes of JSON in one body. Incoming bodies are far smaller; this is for reading."""
@@ -52,12 +52,12 @@ def expand_bytes(body: bytes, *, largest: int = LARGEST_BODY) -> bytes:
 
 def to_json(value: object) -> bytes:
     """Return any JSON value, or a Struct, as text, including values that the fast encoder does not support."""
-    return encode_strangers(value)
+    return encode_any_json(value)
 
 
 def from_json(data: bytes | str) -> Json:
     """Return the value given to `to_json`. Raises `StoreError`."""
     try:
-        return decode_strangers(data)
+        return decode_any_json(data)
     except (ValueError, RecursionError) as error:
         raise StoreError(f"a stored value is no JSON: {error}") from error

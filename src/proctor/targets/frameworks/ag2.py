@@ -1,6 +1,6 @@
 """AG2 Classic (ag2 before version 1, and AutoGen 0.2): a `ChatResult`, the response of `run`, or its events.
 
-In a group chat everybody but the one who asks is the agent.
+In a group chat, every participant except the initiator is part of the agent.
 
 Tried with ag2 0.9: `tests/frameworks/returns.yaml`.
 """

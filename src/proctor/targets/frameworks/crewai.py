@@ -1,7 +1,7 @@
 """CrewAI: the output of a crew, of a task, or of a single agent.
 
-Since version 1 each task keeps the messages of its agent, which show the calls; where they are not there, nothing is known of calls. A
-coworker that a task is delegated to works out of sight, and a conversation that grew too long is replaced by a summary.
+Since version 1 each task keeps the messages of its agent, which show the calls; without them, the calls are unknown. The work of a coworker
+that a task is delegated to is not recorded, and a conversation that grew too long is replaced by a summary.
 
 Tried with crewai 1.15: `kickoff` of a crew, streamed too, and of an agent.
 """

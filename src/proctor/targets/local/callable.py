@@ -1,12 +1,12 @@
 """A Python function as the agent: the quickest way to test code in the same process.
 
-The function is called with the message. Where its signature has them it also gets `context`, `session_id`, `request_id`, `turn` (from 0)
-and `history` (the exchanges before, as `{"input", "text"}`), each call copies of its own. It answers with a text, with plain evidence as a
+The function is called with the message. If its signature has them, it also gets `context`, `session_id`, `request_id`, `turn` (from 0) and
+`history` (the exchanges before, as `{"input", "text"}`), each call copies of its own. It answers with a text, with plain evidence as a
 mapping, with a list of provider messages or an envelope of them (`{"messages": [...]}`), with what an agent framework returns
-(`frameworks/`), with a stream of these, or with an `Evidence`; what else it returns, what JSON cannot hold inside of these
-(`plain_values.py`), and a text with nothing in it are the error of that case. So is whatever it raises: only the
-user's own Ctrl-C ends the run. An `async` function is awaited; any other runs in its own thread, which is left alone when the time is up,
-since a thread cannot be ended. A function has no wire: nothing of it is on a tape, it is called again on replay.
+(`frameworks/`), with a stream of these, or with an `Evidence`; anything else, values that JSON cannot represent (`plain_values.py`), an
+empty text and every exception are the error of that case; only the user's own Ctrl-C ends the run. An `async` function is awaited; any
+other runs in its own thread, which is abandoned at the time limit, since a thread cannot be ended. A function cannot be recorded on a tape:
+a replay calls it again.
 
 With `capture: otel` the spans that OpenTelemetry records during the call are read together with what was returned (`otel_capture.py`).
 """

@@ -6,8 +6,8 @@ simulated system `clinic` has `CLINIC_URL` and `CLINIC_TOKEN`. `stdin` replaces 
 started. The output is text or one JSON value: plain evidence, messages of a provider, a trace, or any other object, read like the answer
 of an HTTP agent. An exit code other than 0 is the error of that case, with the end of standard error.
 
-A program has no wire that we hold: nothing of it is on a tape, it is started again on replay. One that a suite describes gets a few
-harmless variables and what `env` adds; one that the workspace or the user describes gets all of theirs, since an agent needs its keys.
+A program cannot be recorded on a tape: a replay starts it again. One that a suite describes gets a few harmless variables and those in
+`env`; one that the workspace or the user describes gets the whole environment, since an agent needs its keys.
 """
 
 from __future__ import annotations

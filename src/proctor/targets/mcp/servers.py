@@ -1,13 +1,12 @@
 """Several MCP servers as one set of tools.
 
-Servers are connected concurrently; if one cannot be reached, all are closed and the error names every one that failed. A tool is
-offered to a model under its own name; where two servers have the same name, both are offered as `server__tool`. Letters that model
-providers refuse in names become `_`, and no offered name is longer than 64. What a call is recorded under is always the tool's own name.
+Servers are connected concurrently; if one cannot be reached, all are closed and the error names every one that failed. A tool is offered to
+a model under its own name; where two servers have the same name, both are offered as `server__tool`. Letters that model providers refuse in
+names become `_`, and no offered name is longer than 64. A call is always recorded under the tool's own name.
 
-What a server keeps in a session (a cart, a login) belongs to one attempt at a case: `open_session` gives an attempt its own sessions, each
-made for its first call of that server. Tools are listed once, by the sessions that `open` made; the first attempt takes these over. Servers
-with `session: shared` have one session for all. Sessions are closed in the background, so a slow server blocks nothing; `close` waits for
-all of them.
+The session state of a server (a cart, a login) belongs to one attempt: `open_session` gives an attempt its own sessions, each opened by its
+first call of that server. Tools are listed once, in the sessions that `open` opened; the first attempt reuses these. Servers with `session:
+shared` have one session for all. Sessions are closed in the background, so a slow server blocks nothing; `close` waits for all of them.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """A chatflow or agentflow of Flowise, by its prediction API.
 
-`POST {url}/api/v1/prediction/{flow}` with the message as `question`; the turns of a go share `overrideConfig.sessionId`. A body of the
-case's own is sent exactly as written. What Flowise answers is read as its predictions are.
+`POST {url}/api/v1/prediction/{flow}` with the message as `question`; the turns of an attempt share `overrideConfig.sessionId`. A body that
+the case defines is sent exactly as written. The answer is read as a Flowise prediction.
 """
 
 from __future__ import annotations

@@ -1,12 +1,12 @@
 """A workflow of n8n: triggered by its webhook, observed through its executions.
 
-The webhook is sent the message with `x-request-id` and `x-session-id`. With an API key the executions are then looked through, again and
-again for a bounded time, for a finished one that was started with our request id: in that header, or in the body, because a Chat Trigger
-keeps no headers. It shows nodes, tools and tokens. Status and time are those of the webhook; where a Respond to Webhook node gives the
-answer, so are text and body, because the execution shows the input of that node and not its output. Without a key, only the webhook's
-answer is known; a trace inside that answer is read.
+The webhook is sent the message with `x-request-id` and `x-session-id`. With an API key, the executions are then polled for a bounded time
+until one has finished that was started with our request id: in that header, or in the body, because a Chat Trigger keeps no headers. It
+shows nodes, tools and tokens. Status and time are those of the webhook; where a Respond to Webhook node gives the answer, so are text and
+body, because the execution shows the input of that node and not its output. Without a key, only the webhook's answer is known; a trace
+inside that answer is read.
 
-On a tape the looking is one exchange that answers with the execution found, not with those of others.
+On a tape the search is one exchange, whose response is the found execution only.
 """
 
 from __future__ import annotations
