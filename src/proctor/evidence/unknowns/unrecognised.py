@@ -24,6 +24,7 @@ PASSED = ("arguments", "args", "input", "parameters", "params", "kwargs", "tool_
 _DECLARED = frozenset(("description", "inputSchema", "input_schema", "json_schema", "schema", "parameters_json_schema"))
 CALL_FIELDS = split_words(
     "tool_calls toolCalls tools_called toolsCalled tools_used toolsUsed used_tools usedTools calledTools function_call functionCall"
+    " tools_invoked toolsInvoked invoked_tools invokedTools functions_called functionsCalled called_functions calledFunctions"
 )
 ANSWERS = ("text", "answer", "response", "output", "reply", "content", "result", "final_output", "final_answer", "completion", "message")
 """Fields with the answer; `message` often belongs to a logger or an envelope, and counts if there is no other."""
@@ -36,6 +37,8 @@ _SUGGESTS = lazy_pattern(r"tool|call|action|function|invocation|command", re.IGN
 _ACTING = lazy_pattern(r"tool|function|call|action|command|computer|code", re.IGNORECASE)
 _TEXT_FIELDS = ("text", "content", "output_text", "value", "message", "transcript", "markdown", "html", "caption", "body")
 _DEPTH, _MAX_SEARCHED = 3, 1_000
+_ENVELOPES = frozenset(("choices", "message"))
+"""Fields of a provider's own response, which are no level of their own."""
 
 # Identity, time, labels and settings. What a data set expects of a run (`expected_tool_calls`, `ground_truth`) does not report what it did.
 HARMLESS = split_words("""
@@ -116,7 +119,7 @@ def list_calls(value: Json, *, suggested: bool = True) -> list[dict[str, Any]]:
                 found.extend(member for member in listed if name_call(member) and (depth == 1 or not is_call(member)))
                 for key, member in current.items():
                     if isinstance(member, (dict, list)) and (suggested or key not in HARMLESS):
-                        waiting.append((member, depth - 1, counts or _SUGGESTS.search(key) is not None))
+                        waiting.append((member, depth - (key not in _ENVELOPES), counts or _SUGGESTS.search(key) is not None))
         elif isinstance(current, list) and depth:
             waiting.extend((member, depth - 1, counts) for member in current if isinstance(member, (dict, list)))
     return found
