@@ -143,6 +143,7 @@ def _read_data(body: dict[str, Any], declared: bool) -> list[Evidence]:
         is_own = declared or "status" not in body or has_ids(body) or _is_node_map(inner)
         return [_read_response(data, unknowns, is_own=is_own)]
     text, answer = read_answer(find_answering_node(nodes))
+    mark_removed(text, "answer", "the answer", unknowns)
     return [
         Evidence(
             text=text,
@@ -150,7 +151,8 @@ def _read_data(body: dict[str, Any], declared: bool) -> list[Evidence]:
             tool_calls=list_nested_calls(nodes),
             nodes=nodes,
             usage=sum_usage(nodes),
-            error=f"status: {status}" if read_status(status) == "failed" else None,
+            # `partial`: some nodes failed.
+            error=f"status: {status}" if read_status(status) in ("failed", "running") and status != "partial" else None,
             account=unknowns.close_account(_READER),
             metadata=metadata,
         )

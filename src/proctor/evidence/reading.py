@@ -40,7 +40,9 @@ def _read_mapped(value: Json, format: str | None, paths: EvidenceMap) -> list[Ev
     if records is not None:
         inner = msgspec.structs.replace(paths, record=None)
         # If there are no other paths, each record is read separately.
-        return [one for entry in records for one in read_document(entry, format=format, mapping=inner if list_paths(inner) else None)]
+        paths_inside = inner if list_paths(inner) else None
+        found = [(one, why) for entry, why in records for one in read_document(entry, format=format, mapping=paths_inside)]
+        return [one if why is None or one.error else msgspec.structs.replace(one, error=why) for one, why in found]
     if mapping.has_run and format is None:
         return mapping.read_all(value)
     # The mapping adds to what is read from a record of a known format.

@@ -74,6 +74,17 @@ def _follow(steps: tuple[str | int, ...], value: Json) -> list[Json]:
     return [value]
 
 
+def _list_around(path: CompiledPath, value: Json) -> list[dict[str, Json]]:
+    """Return the objects that a path goes through, the innermost last, each without the member that the path continues with."""
+    found: list[dict[str, Json]] = []
+    for step in path.steps or ():
+        value = decode_container(value)
+        if isinstance(value, dict):
+            found.append({key: member for key, member in value.items() if key != step})
+        value = next(iter(_follow((step,), value)), None)
+    return found
+
+
 def _parse_texts(value: Json, depth: int) -> Json:
     value = decode_container(value)
     if isinstance(value, list) and depth > 0:
@@ -501,19 +512,24 @@ class Mapping:
                 raise EvidenceError(self.explain_no_group(line, f"line {number}"))
         return list(self.group_lines(document).values())
 
-    def open_records(self, document: Json) -> list[Json] | None:
-        """Return the documents that `record` selects, or None if it is not mapped. Raises `EvidenceError` if it finds none."""
+    def open_records(self, document: Json) -> list[tuple[Json, str | None]] | None:
+        """Return the documents that `record` selects and how an envelope of only one reports failure, or None if it is not mapped.
+
+        Raises `EvidenceError` if it finds none.
+        """
         if self._record is None:
             return None
         entries = document if isinstance(document, list) and find_root_key(self._record) != "" else [document]
-        found: list[Json] = []
+        found: list[tuple[Json, str | None]] = []
         for entry in entries:
             items, _, missing = find_list(Holder(entry), self._record)
             if missing is not None:
                 raise EvidenceError(f"record: {missing.why}")
             # A list of messages is one document.
-            found += Holder(entry).find(self._record) if self._record.steps is not None else items
-        return [decode_container(item) for item in found]
+            items = Holder(entry).find(self._record) if self._record.steps is not None else items
+            failure = next(filter(None, (find_failure(around, own=True) for around in _list_around(self._record, entry))), None)
+            found += [(decode_container(item), failure) for item in items]
+        return found
 
     def group_lines(self, document: list[Json]) -> dict[str, list[Json]]:
         """Return the lines of each run."""
@@ -561,12 +577,21 @@ class Mapping:
         # The mapped fields decide.
         reporting = () if "error" in matched else [key for key in shape.reporting if "http_status" not in matched or key not in _HTTP]
         failed_call = any(is_error(call.get("error")) for call in plain.get("tool_calls", ()))
-        failure = find_failure({key: entry[key] for key in reporting}, own=True, failed_call=failed_call)
+        paths = [self._paths[field] for field in ("text", "body") if field in self._paths and matched.isdisjoint(("error", "http_status"))]
+        # The objects between the record and its answer report as well; their status may be that of a ticket.
+        around = [
+            {key: value for key, value in fields.items() if not (isinstance(value, str) and to_snake_case(key) in STATUS_FIELDS)}
+            for path in paths
+            for fields in _list_around(path, document)[isinstance(document, dict) :]
+        ]
+        reports = ({key: entry[key] for key in reporting}, *around)
+        failure = next(filter(None, (find_failure(fields, own=True, failed_call=failed_call) for fields in reports)), None)
         if failure is not None:
             rest["error"] = rest.get("error") or failure
         evidence = read_plain({**rest, **plain})
-        for key in shape.marking:
-            marker = find_marker(key, entry[key], evidence.tool_calls or ()) if isinstance(entry[key], _SCALARS) else None
+        marking = ({key: entry[key] for key in shape.marking}, *around)
+        for key, value in (item for fields in marking for item in fields.items()):
+            marker = find_marker(key, value, evidence.tool_calls or ()) if isinstance(value, _SCALARS) else None
             if marker is not None and key != "has_more":  # the mapping states where the data is
                 unknowns.mark_parts(marker.parts, f"`{shorten(key, 60)}`: {marker.why}")
         metadata = {**{key: entry[key] for key in shape.others}, **evidence.metadata}

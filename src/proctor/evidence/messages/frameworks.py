@@ -197,7 +197,7 @@ _LANGCHAIN_TYPES = split_words("""
     SystemMessage SystemMessageChunk
     """)
 _STRUCTURED = ("structured_response", "structuredResponse")
-LANGCHAIN_FINISHED = (*_STRUCTURED, "__interrupt__", "summary")
+LANGCHAIN_FINISHED = (*_STRUCTURED, "summary")
 
 
 def _is_langchain_message(message: dict[str, Any]) -> bool:
@@ -229,8 +229,6 @@ def _unwrap_langchain(at: str, entry: dict[str, Any], unknowns: Unknowns) -> tup
 
 def finish_langchain(messages: list[Message], rest: dict[str, Json], unknowns: Unknowns) -> list[Message]:
     """Add the structured answer that a state has next to its messages, and mark whether the run waits or was summarised."""
-    if rest.get("__interrupt__"):
-        unknowns.mark_parts(("answer", "tool_calls", "tool_results"), "$.__interrupt__: the run waits for a person")
     if rest.get("summary"):
         mark_earlier(unknowns, "$.summary: a summary of messages that are not in the list")
     answer = find_first(rest, *_STRUCTURED)

@@ -178,7 +178,7 @@ def _has_removed_data(evidence: _Line) -> bool:
     raw, marks, find = msgspec.Raw, LAST_LETTERS, find_removed  # local names, for a loop over all calls of every failure
     for call in evidence.tool_calls or ():
         name = call.name
-        if name[-1:] in marks and is_redacted(name):
+        if not name.strip() or (name[-1:] in marks and is_redacted(name)):
             return True
         for value in (call.arguments or {}).values():
             # A mark ends in one of `LAST_LETTERS`; few texts do.

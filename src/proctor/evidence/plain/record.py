@@ -412,8 +412,8 @@ def _read_calls(entry: dict[str, Any], keys: list[str], path: str, unknowns: Unk
             calls = found if calls is None else unite_calls(calls, found or (), (f"{path}.tool_calls", f"{path}.body"), unknowns)
         elif body.get(key) and calls is None:
             unknowns.mark_unrecognised(CALL_PARTS, f"{path}.body.{key} is no list of calls")
-    if calls is not None and isinstance(entry.get("messages"), list):
-        requested = [call for call in list_calls(entry["messages"]) if call.get("role") is None]
+    if calls is not None and isinstance(messages := decode_container(entry.get("messages")), list):
+        requested = [call for call in list_calls(messages) if call.get("role") is None]
         found = _read_calls_in_body(requested, f"{path}.messages", unknowns) or ()
         calls = unite_calls(calls, found, (f"{path}.tool_calls", f"{path}.messages"), unknowns)
     return calls

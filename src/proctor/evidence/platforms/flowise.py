@@ -7,7 +7,7 @@ from typing import Any
 from proctor.evidence.shared.calls import is_error, read_known_arguments
 from proctor.evidence.shared.usage import HOLDERS, add_usage, find_usage
 from proctor.evidence.unknowns.account import Unknowns
-from proctor.evidence.unknowns.markers import check_markers
+from proctor.evidence.unknowns.markers import check_markers, mark_call, mark_removed
 from proctor.evidence.unknowns.statuses import find_failure, read_status
 from proctor.evidence.unknowns.unrecognised import FieldTable, check_object, list_objects, list_unrecognised
 from proctor.evidence.values.access import dict_or_empty, find_first, list_of, split_words, text_or_none, write_ms_as_iso
@@ -61,6 +61,7 @@ def read(document: Json) -> list[Evidence]:
     calls = tuple(call for node in nodes for call in node.tool_calls) or _read_calls(entry, "$", None, unknowns)
     text, answer, unrecognised = text_or_none(entry.get("text")), entry.get("json"), list_unrecognised(entry, _PREDICTION)
     spoken, has_answer = parse_json(text), text is not None or answer is not None
+    mark_removed(text, "answer", "the answer", unknowns)
     check_object(entry, _PREDICTION, "$", unknowns, _TYPES, listed={call.name for call in calls}, has_answer=has_answer)
     outputs = [dict_or_empty(dict_or_empty(step.get("data")).get("output")) for _, step in steps]
     starts = [dict_or_empty(output.get("timeMetadata")).get("start") for output in outputs]
@@ -143,6 +144,7 @@ def _read_calls(holder: dict[str, Any], at: str, node: str | None, unknowns: Unk
             continue
         check_object(used, _USED, place, unknowns, _TYPES)
         arguments = read_known_arguments(given, place, unknowns)
+        mark_call(tool, None, used.get("toolOutput"), place, unknowns)
         for key in list_unrecognised(used, _USED) if given is None else ():
             if used[key] and isinstance(decode_container(used[key]), dict):
                 unknowns.mark_unrecognised(("tool_arguments",), f"{place} has no toolInput; {key!r} may hold the arguments")

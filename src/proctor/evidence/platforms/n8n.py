@@ -22,6 +22,7 @@ from proctor.evidence.shared.workflow import (
     with_method,
 )
 from proctor.evidence.unknowns.account import Unknowns
+from proctor.evidence.unknowns.markers import mark_removed
 from proctor.evidence.unknowns.statuses import find_failure, read_status
 from proctor.evidence.unknowns.unrecognised import FieldTable, check_object, list_objects, list_unrecognised, mark_kind, mark_near_miss
 from proctor.evidence.values.access import (
@@ -155,6 +156,7 @@ def _read_execution(document: dict[str, Any], path: str) -> Evidence:
     nodes, http_status = _build_nodes(runs, calls, unknowns)
     sub_nodes = frozenset(run.name for run in runs if run.is_sub_node)
     text, body = read_answer(find_answering_node(nodes, sub_nodes))
+    mark_removed(text, "answer", "the answer", unknowns)
     message, metadata = _read_request(runs, document)
     failure = find_failure({key: value for key, value in document.items() if key not in _EXECUTION or key == "status"})
     if failure is None and document.get("waitTill") is not None:
@@ -358,7 +360,7 @@ def _read_call(run: _NodeRun, step: ToolCall | None, unknowns: Unknowns) -> Tool
         error, kind = find_result_error(result), CONTENT_ERROR
     return ToolCall(
         name=run.name,
-        arguments=None if arguments is None else read_arguments(arguments),
+        arguments=None if arguments is None else read_known_arguments(arguments, f"the run of {run.name!r}", unknowns),
         result=result,
         error=error,
         error_kind=None if error is None else kind,

@@ -166,7 +166,7 @@ def _find_arguments(entry: dict[str, Any], path: str, unknowns: Unknowns) -> Jso
 def read_known_arguments(value: Json, path: str, unknowns: Unknowns) -> Json:
     """Return arguments as an object if they are one, or None if they were redacted."""
     arguments = read_arguments(value)
-    mark_call("", arguments, None, path, unknowns)
+    mark_call(None, arguments, None, path, unknowns)
     return None if is_redacted(arguments) else arguments
 
 

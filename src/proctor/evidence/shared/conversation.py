@@ -11,7 +11,7 @@ from proctor.evidence.shared.calls import CONTENT_ERROR
 from proctor.evidence.shared.message import Message, ToolResult
 from proctor.evidence.shared.usage import add_usage
 from proctor.evidence.unknowns.account import Unknowns
-from proctor.evidence.unknowns.markers import is_redacted
+from proctor.evidence.unknowns.markers import mark_removed
 from proctor.evidence.values.text import parse_json
 from proctor.model.account import CALL_PARTS, Part
 from proctor.model.evidence import Evidence, EvidenceTurn, Json, ToolCall, Usage, find_result_error
@@ -119,8 +119,7 @@ def build_evidence(
     if usage is None and any(spent) and "turns" in unknowns.unknown and not {"answer", "tool_calls"}.isdisjoint(unknowns.unknown):
         unknowns.mark_unrecognised(("usage",), unknowns.unknown["turns"])
     for exchange in exchanges:
-        if is_redacted(exchange.text):
-            unknowns.mark("answer", f"the answer was removed: {show(exchange.text, 40)}")
+        mark_removed(exchange.text, "answer", "the answer", unknowns)
     turns = [exchange for exchange in exchanges if exchange.input is not None]
     last = exchanges[-1] if exchanges else _Exchange(None)
     end = (WAITS if last.waits else last.end) if exchanges else NO_AGENT

@@ -23,6 +23,7 @@ from proctor.evidence.traces.step import Step
 from proctor.evidence.traces.trace import Trace
 from proctor.evidence.traces.tree import SpanTree
 from proctor.evidence.unknowns.account import Unknowns
+from proctor.evidence.unknowns.markers import is_redacted, mark_removed
 from proctor.evidence.values.access import text_or_none, write_ns_as_iso
 from proctor.evidence.values.json_bytes import decode_container
 from proctor.model.account import Part
@@ -51,6 +52,8 @@ def build_evidence(
     unknowns = Unknowns() if unknowns is None else unknowns
     unknown_parts.mark_unknown_parts(trace, unknowns)
     text, body = trace.find_answer(unknowns)
+    if mark_removed(text, "answer", "the answer", unknowns) and is_redacted(text):
+        text = body = None
     shapes = frozenset(map(_get_shape, tree.steps))
     is_n8n = bool([shape for shape in shapes if shape.names["n8n"]])
     skips_nodes = parts is not None and "nodes" not in parts and not is_n8n and "nodes" not in unknowns.unknown
@@ -58,6 +61,8 @@ def build_evidence(
     if text is None and body is None and nodes is not None and any(vocabulary.N8N_TYPE in step.attributes for step in tree.steps):
         text, body = read_answer(find_answering_node(nodes))
     turns = trace.find_turns()
+    for turn in turns or ():
+        mark_removed(turn.text, "answer", "the answer of a turn", unknowns)
     usage = _sum_usage(tree, trace.exchanges, unknowns)
     root, is_failed = (tree.root.span, tree.root.failed) if tree.root is not None else (None, False)
     named = (

@@ -135,7 +135,7 @@ class ParsedMessages:
         value = decode_container(value)
         if isinstance(value, str):
             self.has_bare_text = True
-            if value:
+            if value and not is_redacted(value):
                 self.messages.append(Message(role=role, text=value))
         elif isinstance(value, list):
             self._read_list(value, role)

@@ -170,7 +170,7 @@ def _find_recorded_name(step: Step) -> str | None:
         step.tool_name = text_or_none(step.attributes.get("name")) if "{name}" in step.span.name else None
         for key in step.names["tool_name"]:
             value = unquote(step.attributes[key])
-            if isinstance(value, str) and value and key != "fastmcp.component.key":
+            if isinstance(value, str) and value and key != "fastmcp.component.key" and not is_redacted(value):
                 step.tool_name = _SPAN_SUFFIX.sub("", value) if key == vocabulary.TOOL_ENTITY else value
                 break
     return step.tool_name
@@ -185,7 +185,7 @@ def is_named_tool(step: Step) -> bool:
         return named not in _CLASSES
     # MLflow names the span of a callable object after its class.
     is_class = step.span.name.endswith(".__call__") and step.span.scope.startswith("mlflow.")
-    return step.span.name.strip().lower() not in _ANY_TOOL and not is_class
+    return step.span.name.strip().lower() not in _ANY_TOOL and not is_class and not is_redacted(step.span.name)
 
 
 def _read_arguments(step: Step) -> Json:

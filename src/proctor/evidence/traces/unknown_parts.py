@@ -29,7 +29,7 @@ from proctor.evidence.traces.tool_span import has_damaged_arguments, is_named_to
 from proctor.evidence.traces.trace import Trace, differ
 from proctor.evidence.traces.tree import SpanTree
 from proctor.evidence.unknowns.account import Unknowns
-from proctor.evidence.unknowns.markers import is_redacted
+from proctor.evidence.unknowns.markers import find_removed
 from proctor.evidence.unknowns.statuses import find_failure
 from proctor.evidence.unknowns.unrecognised import FieldTable, check_field, mark_kind, mark_near_miss
 from proctor.evidence.values.access import is_misspelt
@@ -461,7 +461,7 @@ def _mark_call_details(trace: Trace, unknowns: Unknowns) -> None:
 
 
 def _is_odd(arguments: Json) -> bool:
-    return any(map(is_redacted, arguments.values())) if isinstance(arguments, dict) else arguments is not None
+    return find_removed(arguments) is not None if isinstance(arguments, dict) else arguments is not None
 
 
 def mark_usage(usages: Sequence[Usage | None], unknowns: Unknowns) -> None:

@@ -48,13 +48,15 @@ _NOT_WHOLE = lazy_pattern(
 )
 _WHOLE = lazy_pattern(r"(?:is_|was_)?(?:complete|completed|done|finished|final)$|turn_complete$")
 _REDACTED = lazy_pattern(
-    r"\s*(?:[\[<({*]+\s*(?:fully )?(?:redacted|masked|removed|hidden|omitted|filtered|scrubbed|truncated|elided)\b[^\]>)}*]{0,40}[\]>)}*]+"
-    r"|_*redacted_*|\*{3,}|\u2026|\[(?:object(?: object)?|array|circular[^\]]{0,10})\])\s*$",
+    r"\s*\"?"
+    r"(?:[\[<({*]+\s*(?:fully )?(?:redacted|masked|removed|hidden|omitted|filtered|scrubbed|truncated|elided)\b[^\]>)}*]{0,40}[\]>)}*]+"
+    r"|_*redacted_*|\*{3,}|\u2026|\[(?:object(?: object)?|array|circular[^\]]{0,10})\])\"?\s*$",
     re.I,
 )
 _CUT = lazy_pattern(
-    r"(?:[\[<(]\W*|\.\.\.\s*|\u2026\s*[\[(]?)\+?(?:truncated\b|\d[\d,]* (?:more )?(?:chars?|characters|bytes|tokens)\b)"
-    r"[^\])>]{0,40}[\])>]?\s*$",
+    r"(?:(?:[\[<(]\W*|\.\.\.\s*|\u2026\s*[\[(]?)\+?truncated\b"
+    r"|(?:[\[<(](?=\W*(?:\+|\u2026|\.\.\.)|[^\])>]*\b(?:more|truncated|omitted|removed|elided)\b)\W*|\.\.\.\s*[\[(]?|\u2026\s*[\[(]?)"
+    r"\+?\d[\d,]* (?:more )?(?:chars?|characters|bytes|tokens)\b)[^\])>]{0,40}[\])>]?\s*$",
     re.I,
 )
 """The end of a text that was cut: `[truncated 300 chars]`, `... (300 more chars)`."""
@@ -64,7 +66,7 @@ _CUT_FLAG = lazy_pattern(
 )
 """Fields of a call that report incomplete arguments or results."""
 _SEARCHED = 5
-LAST_LETTERS = frozenset("]>)}*\u2026dD_ \n")
+LAST_LETTERS = frozenset(']>)}*\u2026dD_" \n')
 """Last letters of a text that may replace removed data or end with a cut marker."""
 
 
@@ -105,9 +107,9 @@ def mark_removed(value: Json, part: Part, at: str, unknowns: Unknowns) -> bool:
     return removed is not None
 
 
-def mark_call(name: str, arguments: Json, result: Json, at: str, unknowns: Unknowns) -> None:
-    """Mark the removed parts of a call: its name, a member of its arguments, its result."""
-    if is_redacted(name):
+def mark_call(name: str | None, arguments: Json, result: Json, at: str, unknowns: Unknowns) -> None:
+    """Mark the removed parts of a call: its name, which may be blank, a member of its arguments, its result."""
+    if name is not None and (not name.strip() or is_redacted(name)):
         unknowns.mark("tool_calls", f"the name of {at} was removed: {show(name, 40)}")
     if arguments:
         mark_removed(arguments, "tool_arguments", f"the arguments of {at}", unknowns)
@@ -143,8 +145,10 @@ def find_marker(key: str, value: Json, calls: Sequence[ToolCall]) -> Marker | No
         return find_stop_marker(value, calls)
     if isinstance(value, str) and name in STATUS_FIELDS:
         return Marker(RUN, f"{show(value, 40)}: the run did not finish") if reports_unfinished(value) else None
-    if value is False:
+    if value is False or (isinstance(value, str) and read_flag(value) is False):
         return Marker(RUN, "the run was not over") if _WHOLE.match(name) else None
+    if name == "__interrupt__" and value:
+        return Marker(("tool_calls", "tool_results", "answer"), "the run waits for a person")
     if number := _read_count(value):
         if _LOSS.match(name):
             return Marker(RUN if "message" in name or "turn" in name else CALL_PARTS, "data is missing from the record")

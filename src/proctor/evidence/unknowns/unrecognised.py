@@ -24,7 +24,8 @@ PASSED = ("arguments", "args", "input", "parameters", "params", "kwargs", "tool_
 _DECLARED = frozenset(("description", "inputSchema", "input_schema", "json_schema", "schema", "parameters_json_schema"))
 CALL_FIELDS = split_words(
     "tool_calls toolCalls tools_called toolsCalled tools_used toolsUsed used_tools usedTools calledTools function_call functionCall "
-    "tool_results toolResults tool_outputs toolOutputs"
+    "tool_results toolResults tool_outputs toolOutputs tools_invoked toolsInvoked invoked_tools invokedTools functions_called "
+    "functionsCalled called_functions calledFunctions"
 )
 ANSWERS = ("text", "answer", "response", "output", "reply", "content", "result", "final_output", "final_answer", "completion", "message")
 """Fields with the answer; `message` often belongs to a logger or an envelope, and counts if there is no other."""

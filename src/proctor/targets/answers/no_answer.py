@@ -106,7 +106,10 @@ def refuse_failure(answer: HttpAnswer, response_path: str | None) -> NoAnswer | 
         reason = f"the agent answered status {answer.status}, and in its answer status {inner}, which is not an answer"
         return NoAnswer(code="http_status", reason=reason, keeps_body=True)
     has_answer = response_path is not None or find_answer_field(body) is not None
-    failure = find_reported_failure(answer.body, has_answer=has_answer)
+    # The objects between the body and its answer report as well.
+    steps = response_path.split(".") if response_path is not None else []
+    around = (answer.body, *(find_dotted(body, ".".join(steps[:end])) for end in range(1, len(steps))))
+    failure = next(filter(None, (find_reported_failure(holder, has_answer=has_answer) for holder in around)), None)
     if failure is None:
         return None
     return NoAnswer(code=AGENT_FAILED, reason=f"the agent answered an error (status {answer.status}): {shorten(failure)}", keeps_body=True)
