@@ -37,7 +37,9 @@ _SUGGESTS = lazy_pattern(r"tool|call|action|function|invocation|command", re.IGN
 """Keys that suggest calls: next to a list of calls only these are examined."""
 _ACTING = lazy_pattern(r"tool|function|call|action|command|computer|code", re.IGNORECASE)
 _TEXT_FIELDS = ("text", "content", "output_text", "value", "message", "transcript", "markdown", "html", "caption", "body")
-_DEPTH, _MAX_SEARCHED = 5, 1_000
+_DEPTH, _MAX_SEARCHED = 3, 1_000
+_ENVELOPES = frozenset(("choices", "message"))
+"""Fields of a provider's own response, which are no level of their own."""
 
 # Identity, time, labels and settings. What a data set expects of a run (`expected_tool_calls`, `ground_truth`) does not report what it did.
 HARMLESS = split_words("""
@@ -90,8 +92,8 @@ def names_tool(value: Json) -> bool:
     return is_tool or any(isinstance(kind, str) and _SUGGESTS.search(kind) for kind in kinds)
 
 
-def list_calls(value: Json, *, suggested: bool = True) -> list[dict[str, Any]]:
-    """Return the objects with the shape of a call inside a value; JSON text is decoded.
+def list_calls(value: Json, *, suggested: bool = True, depth: int = _DEPTH) -> list[dict[str, Any]]:
+    """Return the objects with the shape of a call inside a value, at most `depth` levels down; JSON text is decoded.
 
     Unless `suggested`, only those count that `names_tool` accepts, or that are under a key that suggests calls.
     """
@@ -99,7 +101,7 @@ def list_calls(value: Json, *, suggested: bool = True) -> list[dict[str, Any]]:
     if not isinstance(value, (dict, list)) or not value:
         return []
     found: list[dict[str, Any]] = []
-    waiting: list[tuple[Any, int, bool]] = [(value, _DEPTH, suggested)]
+    waiting: list[tuple[Any, int, bool]] = [(value, depth, suggested)]
     for _ in range(_MAX_SEARCHED):
         if not waiting:
             break
@@ -118,7 +120,7 @@ def list_calls(value: Json, *, suggested: bool = True) -> list[dict[str, Any]]:
                 found.extend(member for member in listed if name_call(member) and (depth == 1 or not is_call(member)))
                 for key, member in current.items():
                     if isinstance(member, (dict, list)) and (suggested or key not in HARMLESS):
-                        waiting.append((member, depth - 1, counts or _SUGGESTS.search(key) is not None))
+                        waiting.append((member, depth - (key not in _ENVELOPES), counts or _SUGGESTS.search(key) is not None))
         elif isinstance(current, list) and depth:
             waiting.extend((member, depth - 1, counts) for member in current if isinstance(member, (dict, list)))
     return found
