@@ -45,13 +45,13 @@ def test_a_cause_that_is_new_in_many_attempts_is_more_than_chance_and_a_single_f
     assert [len(cases) for _, cases in split_by_cause(groups["newly failing"])] == [5]
 
 
-def test_what_was_stored_has_the_same_causes() -> None:
+def test_a_stored_run_has_the_same_causes() -> None:
     tally = make_tally(BEFORE | {"track-1": "t.t"})
     again = restore_tally(shorten_tally(tally))
     assert again.cases["track-1"].causes == tally.cases["track-1"].causes == {"expected a call of … for order …": 2}
 
 
-def test_a_fall_that_is_spread_over_many_causes_is_no_chance_although_none_stands_out() -> None:
+def test_a_drop_over_many_causes_is_significant_though_none_is() -> None:
     after = {case: "r.." if number % 2 else "t.." for number, case in enumerate(BEFORE)}
     found = compare(BEFORE, after)
     assert found.comparison.verdict == "regressed" and found.within_chance == ()

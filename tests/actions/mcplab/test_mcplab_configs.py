@@ -46,7 +46,7 @@ run_defaults: {selected_agents: [mini]}
 
 
 def clerk(asked: Asked) -> Said:
-    """Looks the order up, then says what it was asked for; the prompt may have files beside it."""
+    """Look the order up, then answer with it; the prompt may have attached files."""
     messages = asked.body["messages"]
     if messages[-1]["role"] != "tool":
         return completion("I will look.", [("lookup_order", {"id": 17})])
@@ -77,7 +77,7 @@ def by_files(folder: Path) -> Suite:
 
 @pytest.mark.parametrize("load", [load_suite, by_files])
 @rows("actions/cases/mcplab_configs.yaml")
-def test_each_config_is_planned_as_if_alone(tmp_path: Path, load: Any, row: dict[str, Any]) -> None:
+def test_each_config_is_planned_separately(tmp_path: Path, load: Any, row: dict[str, Any]) -> None:
     given, expect = row["given"], row["expect"]
     suite = select(load(two_configs(tmp_path)), given.get("k"))
     overrides = read_overrides(given.get("override_all"), given.get("overrides", ()))
@@ -104,9 +104,9 @@ def test_both_configs_run_as_one_with_their_own_agents_servers_and_files(tmp_pat
     assert {case.outcome for case in live.result.cases} == {"pass"}
     assert len(live.result.cases) == 10
     assert f"mcplab-run:{live.result.run_id}:lookup:own:Refunds/lookup-own-run1" in ids
-    own = [asked for asked in seen.asked if asked.body["model"] == "own-test"]
-    assert own and all(asked.body["messages"][0]["content"] == "Refund nothing." for asked in own)
-    assert "note.txt" in json.dumps([asked.body for asked in own])
+    own = [request for request in seen.asked if request.body["model"] == "own-test"]
+    assert own and all(request.body["messages"][0]["content"] == "Refund nothing." for request in own)
+    assert "note.txt" in json.dumps([request.body for request in own])
     folders = {path.name for path in (live.folder / "mcplab").iterdir()}
     assert folders == {"orders", "refunds"}
     orders, refunds = (json.loads((live.folder / "mcplab" / name / "results.json").read_text()) for name in ("orders", "refunds"))
@@ -141,7 +141,7 @@ def test_the_same_id_may_mean_another_agent_and_another_server_in_each_config(tm
         live, seen = drive(select(load_suite(folder), "not lookup"), clerk, tmp_path / "home")
         assert [headers for headers in gate.seen if "x-request-id" in headers]
     assert [(case.id, case.outcome) for case in live.result.cases] == [("total", "pass"), ("refund", "pass")]
-    assert {asked.body["model"] for asked in seen.asked} == {"gpt-test", "other-test"}
+    assert {request.body["model"] for request in seen.asked} == {"gpt-test", "other-test"}
 
 
 def test_a_failure_in_one_config_fails_the_whole(tmp_path: Path) -> None:
@@ -178,20 +178,20 @@ def test_a_run_of_two_configs_is_resumed_opened_and_replayed(tmp_path: Path) -> 
     assert replayed.result.counts == live.result.counts
 
 
-def test_a_stopped_run_goes_on_where_it_was(tmp_path: Path) -> None:
+def test_a_stopped_run_resumes_where_it_ended(tmp_path: Path) -> None:
     with http_shop() as (url, _):
         folder = two_configs(tmp_path / "mcplab", url)
         suite = load_suite(folder)
         live, _ = drive(suite, clerk, tmp_path / "home")
-        (kept,) = live.folder.glob("*.jsonl")
-        text = kept.read_text().splitlines(keepends=True)
-        kept.write_text("".join(line for line in text if '"refund' not in line and '"ended"' not in line))
+        (results,) = live.folder.glob("*.jsonl")
+        text = results.read_text().splitlines(keepends=True)
+        results.write_text("".join(line for line in text if '"refund' not in line and '"ended"' not in line))
         again, seen = drive(suite, clerk, tmp_path / "home", resume=live.result.run_id, artifacts=True)
     assert again.result.counts["pass"] == 4
-    assert {asked.body["model"] for asked in seen.asked} == {"mini-test"}
+    assert {request.body["model"] for request in seen.asked} == {"mini-test"}
 
 
-def test_what_is_missing_is_told_once_for_all_configs(tmp_path: Path) -> None:
+def test_missing_settings_are_reported_once_for_all_configs(tmp_path: Path) -> None:
     folder = two_configs(tmp_path)
     (folder / "note.txt").unlink()
     with pytest.raises(InputError) as caught:
@@ -204,7 +204,7 @@ def test_what_is_missing_is_told_once_for_all_configs(tmp_path: Path) -> None:
         prepare_together(load_suite(folder), KEYS, oauth_tokens={"shpo": "t"})
 
 
-def test_secrets_in_the_files_of_any_config_are_kept_nowhere(tmp_path: Path) -> None:
+def test_secrets_in_config_files_are_stored_nowhere(tmp_path: Path) -> None:
     inline = "[{id: mine, transport: http, url: 'URL/mcp', auth: {type: bearer, token: literal-token}}]"
     with http_shop() as (url, gate):
         folder = two_configs(tmp_path / "mcplab", url, refunds=REFUNDS.replace("[{ref: staging}]", inline.replace("URL", url)))
