@@ -98,7 +98,7 @@ def completion(text: str = "", calls: list[tuple[str, Any]] | None = None) -> Sa
 
 
 def clerk(asked: Asked) -> Said:
-    """Look the order up, then answer with it."""
+    """Looks the order up, then says what it was asked for."""
     messages = asked.body["messages"]
     if messages[-1]["role"] != "tool":
         return completion("I will look.", [("lookup_order", {"id": 17})])

@@ -51,7 +51,7 @@ every_dialect = pytest.mark.parametrize("dialect", list(TABLE))
 
 
 def answer(asked: Asked) -> Said:
-    """Answer as the agent of the workspace, and as the model of MCPLab's own agent."""
+    """The agent of the workspace, and the model behind MCPLab's own agent."""
     return Said(body=ANSWER) if asked.path == "/agent" else clerk(asked)
 
 

@@ -279,7 +279,7 @@ def test_options_that_cannot_be_used_are_refused(options: dict[str, Any], error:
 
 
 def fill(said: Said) -> Callable[[Asked], Said]:
-    """Answer with the check ids of the request."""
+    """The answer of a provider, with the ids of what it is asked."""
 
     def answer(asked: Asked) -> Said:
         identifiers = re.findall(r"check-[0-9]+-[0-9a-f]{12}", json.dumps(asked.body))
@@ -289,7 +289,7 @@ def fill(said: Said) -> Callable[[Asked], Said]:
 
 
 def over_the_wire(*said: Said, **options: Any) -> tuple[list[ScoreResult], list[Asked]]:
-    """Two iterations judged by a provider on loopback; `URL` is replaced by its address."""
+    """Two iterations that a provider on loopback judges; `URL` stands for its address."""
 
     async def main() -> tuple[list[ScoreResult], list[Asked]]:
         async with provider(fill(said[0]) if len(said) == 1 and said[0].status == 200 else list(said)) as seen:
@@ -312,15 +312,15 @@ def over_the_wire(*said: Said, **options: Any) -> tuple[list[ScoreResult], list[
 )
 def test_a_named_model_is_called_and_closed(options: dict[str, Any]) -> None:
     body = {"choices": [{"message": {"role": "assistant", "content": verdict(0.9).text}, "finish_reason": "stop"}]}
-    found, requests = over_the_wire(Said(body=body), **options)
-    assert [each.value for each in found] == [0.9, 0.9] and len(requests) == 2
-    assert requests[0].headers["authorization"] == "Bearer sk-judge-1" and "sk-judge-1" not in repr(found)
-    shape = requests[0].body["response_format"]["json_schema"]["schema"]["properties"]["results"]["items"]
-    assert shape["required"] == ["id", "quotes", "reason", "score"] and requests[0].body["temperature"] == 0
+    found, asked = over_the_wire(Said(body=body), **options)
+    assert [each.value for each in found] == [0.9, 0.9] and len(asked) == 2
+    assert asked[0].headers["authorization"] == "Bearer sk-judge-1" and "sk-judge-1" not in repr(found)
+    shape = asked[0].body["response_format"]["json_schema"]["schema"]["properties"]["results"]["items"]
+    assert shape["required"] == ["id", "quotes", "reason", "score"] and asked[0].body["temperature"] == 0
 
 
 def test_an_environment_key_is_not_sent_to_a_given_address(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", "sk-env-1")
     body = {"choices": [{"message": {"role": "assistant", "content": verdict(0.9).text}, "finish_reason": "stop"}]}
-    _, requests = over_the_wire(Said(body=body), model={"provider": "openai", "model": "m", "base_url": "URL/v1"})
-    assert "sk-env-1" not in repr(requests)
+    _, asked = over_the_wire(Said(body=body), model={"provider": "openai", "model": "m", "base_url": "URL/v1"})
+    assert "sk-env-1" not in repr(asked)

@@ -20,7 +20,7 @@ HELLO = {
 
 
 def asked_of(model: str, *said: Said, environment: dict[str, str] | None = None, **options: Any) -> tuple[PromptResult, list[Asked]]:
-    """A prompt to a loopback provider; `URL` is replaced by its address."""
+    """A prompt to a loopback provider; `URL` stands for its address."""
 
     async def main() -> tuple[PromptResult, list[Asked]]:
         async with provider(list(said or (Said(body=HELLO),))) as seen:

@@ -109,7 +109,7 @@ def test_every_scenario_runs_with_every_selected_agent_and_browser_agents_are_sk
         ("total-mini", "pass", None),
         ("total-page", "skip", "unsupported_agent"),
     ]
-    assert {request.body["model"] for request in seen.asked} == {"gpt-test", "mini-test"}
+    assert {asked.body["model"] for asked in seen.asked} == {"gpt-test", "mini-test"}
     assert live.result["lookup-mini"].case.tags == {"agent": "mini", "scenario": "lookup"}
 
 
