@@ -77,7 +77,7 @@ def served() -> Iterator[str]:
 
 
 def shopper(asked: Asked) -> Said:
-    """Buys tea, looks into the cart, and says what is there."""
+    """Buy tea, read the cart, and answer with its content."""
     results = [json.loads(message["content"]) for message in asked.body["messages"] if message["role"] == "tool"]
     if not results:
         return completion("", [("add", {"item": "tea"})])
@@ -85,7 +85,7 @@ def shopper(asked: Asked) -> Said:
 
 
 def reckoner(asked: Asked) -> Said:
-    """Asks for the total, and says what the structured content says."""
+    """Request the total, and answer with the structured content."""
     last = asked.body["messages"][-1]
     if last["role"] != "tool":
         return completion("", [("total", {"ids": [1, 2]})])
@@ -112,20 +112,20 @@ def over_stdio(**more: Any) -> dict[str, ServerSettings]:
     return {"cart": ServerSettings(id="cart", command=sys.executable, args=("-m", "tests.targets.cart_server"), cwd=ROOT, **more)}
 
 
-def test_six_attempts_at_once_each_have_a_cart_over_http(tmp_path: Path) -> None:
+def test_six_concurrent_attempts_have_separate_carts_over_http(tmp_path: Path) -> None:
     with served() as url:
         live, _ = drive(written(tmp_path, CONFIG, url), shopper, tmp_path / "home", repeat=6, concurrency=6)
     assert live.result.counts == {"pass": 6, "fail": 0, "error": 0, "skip": 0}
 
 
 @pytest.mark.in_turn
-def test_six_attempts_at_once_each_have_a_cart_over_stdio(tmp_path: Path) -> None:
+def test_six_concurrent_attempts_have_separate_carts_over_stdio(tmp_path: Path) -> None:
     path = written(tmp_path, CONFIG, "http://127.0.0.1:9/mcp")
     live, _ = drive(path, shopper, tmp_path / "home", repeat=6, concurrency=6, reached_by=over_stdio())
     assert live.result.counts == {"pass": 6, "fail": 0, "error": 0, "skip": 0}
 
 
-def test_one_after_the_other_they_do_too(tmp_path: Path) -> None:
+def test_sequential_attempts_have_separate_carts(tmp_path: Path) -> None:
     with served() as url:
         live, _ = drive(written(tmp_path, CONFIG, url), shopper, tmp_path / "home", repeat=3, concurrency=1)
     assert live.result.counts["pass"] == 3
@@ -146,7 +146,7 @@ def test_structured_content_alone_reaches_the_model_and_the_evidence(stdio: bool
         path = written(tmp_path, STRUCTURED, url)
         live, seen = drive(path, reckoner, tmp_path / "home", repeat=2, reached_by=over_stdio() if stdio else {})
     assert live.result.counts == {"pass": 2, "fail": 0, "error": 0, "skip": 0}
-    told = json.loads(seen.asked[-1].body["messages"][-1]["content"])
-    assert told == {"content": [], "structuredContent": {"total": 3, "currency": "EUR"}, "isError": False}
-    kept = live.entries["total", 0].evidence
-    assert kept is not None and kept.tool_calls is not None and kept.tool_calls[0].result == told
+    sent = json.loads(seen.asked[-1].body["messages"][-1]["content"])
+    assert sent == {"content": [], "structuredContent": {"total": 3, "currency": "EUR"}, "isError": False}
+    evidence = live.entries["total", 0].evidence
+    assert evidence is not None and evidence.tool_calls is not None and evidence.tool_calls[0].result == sent
