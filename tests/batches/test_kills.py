@@ -1,6 +1,6 @@
 """Deaths at random moments in one batch, of workers and of drivers, then `--resume`: each trace once.
 
-Four of them, or as many as `PROCTOR_BATCH_DEATHS` says: ten in `make torture`.
+Four of them, or `PROCTOR_BATCH_DEATHS`: ten in `make torture`.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ FILES = 2 * DEATHS
 def list_children(pid: int) -> list[int]:
     found: list[int] = []
     for task in Path(f"/proc/{pid}/task").glob("*/children"):
-        # A thread may have ended meanwhile.
+        # A thread may have ended by now.
         with contextlib.suppress(OSError):
             found += [int(child) for child in task.read_text().split()]
     return found
@@ -56,7 +56,7 @@ def kill_again_and_again(command: list[str], folder: Path, chance: random.Random
             driver.send_signal(signal.SIGKILL)
             killed.append("driver")
         elif not (folder / "out" / "manifest.json").read_text().count('"finished": false'):
-            # It was done already: whatever is asked again must not change anything.
+            # It is done: running it again must not change anything.
             killed.append("nobody")
         driver.wait()
     return killed

@@ -23,8 +23,8 @@ cases:
 """
 
 
-def warn(count: str, case: str, asked: str, recorded: str) -> str:
-    return f'{count} although their input differs from that of the case {case!r}: the case has "{asked}", the record has "{recorded}"'
+def warn(count: str, case: str, expected: str, recorded: str) -> str:
+    return f'{count} although their input differs from that of the case {case!r}: the case has "{expected}", the record has "{recorded}"'
 
 
 @pytest.mark.parametrize("count", [200])
