@@ -11,6 +11,7 @@ import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pyarrow
 import pyarrow.parquet
@@ -20,7 +21,7 @@ import proctor
 from benchmarks.measure import measure_child
 from benchmarks.report import Figure
 from benchmarks.traces import SUITE, traces
-from proctor.batches.run import ReadingOptions, open_batch
+from proctor.batches.run import open_batch
 from proctor.report.builders.batch import build_batch
 from proctor.report.document.html import write_html
 
@@ -119,13 +120,13 @@ def _compare_memory(folder: Path, path: Path) -> Figure:
 def _measure_summary(folder: Path, path: Path) -> Iterator[Figure]:
     """What slices add to a plain batch, how long a summary takes, and how large its page is; then rows chosen by `--where`."""
     seconds: dict[str, float] = {}
-    wishes: dict[str, ReadingOptions] = {
+    options_by_name: dict[str, dict[str, Any]] = {
         "plain": {},
         "sliced": {"by": ["tier", "tier,number"]},
         "where": {"where": f"number < {COUNT // 100}"},
     }
     summary = None
-    for name, options in wishes.items():
+    for name, options in options_by_name.items():
         started = time.perf_counter()
         summary = proctor.batch(folder / "suite.yaml", path, output=folder / name, workers=2, **options)
         seconds[name] = time.perf_counter() - started

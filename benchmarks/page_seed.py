@@ -16,7 +16,8 @@ from proctor.model.run import RunEntry
 from proctor.model.verdict import Verdict
 from proctor.service.access.callers import LOCAL
 from proctor.service.hub import stamp
-from proctor.service.runs.figures import find_failures, find_latency, store_figures, tally_run
+from proctor.service.runs.figures import RunFacts, find_failures, find_latency, store_figures, tally_run
+from proctor.service.runs.results import suite_of_run
 from proctor.service.runs.worker import make_range_finder
 from proctor.store.runs.entry_digests import make_digest
 from proctor.store.runs.entry_previews import LONG_TEXT, make_shown
@@ -116,8 +117,9 @@ async def _keep_figures(database: Database, run: dict[str, Any]) -> None:
         tally = await tally_run(connection, run["id"])
         failures = await find_failures(connection, run)
         latency = await find_latency(connection, run["id"], sum(run["counts"].values()))
+    facts = RunFacts(failures=failures, latency=latency, totals=tally.add_up(suite_of_run(run)))
     async with database.writing() as connection:
-        await store_figures(connection, run["id"], tally, failures, latency)
+        await store_figures(connection, run["id"], tally, facts)
 
 
 async def fill(home: Path, attempts: int = ATTEMPTS, *, with_figures: bool = WITH_FIGURES) -> None:
