@@ -74,9 +74,7 @@ CHANGING = re.compile(
 
 @pytest.mark.in_turn
 @rows("actions/cases/many_cases.yaml")
-def test_a_feature_gives_the_same_results_when_cases_are_not_held(
-    row: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_feature_gives_the_same_results_with_lazy_cases(row: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(str(tmp_path))
     workspace = {"targets": {"agent": {"type": "callable", "function": "agent:answer"}}, **row.get("workspace", {})}

@@ -203,7 +203,7 @@ ANSWERS: list[tuple[Any, str, str | None, float]] = [
 
 
 @pytest.mark.parametrize(("answer", "outcome", "code", "score"), ANSWERS)
-def test_what_a_check_returns_is_its_verdict(answer: Any, outcome: str, code: str | None, score: float) -> None:
+def test_the_return_value_of_a_check_is_its_verdict(answer: Any, outcome: str, code: str | None, score: float) -> None:
     def claim(evidence: Evidence) -> Any:
         assert evidence.text is not None
         return answer
@@ -264,7 +264,7 @@ TOUCHES: dict[str, tuple[Any, Evidence]] = {
 
 
 @pytest.mark.parametrize("what", TOUCHES)
-def test_touching_what_was_not_recorded_is_missing_evidence(what: str) -> None:
+def test_reading_unrecorded_evidence_is_missing_evidence(what: str) -> None:
     touch, evidence = TOUCHES[what]
 
     def claim(evidence: Evidence) -> bool:

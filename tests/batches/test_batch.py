@@ -121,7 +121,7 @@ def test_every_dialect_and_its_evidence_gives_the_verdicts_of_check(suite: str, 
         assert [summarize_row(row, row["row"]) for row in read_results(tmp_path / name)] == expected
 
 
-def test_what_a_trace_cost_is_in_its_row(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_cost_of_a_trace_is_in_its_row(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "proctor.yaml").write_text("prices: {small: {input: 1, output: 2, currency: EUR}}\n")
     usage = {"input_tokens": 1_000_000, "output_tokens": 500_000}
@@ -250,7 +250,7 @@ def test_a_second_batch_opens_no_known_file(tmp_path: Path, monkeypatch: pytest.
     assert set(opened) == {"c.parquet"} and summary.traces == 50
 
 
-def test_a_file_that_changed_or_went_away_takes_its_results_with_it(tmp_path: Path) -> None:
+def test_results_of_changed_or_removed_files_are_dropped(tmp_path: Path) -> None:
     suite = write_suite(tmp_path)
     for name in ("a", "b", "c"):
         write_parquet(tmp_path / "data" / f"{name}.parquet", [make_trace(number) for number in range(10)])
@@ -283,7 +283,7 @@ def test_a_changed_case_is_decided_again_alone(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("change", ["added", "removed", "input"])
-def test_cases_that_come_and_go_leave_the_same_as_a_batch_from_the_beginning(change: str, tmp_path: Path) -> None:
+def test_added_and_removed_cases_give_the_results_of_a_new_batch(change: str, tmp_path: Path) -> None:
     records = [make_trace(1), make_trace(2, case="late"), make_trace(3, case="short"), make_trace(4, input="hello")]
     write_parquet(tmp_path / "data" / "a.parquet", records)
     late = SUITE + '  - id: late\n    expect: {response_contains: "2"}\n'
@@ -368,7 +368,7 @@ def test_undecodable_rows_are_reported_with_their_number(tmp_path: Path) -> None
     assert sorted({row["row"] for row in read_results(tmp_path / "out")}) == [*range(1, 11), *range(21, 31)]
 
 
-def test_a_compressed_file_that_was_cut_off_keeps_what_can_be_read(tmp_path: Path) -> None:
+def test_the_readable_part_of_a_truncated_file_is_used(tmp_path: Path) -> None:
     plain = write_lines(tmp_path / "a.jsonl", [make_trace(number, note="x" * number) for number in range(3000)])
     whole = gzip.compress(plain.read_bytes())
     (tmp_path / "b.jsonl.gz").write_bytes(whole[: len(whole) // 2])
@@ -490,7 +490,7 @@ def test_two_batches_on_one_folder_refuse_each_other(tmp_path: Path) -> None:
     assert evaluate(write_suite(tmp_path), [tmp_path / "data"], tmp_path / "out")[0].is_complete
 
 
-def test_what_zstd_wrote_is_read(tmp_path: Path) -> None:
+def test_files_written_by_zstd_are_read(tmp_path: Path) -> None:
     plain = write_lines(tmp_path / "a.jsonl", [make_trace(number) for number in range(9)])
     subprocess.run(["zstd", "-q", str(plain), "-o", str(tmp_path / "b.jsonl.zst")], check=True)
     evaluate(write_suite(tmp_path), [tmp_path / "b.jsonl.zst"], tmp_path / "out")

@@ -42,7 +42,7 @@ def spell(number: int) -> str:
     return "".join(LETTERS[number // 26**place % 26] for place in range(4))
 
 
-def test_the_reason_of_nearly_all_failures_is_first_whatever_came_before_it(tmp_path: Path) -> None:
+def test_the_reason_of_nearly_all_failures_is_listed_first(tmp_path: Path) -> None:
     texts = [spell(number) for number in range(240)] + ["same"] * 3_000
     write_lines(tmp_path / "a.jsonl", [{"text": "done", "tool_calls": [{"name": text}]} for text in texts])
     for size in (None, 4_096):

@@ -206,7 +206,7 @@ def test_a_sample_is_spread_evenly_over_what_is_there(strata: dict[tuple[str, st
     assert not full or max(full) - min(full) <= 1
 
 
-def test_estimates_are_weighted_by_what_there_is() -> None:
+def test_estimates_are_weighted_by_stratum_size() -> None:
     found = estimate_rate([Stratum(990, 10, Counts(10, 10)), Stratum(10, 10, Counts(10, 0))])
     assert (
         found is not None and found.rate == pytest.approx(0.99) and found.interval.low < 0.75 and found.interval.high == pytest.approx(0.99)

@@ -64,7 +64,7 @@ def kill_again_and_again(command: list[str], folder: Path, chance: random.Random
 
 @pytest.mark.in_turn
 @pytest.mark.parametrize("seed", [1])
-def test_deaths_in_one_batch_lose_nothing_and_double_nothing(seed: int, tmp_path: Path) -> None:
+def test_kills_during_a_batch_lose_and_repeat_nothing(seed: int, tmp_path: Path) -> None:
     for number in range(FILES):
         write_parquet(tmp_path / "data" / f"{number:02}.parquet", [make_trace(row) for row in range(10_000)], group=5_000)
     write_suite(tmp_path)
@@ -80,7 +80,7 @@ def test_deaths_in_one_batch_lose_nothing_and_double_nothing(seed: int, tmp_path
 
 
 @pytest.mark.in_turn
-def test_deaths_while_spans_are_gathered_lose_nothing_and_double_nothing(tmp_path: Path) -> None:
+def test_kills_while_gathering_spans_lose_and_repeat_nothing(tmp_path: Path) -> None:
     requests = write_requests("langchain-0-oi")
     ids = {
         span["traceId"]

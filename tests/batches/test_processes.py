@@ -35,7 +35,7 @@ def write_data(folder: Path, files: int, rows: int) -> Path:
 
 
 @pytest.mark.in_turn
-def test_workers_that_are_killed_are_replaced_and_every_trace_comes_once(tmp_path: Path) -> None:
+def test_killed_workers_are_replaced_and_every_trace_is_decided_once(tmp_path: Path) -> None:
     data = write_data(tmp_path, 6, 1000)
     executor = LocalExecutor(2, tries=50)
     chance = random.Random(3)

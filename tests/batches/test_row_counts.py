@@ -39,7 +39,7 @@ def test_a_row_without_a_record_is_an_error(tmp_path: Path) -> None:
     ]
 
 
-def test_a_blank_line_is_none_and_an_empty_list_is_an_error(tmp_path: Path) -> None:
+def test_a_blank_line_is_ignored_and_an_empty_list_is_an_error(tmp_path: Path) -> None:
     data = write_lines(tmp_path / "a.jsonl", [TRACE, "", "  ", "[]", '{"data": []}'])
     summary, _ = evaluate(write_suite(tmp_path), [data], tmp_path / "out")
     assert (summary.records, summary.traces, summary.errors) == (3, 1, 2)

@@ -123,7 +123,7 @@ def test_two_batches_on_one_address_refuse_each_other(bucket: Bucket, monkeypatc
 
 
 @pytest.mark.in_turn
-def test_a_driver_and_its_workers_are_killed_and_every_trace_comes_once(bucket: Bucket, tmp_path: Path) -> None:
+def test_a_driver_and_its_workers_are_killed_and_every_trace_is_decided_once(bucket: Bucket, tmp_path: Path) -> None:
     write_suite(tmp_path)
     for number in range(6):
         bucket.upload(

@@ -248,7 +248,7 @@ def test_a_prompt_has_a_limit_as_a_whole_and_for_each_answer(timeout: Any) -> No
 
 
 @pytest.mark.parametrize("timeout", [0, -1, float("inf"), True, {"total": 5}, {"step_ms": 0}])
-def test_a_limit_that_is_none_is_refused(timeout: Any) -> None:
+def test_an_invalid_limit_is_refused(timeout: Any) -> None:
     with pytest.raises(ValueError, match="timeout"):
         TestAgent(tools=[], model=scripted("hi")).prompt_sync("x", timeout=timeout)
 
@@ -351,7 +351,7 @@ def test_a_mock_may_be_asynchronous_and_take_options() -> None:
     assert run(TestAgent.mock(answer).prompt("a", stop_after_tool_call=["b", "c"])).text == "a ('b', 'c')"
 
 
-def test_what_a_mock_raises_is_raised() -> None:
+def test_exceptions_of_a_mock_are_raised() -> None:
     def broken(message: str) -> PromptResult:
         raise LookupError(message)
 

@@ -88,7 +88,7 @@ def test_refusals_of_an_old_server_keep_their_text(path: str, options: dict[str,
         use({"shop": {"url": f"{url}{path}", **options}}, work)
 
 
-def test_a_server_is_connected_left_and_connected_again() -> None:
+def test_a_server_is_connected_closed_and_reconnected() -> None:
     async def work(manager: MCPClientManager) -> None:
         assert manager.get_connection_status("shop") == "disconnected"
         await manager.connect_to_server("shop")

@@ -236,7 +236,7 @@ def test_a_function_that_takes_too_long_is_ended_and_fails() -> None:
     assert not found.passed and found.error == "Operation timed out after 50ms" and ended == ["cancelled"]
 
 
-def test_a_true_that_comes_too_late_does_not_count() -> None:
+def test_a_late_true_does_not_count() -> None:
     async def late(agent: MockAgent) -> bool:
         await asyncio.sleep(0.07)
         return True

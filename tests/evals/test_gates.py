@@ -149,7 +149,7 @@ def test_an_unusable_policy_is_reported(policy: dict[str, Any], message: str) ->
     assert report.outcome == "usage_error" and message in report.verdicts[0].message
 
 
-def test_a_gate_that_is_null_or_off_is_none() -> None:
+def test_a_null_or_disabled_gate_is_ignored() -> None:
     assert evaluate_gates(evaluated(False), minimum_pass_rate=None, no_gating_score_errors=False, pass_rate_regression=False).verdicts == ()
 
 

@@ -49,7 +49,7 @@ def test_key_and_address_come_from_the_environment() -> None:
     assert requests[0].body["model"] == "some/model"
 
 
-def test_what_is_given_wins_over_the_environment() -> None:
+def test_given_options_win_over_the_environment() -> None:
     environment = {"OPENAI_BASE_URL": "http://127.0.0.1:9/v1", "OPENAI_API_KEY": "sk-env-1"}
     _, requests = asked_of("openai/m", environment=environment, base_url="URL/v1", api_key="sk-given-1")
     assert requests[0].headers["authorization"] == "Bearer sk-given-1"

@@ -93,7 +93,7 @@ def test_no_digit_of_a_number_is_lost(value: float) -> None:
     st.recursive(st.none() | st.booleans() | st.text() | st.integers(), lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner))
 )
 @pytest.mark.timeout(60)
-def test_the_text_reads_as_the_value_whatever_the_order_of_members(value: Any) -> None:
+def test_the_text_parses_to_the_value_in_any_member_order(value: Any) -> None:
     assert json.loads(canonical_json(value)) == value
 
 
@@ -191,7 +191,7 @@ def test_the_threshold_decides(value: float, passed: bool) -> None:
 
 
 @pytest.mark.parametrize("value", [1.5, -0.1, math.nan, math.inf, 10**400, "1", None, [1]])
-def test_a_value_that_is_no_score_is_an_error_and_never_brought_into_range(value: Any) -> None:
+def test_an_invalid_score_is_an_error_and_is_never_clamped(value: Any) -> None:
     row = make_row(defined(), ScoreOutcome(kind="scored", value=value, rationale="said"))
     assert row.status == "error" and row.value is None and row.passed is None and "0 to 1" in (row.error or "") and row.rationale is None
 

@@ -51,7 +51,7 @@ def row_named(iteration: IterationResult, id: str) -> ScoreResult:
 # --- built-in rows ------------------------------------------------------------------------------------------------------------
 
 
-def test_every_iteration_has_the_rows_of_what_is_built_in() -> None:
+def test_every_iteration_has_the_rows_of_built_in_scorers() -> None:
     predicates = [{"type": "noToolErrors"}, {"type": "tool_never_called", "tool_name": "a"}]
     done = evaluate(EvalTest("t", asks, expected_tool_calls=["a"], predicates=predicates), iterations=2)
     assert done.evaluation_config is not None

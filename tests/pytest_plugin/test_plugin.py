@@ -101,7 +101,7 @@ def test_the_other_endings_are_collected_too(pytester: pytest.Pytester, session:
     session("--collect-only", "-q").stdout.fnmatch_lines([f"{name}::x"])
 
 
-def test_other_yaml_files_are_left_alone(pytester: pytest.Pytester, session: Session) -> None:
+def test_other_yaml_files_are_ignored(pytester: pytest.Pytester, session: Session) -> None:
     (pytester.path / "desk.yaml").write_text(SUITE, encoding="utf-8")
     assert session("-q").ret == pytest.ExitCode.NO_TESTS_COLLECTED
 
@@ -115,7 +115,7 @@ def test_listed_suites_are_collected(pytester: pytest.Pytester, session: Session
     session().assert_outcomes(passed=2)
 
 
-def test_a_project_folder_that_looks_like_a_pattern_is_none(
+def test_a_project_folder_that_looks_like_a_pattern_is_a_folder(
     pytester: pytest.Pytester, session: Session, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder = pytester.mkdir("odd*x")

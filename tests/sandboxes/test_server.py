@@ -96,7 +96,7 @@ def test_a_sandbox_that_is_removed_answers_no_more(site: Site) -> None:
     site.server.remove(site.sandbox)
 
 
-def test_bodies_come_in_chunks_too(site: Site) -> None:
+def test_chunked_bodies_are_read(site: Site) -> None:
     parts = iter([b"one ", b"two"])
     assert site.ask("PUT", "/drop/a.txt", parts)[0] == 201
     assert site.ask("GET", "/drop/a.txt")[1] == b"one two"

@@ -84,7 +84,7 @@ async def test_files_are_written_read_renamed_and_removed(serving: Serving) -> N
     ]
 
 
-async def test_folders_come_with_files_and_may_be_made(serving: Serving) -> None:
+async def test_folders_are_created_with_files_or_alone(serving: Serving) -> None:
     async with serving.connect() as client:
         assert await client.isdir("archive/2025") and await client.isfile("inbox/referral.json")
         assert (await client.stat("inbox/referral.json")).size == 9

@@ -187,14 +187,14 @@ def test_two_services_of_a_suite_have_two_names() -> None:
     assert caught.value.field == "cds.seed.services.1.id"
 
 
-def test_an_agent_cannot_put_its_service_in_the_place_of_one_of_the_suite(ehr: Workplace) -> None:
+def test_an_agent_cannot_replace_a_service_of_the_suite(ehr: Workplace) -> None:
     place = "http://a.example/cds-services"
     agent = Agent({place: {"services": [{"id": "greeter", "hook": "patient-view"}]}})
     assert refusal(agent.ask(ehr, "/services", {"discovery_url": place})) == (409, "name_taken")
     assert [card["summary"] for card in read(agent.ask(ehr, "/hooks/patient-view", {}))["cards"]] == ["Hello"]
 
 
-def test_a_card_that_is_answered_again_does_not_take_the_place_of_the_one_before(ehr: Workplace) -> None:
+def test_a_repeated_card_does_not_replace_the_earlier_one(ehr: Workplace) -> None:
     place = "http://a.example/cds-services"
     services = {"services": [{"id": "mine", "hook": "order-sign"}]}
     for summary in ("Critical", "Harmless"):

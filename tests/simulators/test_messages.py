@@ -162,7 +162,7 @@ def test_the_shape_of_twilio(phone: Workplace) -> None:
         ("DELETE", ".json", b"", 405, 20004),
     ],
 )
-def test_what_twilio_refuses(phone: Workplace, method: str, path: str, body: bytes, status: int, code: int) -> None:
+def test_messages_that_twilio_refuses(phone: Workplace, method: str, path: str, body: bytes, status: int, code: int) -> None:
     response = phone.ask(method, f"{TWILIO}{path}", body)
     assert (response.status, read(response)["code"]) == (status, code)
     assert phone.state().changes == ()

@@ -166,7 +166,7 @@ def test_a_second_subscriber_is_refused(house: Workplace, kind: str) -> None:
         (interchange("270", "BHT*1~HL*1~NM1*IL~").replace("SE*5*0001~", ""), "2"),
     ],
 )
-def test_a_transaction_that_cannot_be_taken_is_rejected_by_a_999(house: Workplace, edi: str, code: str) -> None:
+def test_an_invalid_transaction_is_rejected_by_a_999(house: Workplace, edi: str, code: str) -> None:
     response = house.ask("POST", "/", {"payload": edi})
     answer = read(response)
     assert (response.status, answer["accepted"], answer["kind"]) == (200, False, "999") and answer["reason"]
@@ -184,7 +184,7 @@ def test_a_transaction_that_cannot_be_taken_is_rejected_by_a_999(house: Workplac
         (interchange("270", "BHT*1~", end="000000001"), "001"),
     ],
 )
-def test_an_interchange_that_cannot_be_taken_is_rejected_by_a_ta1(house: Workplace, edi: str, code: str) -> None:
+def test_an_invalid_interchange_is_rejected_by_a_ta1(house: Workplace, edi: str, code: str) -> None:
     answer = read(house.ask("POST", "/", {"payload": edi}))
     assert (answer["kind"], answer["accepted"]) == ("TA1", False)
     ta1 = next(segment.split("*") for segment in answer["response"].split("~") if segment.startswith("TA1"))

@@ -172,7 +172,7 @@ def test_a_data_set_names_only_files_in_its_folder(name: str, tmp_path: Path) ->
         read(tmp_path, "set")
 
 
-def test_pieces_come_back_from_a_spool_as_they_were() -> None:
+def test_a_spool_returns_its_pieces_unchanged() -> None:
     spool = FilePieces()
     pieces = [f"é{number}".encode() * number for number in range(3)]
     for piece in pieces:

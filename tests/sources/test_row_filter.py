@@ -97,13 +97,13 @@ def test_the_numbers_of_folders_are_compared_digit_by_digit() -> None:
 
 
 @pytest.mark.parametrize("text", ["nan", "inf", "-Infinity", "1_0", " 1", "٣", "1e999", "9" * 5000, ""])
-def test_a_folder_that_is_called_nearly_like_a_number_is_none(text: str) -> None:
+def test_a_folder_name_that_is_almost_a_number_is_no_number(text: str) -> None:
     for sign in ("=", "!=", "<", ">"):
         assert decide_row(read_filter(f"key {sign} 10"), {"key": text}.get) is None
 
 
 @pytest.mark.parametrize("line", [b'\xef\xbb\xbf{"agent": "desk"}', b'{"agent": "desk", "said": "cut \\ud83d"}'])
-def test_a_line_that_is_read_in_the_end_is_left_out_where_it_does_not_fit(line: bytes) -> None:
+def test_a_line_that_does_not_match_is_left_out(line: bytes) -> None:
     assert drop_lines([line], read_filter("agent = 'shop'"), "a.jsonl") == [b""]
     assert drop_lines([line], read_filter("agent = 'desk'"), "a.jsonl") == [line]
 

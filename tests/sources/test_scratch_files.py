@@ -68,7 +68,7 @@ def test_threads_that_read_numbers_find_all() -> None:
 
 
 @pytest.mark.parametrize("scratch", [IN_MEMORY, FILES], ids=["memory", "files"])
-def test_names_counts_and_texts_are_the_same_wherever_they_lie(scratch: Scratch) -> None:
+def test_names_counts_and_texts_are_the_same_in_memory_and_in_files(scratch: Scratch) -> None:
     table, counts, taken = NameTable(scratch), PackedCounts(scratch), TakenNames(10, scratch)
     texts = scratch.make_texts()
     for number in range(6_000):

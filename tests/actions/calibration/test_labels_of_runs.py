@@ -88,7 +88,7 @@ def test_all_claims_of_a_run_are_measured_together(tmp_path: Path) -> None:
     assert set(found.left_out) == {("judged", "it repeats another one")}
 
 
-def test_what_is_left_out_is_reported_by_name_and_count(tmp_path: Path) -> None:
+def test_left_out_labels_are_reported_by_name_and_count(tmp_path: Path) -> None:
     def undecided(question: Question) -> bool | Opinion:
         return (
             Opinion(outcome="error", code="judge_timeout", reason="slow")

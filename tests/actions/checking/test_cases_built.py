@@ -43,7 +43,7 @@ def load(folder: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Suite, Counter[
     return suite, made
 
 
-def test_questions_about_all_cases_make_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_questions_about_all_cases_build_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     suite, made = load(tmp_path, monkeypatch)
     assert not has_judged_assertions(suite) and not list_cases_for_judge(suite) and not list(list_empty_cases(suite))
     assert not any(may_have(suite.cases, field) for field in (*RARE, EMPTY))

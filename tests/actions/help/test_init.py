@@ -128,7 +128,7 @@ def test_an_unchanged_example_is_replaced_by_the_agent(place: Path) -> None:
     assert ran.code == 0 and "PASS  first" in ran.out, ran
 
 
-def test_a_link_that_leads_nowhere_is_not_followed(tmp_path: Path) -> None:
+def test_a_broken_link_is_not_followed(tmp_path: Path) -> None:
     (tmp_path / "here").mkdir()
     (tmp_path / "here" / "suite.yaml").symlink_to(tmp_path / "elsewhere.yaml")
     with pytest.raises(InputError, match="cannot write to"):

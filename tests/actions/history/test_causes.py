@@ -57,7 +57,7 @@ def test_a_drop_over_many_causes_is_significant_though_none_is() -> None:
     assert found.comparison.verdict == "regressed" and found.within_chance == ()
 
 
-def test_from_always_to_never_is_listed_however_few_attempts_there_were() -> None:
+def test_a_change_from_always_to_never_is_listed_for_any_number_of_attempts() -> None:
     found = compare({"a": ".", "b": "."}, {"a": "r", "b": "."})
     assert found.within_chance == ("a",)
     assert [(group.title, len(group.cases)) for group in list_changed_cases(found)] == [("newly failing", 1)]

@@ -113,7 +113,7 @@ def test_a_model_has_the_tools_of_the_document(tmp_path: Path) -> None:
     assert [case.outcome for case in result.cases] == ["pass"] * 3
 
 
-def test_a_step_that_comes_late_is_found_later(tmp_path: Path) -> None:
+def test_a_late_step_is_visible_later(tmp_path: Path) -> None:
     step = {"step": "drop_file_inbox", "given": {"path": "late.txt", "content": "call back"}, "after_s": 0.3}
     document = {**DOCUMENT, "task": {**DOCUMENT["task"], "scenario": {"steps": [step]}}, "criteria": DOCUMENT["criteria"][2:]}
     found: list[int] = []

@@ -97,7 +97,7 @@ def test_turns_within_counts_the_simulated_turns(tmp_path: Path) -> None:
         ({"script": ["hello", {"when": {"response_contains": "order"}, "gives_up": True}]}, "the user gave up after 1 turn"),
     ],
 )
-def test_a_goal_is_never_reached_when_the_user_gave_up_or_had_no_turn_left(user: dict[str, Any], why: str, tmp_path: Path) -> None:
+def test_a_goal_is_not_reached_if_the_user_gave_up_or_ran_out_of_turns(user: dict[str, Any], why: str, tmp_path: Path) -> None:
     questions: list[Question] = []
     for by in ("stop_when", "judge"):
         case = {"id": "a", "user": {"goal": "a refund", **user}, "expect": [{"goal_reached": {"by": by}}]}
@@ -220,7 +220,7 @@ def test_the_users_model_is_priced_apart_or_named_unpriced(tmp_path: Path, monke
     assert shown == {"agent": 2.0, "judge": 0.0, "currency": "USD"}, "a script costs nothing"
 
 
-def test_many_conversations_at_once_stay_apart(tmp_path: Path) -> None:
+def test_concurrent_conversations_stay_separate(tmp_path: Path) -> None:
     def echo(message: str, history: list[dict[str, Any]]) -> str:
         assert [each["input"] for each in history] == [f"{message[:-1]}{number}" for number in range(len(history))]
         return f"re {message}"

@@ -117,7 +117,7 @@ class Killer:
 
 
 @pytest.mark.on_request
-def test_deaths_on_a_cluster_lose_nothing_and_double_nothing(cluster: Cluster, tmp_path: Path) -> None:
+def test_kills_on_a_cluster_lose_and_repeat_nothing(cluster: Cluster, tmp_path: Path) -> None:
     for number in range(FILES):
         write_parquet(tmp_path / "data" / f"{number:02}.parquet", [make_trace(row) for row in range(ROWS)], group=100)
     write_suite(tmp_path)

@@ -124,7 +124,7 @@ def test_requests_with_metrics_hold_no_spans_and_lose_none(tmp_path: Path) -> No
     assert not summary.errors and read_verdicts(tmp_path / "out") == read_verdicts(tmp_path / "plain")
 
 
-def test_a_file_of_spans_is_one_whatever_its_first_line_is(tmp_path: Path) -> None:
+def test_a_file_of_spans_is_recognised_whatever_its_first_line(tmp_path: Path) -> None:
     rows = [json.dumps(write_span_row(span)) for span in read_recording(RECORDING)]
     suite = write_suite(tmp_path, text=SUITE)
     write_lines(tmp_path / "data" / "a.jsonl", rows[:20])

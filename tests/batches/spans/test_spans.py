@@ -101,7 +101,7 @@ def test_spans_anywhere_give_the_verdicts_of_check(
     ids=["phoenix", "spans", "langfuse", "langsmith"],
 )
 @pytest.mark.parametrize("kind", ["parquet", "jsonl"])
-def test_every_table_of_spans_is_recognised_and_put_together(recording: str, write_row: Any, kind: str, tmp_path: Path) -> None:
+def test_every_table_of_spans_is_recognised_and_assembled(recording: str, write_row: Any, kind: str, tmp_path: Path) -> None:
     suite = write_suite(tmp_path, text=SPAN_SUITE)
     spans = read_recording(recording)
     random.Random(1).shuffle(spans)

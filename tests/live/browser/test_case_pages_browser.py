@@ -94,7 +94,7 @@ def test_a_case_is_typed_checked_tried_saved_and_run(browser: Any, desk: Place) 
         assert [note for note in visitor.complaints if "400" not in note] == []
 
 
-def test_an_answer_that_comes_late_is_dropped(browser: Any, desk: Place) -> None:
+def test_a_late_answer_is_dropped(browser: Any, desk: Place) -> None:
     with Visitor(browser, desk) as visitor:
         page = visitor.page
         visitor.log_in()
@@ -272,7 +272,7 @@ def list_screens(desk: Place) -> list[str]:
 
 
 @pytest.mark.in_turn
-def test_no_rule_of_accessibility_is_broken_and_nothing_sticks_out(browser: Any, desk: Place, axe: str) -> None:
+def test_no_accessibility_rule_is_broken_and_nothing_overflows(browser: Any, desk: Place, axe: str) -> None:
     with Visitor(browser, desk, color_scheme="light", bypass_csp=True, reduced_motion="reduce") as visitor:
         page = visitor.page
         flaws: list[str] = []

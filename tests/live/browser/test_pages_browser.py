@@ -174,7 +174,7 @@ def test_found_evidence_is_marked_and_linked_both_ways(browser: Any, filled: Pla
         assert visitor.complaints == []
 
 
-def test_everything_can_be_read_without_script(browser: Any, filled: Place) -> None:
+def test_everything_is_readable_without_script(browser: Any, filled: Place) -> None:
     with Visitor(browser, filled, java_script_enabled=False) as visitor:
         page = visitor.page
         visitor.log_in()

@@ -180,7 +180,7 @@ def test_everything_is_reachable_by_keyboard(opened: Any) -> None:
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("width", [1280, 390])
-def test_nothing_sticks_out_and_text_can_be_read(opened: Any, scheme: str, width: int) -> None:
+def test_nothing_overflows_and_text_is_readable(opened: Any, scheme: str, width: int) -> None:
     page = opened("live.html", color_scheme=scheme).page
     page.set_viewport_size({"width": width, "height": 844})
     for head in page.locator("#cases .head").all():

@@ -85,7 +85,7 @@ def test_a_rule_a_key_and_a_benchmark_are_made_by_hand(browser: Any, place: Plac
 
 
 @ON_ONE_DATABASE
-def test_what_was_typed_is_still_there_after_the_key_was_revoked(browser: Any, place: Place) -> None:  # noqa: F811
+def test_typed_text_survives_a_revoked_key(browser: Any, place: Place) -> None:  # noqa: F811
     made = place.ask("POST", "/api/keys", {"kind": "organization", "name": "short-lived"})
     with Visitor(browser, place) as visitor:
         page = visitor.page

@@ -283,7 +283,7 @@ SCREENS = (
 
 @pytest.mark.in_turn
 @ON_ONE_DATABASE
-def test_no_rule_of_accessibility_is_broken_and_nothing_sticks_out(browser: Any, shop: Shop, axe: str) -> None:
+def test_no_accessibility_rule_is_broken_and_nothing_overflows(browser: Any, shop: Shop, axe: str) -> None:
     with Visitor(browser, shop, color_scheme="light", bypass_csp=True, reduced_motion="reduce") as visitor:
         page = visitor.page
         visitor.log_in()

@@ -43,7 +43,7 @@ if ALL:  # nothing else needs dspy
 
 @pytest.mark.in_turn
 @pytest.mark.parametrize("name", list_driven(KNOWN))
-def test_recorded_evidence_is_what_happened(name: str, tmp_path: Path) -> None:
+def test_recorded_evidence_matches_what_happened(name: str, tmp_path: Path) -> None:
     python, found = install(name), tmp_path / "found.json"
     done = subprocess.run(
         [python, "-m", "tests.frameworks.returns.drive", f"{name.replace('-', '_')}_agents", found],

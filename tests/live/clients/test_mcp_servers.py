@@ -117,7 +117,7 @@ def test_an_old_server_is_reached_over_server_sent_events(npm_servers: Path, opt
 
 
 @pytest.mark.parametrize("era", ["auto", "handshake"])
-def test_server_filesystem_reads_only_what_it_may(npm_servers: Path, tmp_path: Path, era: Any) -> None:
+def test_server_filesystem_reads_only_allowed_folders(npm_servers: Path, tmp_path: Path, era: Any) -> None:
     (tmp_path / "note.txt").write_text("buy tea", encoding="utf-8")
     reads = [("read_text_file", {"path": str(tmp_path / "note.txt")}), ("read_text_file", {"path": "/etc/hostname"})]
     evidence = drive(

@@ -187,7 +187,7 @@ def test_a_server_over_http_on_loopback_is_reached_where_it_is_allowed_and_only_
 
 
 @pytest.mark.in_turn
-def test_a_run_goes_on_when_the_service_is_killed_in_the_middle_of_it(tmp_path: Path, database_url: str, model: Model) -> None:
+def test_a_run_continues_after_a_kill_of_the_service(tmp_path: Path, database_url: str, model: Model) -> None:
     flags = (*LOOPBACK, "--lease-s", "2")
     model.slow_s = 0.05
     with http_shop() as (url, _):

@@ -203,7 +203,7 @@ except TwilioRestException as error:
 """
 
 
-def test_the_sdk_of_twilio_leads_a_call_by_webhooks(sites: Any, clients: Path) -> None:
+def test_the_sdk_of_twilio_controls_a_call_by_webhooks(sites: Any, clients: Path) -> None:
     site: Site = sites(System(name="phone", kind="voice", seed={"lines": [{"number": "+18005550100", "ivr": test_voice.IVR}]}))
     output = run(clients / "python", "-c", TWILIO_CALLS, PHONE_URL=site.variables["phone_url"], PHONE_TOKEN=site.place.token)
     assert output.splitlines() == [

@@ -183,7 +183,7 @@ def test_a_sqlite_whose_disk_is_full_loses_nothing_that_was_acknowledged(tmp_pat
 
 
 @pytest.mark.on_request
-def test_large_bodies_that_wait_for_a_locked_sqlite_are_held_as_bytes(tmp_path: Path) -> None:
+def test_large_bodies_queued_for_a_locked_sqlite_stay_bytes(tmp_path: Path) -> None:
     """Decoded they would be ten times as large, and more."""
     items = [{"k": number / 7, "t": []} for number in range(30_000)]
     statuses: collections.Counter[int] = collections.Counter()

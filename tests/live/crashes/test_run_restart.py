@@ -148,7 +148,7 @@ def examine(server: Server, run_id: str, agent: CountingAgent, interrupted: int)
     assert sorted(finished) == sorted(CASES)
 
 
-def test_a_run_goes_on_when_the_service_is_killed_and_started_again(database_url: str, tmp_path: Path, agent: CountingAgent) -> None:
+def test_a_run_continues_after_a_kill_and_restart_of_the_service(database_url: str, tmp_path: Path, agent: CountingAgent) -> None:
     server = Server(database_url, tmp_path)
     try:
         run_id = server.start_run(agent.target)
@@ -176,7 +176,7 @@ def test_a_service_that_is_stopped_gives_the_run_back_at_once(database_url: str,
 
 
 @pytest.mark.in_turn
-def test_of_two_servers_on_one_database_the_other_takes_over(database_url: str, tmp_path: Path, agent: CountingAgent) -> None:
+def test_a_second_server_on_the_database_takes_over(database_url: str, tmp_path: Path, agent: CountingAgent) -> None:
     servers = [Server(database_url, tmp_path), Server(database_url, tmp_path)]
     try:
         ids = [servers[number % 2].start_run(agent.target) for number in range(2)]

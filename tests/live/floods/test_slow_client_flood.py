@@ -169,7 +169,7 @@ BOMBS: dict[str, Callable[[], bytes]] = {
 
 
 @pytest.mark.parametrize("name", list(BOMBS))
-def test_what_becomes_large_is_refused_or_read_and_its_memory_given_back(name: str, server: Serving) -> None:
+def test_large_bodies_are_refused_or_read_and_their_memory_is_returned(name: str, server: Serving) -> None:
     body = BOMBS[name]()
     before = memory(server.process.pid)
     forget_peak(server.process.pid)

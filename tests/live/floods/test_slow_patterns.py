@@ -176,7 +176,7 @@ def test_deciding_ends_when_the_client_leaves(server: Serving, road: str) -> Non
 
 @pytest.mark.in_turn
 @pytest.mark.parametrize("road", ["mcp", "run", pytest.param("complete", marks=pytest.mark.on_request)])
-def test_the_service_stops_in_its_time_whatever_is_being_decided(own_server: Serving, road: str) -> None:
+def test_the_service_stops_in_time_while_deciding(own_server: Serving, road: str) -> None:
     server, held = own_server, []
     with letter_agent() as target:
         if road == "run":

@@ -112,7 +112,7 @@ def test_ignored_parameters_are_reported_or_refused(clinic: Workplace, query: st
 
 
 @pytest.mark.parametrize("name", ["_has:Observation:patient:code", "_filter", "_text", "_content", "_list", "_query", "_contained"])
-def test_server_and_check_agree_on_what_is_not_searched_by(clinic: Workplace, name: str) -> None:
+def test_server_and_check_agree_on_unsupported_parameters(clinic: Workplace, name: str) -> None:
     assert clinic.ask("GET", f"/Patient?{name}=9").status == 400
     with pytest.raises(CheckFault):
         decide(clinic, resource_type="Patient", search={name: "9"})
@@ -141,7 +141,7 @@ INVALID = [
 
 
 @pytest.mark.parametrize(("body", "code", "place"), INVALID)
-def test_an_invalid_resource_is_refused_where_the_server_validates(body: dict[str, Any], code: str, place: str) -> None:
+def test_an_invalid_resource_is_refused_by_a_validating_server(body: dict[str, Any], code: str, place: str) -> None:
     server = Workplace("fhir", {"validate": True, "resources": [{"resourceType": "Patient", "id": "ann"}]})
     resource = {"resourceType": "Appointment", **body}
     transaction = {
@@ -157,7 +157,7 @@ def test_an_invalid_resource_is_refused_where_the_server_validates(body: dict[st
     assert [one["resourceType"] for one in server.state().fhir.resources] == ["Patient"]  # type: ignore[union-attr]
 
 
-def test_valid_resources_are_taken_where_the_server_validates() -> None:
+def test_valid_resources_are_accepted_by_a_validating_server() -> None:
     server = Workplace("fhir", {"validate": True})
     for path in sorted(Path("tests/codecs/samples/fhir").glob("*.json")):
         resource = msgspec.json.decode(path.read_bytes())
@@ -223,7 +223,7 @@ def test_history_is_answered_in_pages_and_since_a_moment(clinic: Workplace) -> N
 # --- versions ----------------------------------------------------------------------------------------------------------
 
 
-def test_an_update_that_means_to_create_replaces_nothing(clinic: Workplace) -> None:
+def test_an_update_conditional_on_absence_replaces_nothing(clinic: Workplace) -> None:
     ann = {"resourceType": "Patient", "id": "ann"}
     assert clinic.ask("PUT", "/Patient/ann", ann, if_none_match="*").status == 412
     assert clinic.ask("PUT", "/Patient?name=Smith", ann, if_none_match="*").status == 412
