@@ -23,7 +23,7 @@ import os, time
 from pathlib import Path
 
 def answer(message):
-    with open(Path(__file__).parent / "inputs.log", "a") as log:
+    with open(Path(__file__).parent / "asked.log", "a") as log:
         log.write(message + "\\n")
     time.sleep(float(os.environ.get("AGENT_SECONDS", "0")))
     if os.environ.get("AGENT_FAILS") and message.endswith("7"):
@@ -52,7 +52,7 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def read_inputs(place: Path) -> list[str]:
-    path = place / "inputs.log"
+    path = place / "asked.log"
     return path.read_text().splitlines() if path.exists() else []
 
 

@@ -50,7 +50,7 @@ scenarios:
 
 
 def obedient(asked: Asked) -> Said:
-    """Call the tool and arguments of the prompt, and repeat the result."""
+    """Calls the tool that the prompt names with the arguments it gives, and repeats what came back."""
     last = asked.body["messages"][-1]
     if last["role"] == "tool":
         return completion(last["content"])

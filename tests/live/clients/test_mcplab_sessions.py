@@ -77,7 +77,7 @@ def served() -> Iterator[str]:
 
 
 def shopper(asked: Asked) -> Said:
-    """Buy tea, read the cart, and answer with its content."""
+    """Buys tea, looks into the cart, and says what is there."""
     results = [json.loads(message["content"]) for message in asked.body["messages"] if message["role"] == "tool"]
     if not results:
         return completion("", [("add", {"item": "tea"})])
@@ -85,7 +85,7 @@ def shopper(asked: Asked) -> Said:
 
 
 def reckoner(asked: Asked) -> Said:
-    """Request the total, and answer with the structured content."""
+    """Asks for the total, and says what the structured content says."""
     last = asked.body["messages"][-1]
     if last["role"] != "tool":
         return completion("", [("total", {"ids": [1, 2]})])
@@ -146,7 +146,7 @@ def test_structured_content_alone_reaches_the_model_and_the_evidence(stdio: bool
         path = written(tmp_path, STRUCTURED, url)
         live, seen = drive(path, reckoner, tmp_path / "home", repeat=2, reached_by=over_stdio() if stdio else {})
     assert live.result.counts == {"pass": 2, "fail": 0, "error": 0, "skip": 0}
-    sent = json.loads(seen.asked[-1].body["messages"][-1]["content"])
-    assert sent == {"content": [], "structuredContent": {"total": 3, "currency": "EUR"}, "isError": False}
-    evidence = live.entries["total", 0].evidence
-    assert evidence is not None and evidence.tool_calls is not None and evidence.tool_calls[0].result == sent
+    told = json.loads(seen.asked[-1].body["messages"][-1]["content"])
+    assert told == {"content": [], "structuredContent": {"total": 3, "currency": "EUR"}, "isError": False}
+    kept = live.entries["total", 0].evidence
+    assert kept is not None and kept.tool_calls is not None and kept.tool_calls[0].result == told
