@@ -1,6 +1,6 @@
-"""`make bench`: every figure, held to its bound; ends with exit code 1 if one is missed.
+"""`make bench`: every figure with its bound; exits with 1 if one is missed.
 
-`--page FILE` also writes them as a page; names of parts measure those alone.
+`--page FILE` also writes them as a page; names of parts measure only those.
 """
 
 from __future__ import annotations

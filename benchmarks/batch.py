@@ -11,6 +11,7 @@ import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pyarrow
 import pyarrow.parquet
@@ -20,7 +21,7 @@ import proctor
 from benchmarks.measure import measure_child
 from benchmarks.report import Figure
 from benchmarks.traces import SUITE, traces
-from proctor.batches.run import ReadingOptions, open_batch
+from proctor.batches.run import open_batch
 from proctor.report.builders.batch import build_batch
 from proctor.report.document.html import write_html
 
@@ -31,7 +32,7 @@ MANY = 1_000_000
 GROUP = 10_000
 """Rows of a row group, some 10 MB."""
 FULL = 100_000
-"""How many traces are certain to fill a partition for every worker: what fewer take says how little they are, not what a batch needs."""
+"""How many traces surely fill a partition for every worker: fewer measure their own number, not the needs of a batch."""
 ROUNDS = 2
 
 BY_HAND = """\
@@ -92,9 +93,9 @@ def _measure_dask(folder: Path, path: Path, local: float) -> Iterator[Figure]:
 
 
 def _describe_costs(folder: Path, path: Path, best: dict[str, float], memory: Figure) -> Figure:
-    """What stands in `docs/batch_costs.py`, to be put there."""
+    """The figures for `docs/batch_costs.py`, to be copied there."""
     written = sum(file.stat().st_size for file in (folder / "plain" / "results").glob("*.parquet"))
-    told = Measured(
+    measured = Measured(
         traces=COUNT,
         per_second=round(COUNT / best["batch 1"]),
         two_to_one=round(best["batch 1"] / best["batch 2"], 2),
@@ -102,7 +103,7 @@ def _describe_costs(folder: Path, path: Path, best: dict[str, float], memory: Fi
         written_bytes=round(written / COUNT),
         peak_mb=round(float(memory.note.split()[2])),
     )
-    return Figure("batch: traces a second of one worker", told.per_second, note=f"MEASURED = {told!r}")
+    return Figure("batch: traces a second of one worker", measured.per_second, note=f"MEASURED = {measured!r}")
 
 
 def _compare_memory(folder: Path, path: Path) -> Figure:
@@ -117,15 +118,15 @@ def _compare_memory(folder: Path, path: Path) -> Figure:
 
 
 def _measure_summary(folder: Path, path: Path) -> Iterator[Figure]:
-    """What slices cost beside a plain batch, how long a summary takes, and how large its page is; then rows chosen by `--where`."""
+    """What slices add to a plain batch, how long a summary takes, and how large its page is; then rows chosen by `--where`."""
     seconds: dict[str, float] = {}
-    wishes: dict[str, ReadingOptions] = {
+    options_by_name: dict[str, dict[str, Any]] = {
         "plain": {},
         "sliced": {"by": ["tier", "tier,number"]},
         "where": {"where": f"number < {COUNT // 100}"},
     }
     summary = None
-    for name, options in wishes.items():
+    for name, options in options_by_name.items():
         started = time.perf_counter()
         summary = proctor.batch(folder / "suite.yaml", path, output=folder / name, workers=2, **options)
         seconds[name] = time.perf_counter() - started
@@ -139,7 +140,7 @@ def _measure_summary(folder: Path, path: Path) -> Iterator[Figure]:
 
 
 def write_traces(path: Path, count: int) -> None:
-    """Write so many traces as Parquet, some at a time, with a tier and a number beside each."""
+    """Write traces as Parquet in groups, with a tier and a number as extra columns."""
     schema = pyarrow.schema([("record", pyarrow.string()), ("tier", pyarrow.string()), ("number", pyarrow.int64())])
     with pyarrow.parquet.ParquetWriter(path, schema) as writer:
         for start in range(0, count, GROUP):

@@ -1,4 +1,4 @@
-"""What it costs to start: CPU of a whole process, against `python -c pass`."""
+"""The cost of starting: CPU of a whole process, against `python -c pass`."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ EVIDENCE = """\
 def figures() -> Iterator[Figure]:
     """Ratios of CPU time."""
     proctor = str(Path(sys.executable).with_name("proctor"))
-    # As installed packages are: compiled, whatever the environment says about writing byte code.
+    # Compiled like installed packages, whatever the environment sets for byte code.
     for imported in (package, msgspec, yaml, typing_extensions):
         place = Path(str(imported.__file__))
         subprocess.run([sys.executable, "-m", "compileall", "-q", place.parent if place.name == "__init__.py" else place], check=True)

@@ -15,14 +15,14 @@ from benchmarks.report import Figure
 
 SMALL, LARGE = 10_000, int(os.environ.get("PROCTOR_BENCH_DATA_ROWS", "100000"))
 MOST_GROWTH = 1.15
-"""What ten times the rows may need of memory: the figure of Parquet, whose dictionaries are not full in the small file, is the largest."""
+"""How much more memory ten times the rows may need: Parquet needs most, as its dictionaries are not full in the small file."""
 COMMANDS = {
     "validate": (),
     "check": ("evidence{count}.jsonl", "--format", "json", "--output", "checked.json", "--quiet"),
     "run": ("--format", "json", "--output", "run.json", "--quiet", "-j", "20"),
 }
 VERBS = {"csv": ("validate", "check", "run"), "jsonl": ("validate",), "parquet": ("validate", "check", "run"), "xlsx": ("validate",)}
-"""What is measured of each kind of file; once read, the rows of all of them lie in the same spool."""
+"""The measurements per file type; once read, all rows are in the same spool."""
 AGENT = """\
 def answer(message):
     order = int(message.split("order ")[1].split("?")[0])
@@ -87,9 +87,9 @@ def figures() -> Iterator[Figure]:
             for verb in verbs:
                 small, large = (_measure(folder, verb, kind, count) for count in (SMALL, LARGE))
                 more = (large.peak_bytes - small.peak_bytes) / (LARGE - SMALL)
-                told = f"{small.peak_bytes / 2**20:.0f} and {large.peak_bytes / 2**20:.0f} MB, {more:.0f} bytes for each row more"
+                note = f"{small.peak_bytes / 2**20:.0f} and {large.peak_bytes / 2**20:.0f} MB, {more:.0f} bytes for each row more"
                 what = f"{verb}, {LARGE:,} / {SMALL:,} rows of {kind}"
-                yield Figure(f"peak memory of {what}", large.peak_bytes / small.peak_bytes, at_most=MOST_GROWTH, note=told)
+                yield Figure(f"peak memory of {what}", large.peak_bytes / small.peak_bytes, at_most=MOST_GROWTH, note=note)
                 # Ten times the rows may take a little more than ten times the time, but not a hundred times.
                 bound = 1.3 * LARGE / SMALL
                 yield Figure(
@@ -98,7 +98,7 @@ def figures() -> Iterator[Figure]:
 
 
 def _measure(folder: Path, verb: str, kind: str, count: int) -> ChildTook:
-    """Return what a command over so many rows took."""
+    """Return the cost of a command over this many rows."""
     filled = [flag.format(count=count) for flag in COMMANDS[verb]]
     # Everything passes: a command that did not come to its end would need little memory.
     return measure_child([sys.executable, "-m", "proctor", verb, f"{kind}{count}.yaml", *filled], folder, allowed=(0,))

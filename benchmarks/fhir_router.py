@@ -1,7 +1,7 @@
-"""The simulated FHIR server beside `@medplum/fhir-router`, an independent one in memory, in one run: requests per second of CPU.
+"""The simulated FHIR server and `@medplum/fhir-router`, an independent one in memory, in one run: requests per second of CPU.
 
 Both hold the same 100 resources, take a request without a wire and give its answer as JSON text; ours also writes the request down, as
-it does for every agent. Turn by turn, best of several rounds. `MEDPLUM=/path/to/node_modules` names where the router is installed, else it
+it does for every agent. Alternating, best of several rounds. `MEDPLUM=/path/to/node_modules` names where the router is installed, else it
 is looked for where the live tests put it.
 """
 
@@ -24,7 +24,7 @@ from proctor.simulators.sandbox import Sandbox
 
 RESOURCES = 100
 REQUESTS = {"read": 500, "search": 20, "create": 500}
-"""Of each kind, timed together: a search of theirs takes as long as a thousand reads."""
+"""Requests of each kind, timed together: one of their searches takes as long as a thousand reads."""
 ROUNDS = 3
 _CACHE = Path(".pytest_cache/d/live-npm-medplum/node_modules")
 SEARCH = "/Observation?patient=Patient/rare&_count=20"
@@ -67,7 +67,7 @@ main();
 
 
 def find_modules() -> Path | None:
-    """Return the `node_modules` that hold the router, where it is installed."""
+    """Return the `node_modules` with the router, if it is installed."""
     modules = Path(os.environ.get("MEDPLUM") or _CACHE)
     return modules if shutil.which("node") and (modules / "@medplum/fhir-router").is_dir() else None
 

@@ -21,7 +21,7 @@ from proctor.simulators.sandbox import Sandbox, provision_rows
 
 FEW, MANY = 100, 10_000
 SEARCHES = 50
-"""Searches that are timed together: one alone is shorter than the clock can tell."""
+"""Searches that are timed together: one alone is too short for the clock."""
 _NOW = "2026-11-16T09:30:00.000Z"
 QUERIES = {
     "id": [("_id", ",".join(f"o{number}" for number in range(10)))],

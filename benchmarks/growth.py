@@ -1,6 +1,6 @@
 """Cost grows with the work, no faster: twice the input against once, CPU.
 
-Twice the work takes twice the time; the bound leaves room for caches that no longer hold it and for the machine's mood. What grows with the
+Twice the work takes twice the time; the bound allows for smaller caches and a busy machine. What grows with the
 square of its input takes four times as long.
 """
 
@@ -149,7 +149,7 @@ def _report(render: Callable[[proctor.RunResult], object]) -> Grow:
     return grow
 
 
-def _kept_runs(home: Path) -> Grow:
+def _stored_runs(home: Path) -> Grow:
     def grow(size: int) -> Callable[[], object]:
         here = home / str(size)
         for _ in range(size):
@@ -179,7 +179,7 @@ def figures() -> Iterator[Figure]:
             ("results as JUnit", 2_000, _report(render_junit)),
             ("results as Markdown", 2_000, _report(render_markdown)),
             ("results as HTML", 1_000, _report(render_html)),
-            ("kept runs listed", 40, _kept_runs(Path(folder))),
+            ("stored runs listed", 40, _stored_runs(Path(folder))),
         )
         for name, size, grow in rows:
             best = interleaved({"once": grow(size), "twice": grow(2 * size)}, ROUNDS)

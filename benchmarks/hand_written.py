@@ -1,4 +1,4 @@
-"""The three comparisons written out by hand, as somebody in a hurry would: the yardstick of the throughput benchmark."""
+"""The three comparisons written by hand in a hurry: the yardstick of the throughput benchmark."""
 
 from __future__ import annotations
 

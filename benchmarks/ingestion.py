@@ -1,8 +1,8 @@
 """What evaluating costs around taking traces in: a real `proctor serve` on SQLite, OTLP requests of 50 traces of 7 spans each.
 
 The clock runs from the first request to the moment when every trace is durable and evaluated against 5 checks; against the same server
-with evaluating switched off, from the first request to the last answer, which is sent when everything is durable. Arize Phoenix stands
-beside it where it is installed (in this environment, or where `PHOENIX_PYTHON` points): from the first request to the moment when its
+with evaluating switched off, from the first request to the last answer, which is sent when everything is durable. Arize Phoenix runs
+for comparison if installed (in this environment, or where `PHOENIX_PYTHON` points): from the first request to the moment when its
 database holds every trace. It keeps and evaluates what it does by default.
 """
 
@@ -85,10 +85,10 @@ _TOOL = {
     "gen_ai.operation.name": "execute_tool", "gen_ai.tool.name": "lookup_order", "gen_ai.tool.call.arguments": '{"id": 17}',
     "gen_ai.tool.call.result": '{"total": 9}',
 }  # fmt: skip
-_ASKED, _ANSWERED = "I was charged twice for order 17, please help", "Refund processed for order 17. It takes three days to arrive."
+_QUESTION, _ANSWER = "I was charged twice for order 17, please help", "Refund processed for order 17. It takes three days to arrive."
 _ROOT = {
     "gen_ai.operation.name": "invoke_agent", "gen_ai.agent.name": "shop", "http.response.status_code": 200,
-    "gen_ai.input.messages": _message("user", _ASKED), "gen_ai.output.messages": _message("assistant", _ANSWERED),
+    "gen_ai.input.messages": _message("user", _QUESTION), "gen_ai.output.messages": _message("assistant", _ANSWER),
 }  # fmt: skip
 _ATTRIBUTES: list[dict[str, object]] = [
     _ROOT,
@@ -97,7 +97,7 @@ _ATTRIBUTES: list[dict[str, object]] = [
     _MODEL,
     _TOOL,
     {},
-    {**_MODEL, "gen_ai.output.messages": _message("assistant", _ANSWERED)},
+    {**_MODEL, "gen_ai.output.messages": _message("assistant", _ANSWER)},
 ]
 _NAMES = [
     "invoke_agent shop",
@@ -121,15 +121,15 @@ def _set(holder: object, attributes: dict[str, object]) -> None:
 
 
 def send(port: int, bodies: list[bytes]) -> None:
-    """Post all of them, a few at once, and wait for every answer."""
+    """Post all of them, a few concurrently, and wait for every answer."""
 
     def post(mine: list[bytes]) -> None:
         connection = http.client.HTTPConnection("127.0.0.1", port, timeout=120)
         for body in mine:
             connection.request("POST", "/v1/traces", body, PROTOBUF)
             answer = connection.getresponse()
-            told = answer.read()
-            assert answer.status == 200 and not told, (answer.status, told)
+            content = answer.read()
+            assert answer.status == 200 and not content, (answer.status, content)
         connection.close()
 
     with ThreadPoolExecutor(AT_ONCE) as pool:
@@ -139,7 +139,7 @@ def send(port: int, bodies: list[bytes]) -> None:
 @contextlib.contextmanager
 def proctor_serving(home: Path, *flags: str) -> Iterator[int]:
     """A real server with a project, an agent and a case of five checks; its port."""
-    # In a file: a pipe that nobody reads would fill up with the lines of the log.
+    # In a file: an unread pipe would fill up with log lines.
     log = home / "log"
     words = ("serve", "--port", "0", "--home", str(home), "--quiet-period-s", "0", "--requests-per-minute", "0", *flags)
     with log.open("wb") as out, _process([sys.executable, "-m", "proctor", *words], out) as process:

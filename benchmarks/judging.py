@@ -1,8 +1,8 @@
 """What judging costs around the judge's model: against a bare semaphore-and-gather loop over the same client and stub.
 
 1,000 answers, a stub of half a second (what the quickest judges take; most take longer), 50 requests at once. The loop sends requests that
-were rendered before the clock started, and decodes the replies; ours goes from questions to opinions: rendering, asking, reading, and once
-more with an empty memory that it fills. Waiting hides much of what we add, so the processor time is held to a bound of its own.
+were rendered before the clock started, and decodes the replies; ours goes from questions to opinions: rendering, sending, reading, and once
+more with an empty cache that it fills. Waiting hides much of what we add, so the processor time has its own bound.
 """
 
 from __future__ import annotations
@@ -106,11 +106,11 @@ async def _bare(model: ChatModel, requests: list[ChatRequest]) -> None:
 async def _ours(model: ChatModel, questions: list[list[Question]], cache: ReplyCache | None) -> None:
     judge = LlmJudge([model], JudgeSettings(concurrency=CONCURRENCY), cache=cache)
 
-    async def one(number: int, asked: list[Question]) -> None:
-        (opinion,) = await judge.judge(asked, case=str(number), attempt=0, tape=LIVE)
+    async def one(number: int, batch: list[Question]) -> None:
+        (opinion,) = await judge.judge(batch, case=str(number), attempt=0, tape=LIVE)
         assert opinion.outcome == "pass", opinion
 
-    await asyncio.gather(*(one(number, asked) for number, asked in enumerate(questions)))
+    await asyncio.gather(*(one(number, batch) for number, batch in enumerate(questions)))
     await judge.close()
 
 

@@ -1,8 +1,8 @@
 """Lists over many rows: the same pages of the same lists over 10^4 rows and over many more, side by side.
 
-`PROCTOR_BENCH_ROWS` says how many (100,000 by default), `PROCTOR_BENCH_DATABASE_URL` names an empty PostgreSQL database to measure beside
-SQLite. Every list is asked with several combinations of filters, common and rare; what counts is the slowest of them. A list that goes
-along an index alone takes the same time over any number of rows; one with other conditions beside it looks at a bounded stretch.
+`PROCTOR_BENCH_ROWS` is their number (100,000 by default), `PROCTOR_BENCH_DATABASE_URL` names an empty PostgreSQL database to measure
+next to SQLite. Every list is read with several combinations of filters, common and rare; the slowest counts. A list that goes
+along an index alone takes the same time over any number of rows; one with other conditions reads a bounded part.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ ALONG: dict[str, Ask] = {
     "audit of a kind, of which there are five": lambda hub: audit.list_notes(hub, LOCAL, resource="secret"),
 }
 """Lists that an index answers alone."""
-BESIDE: dict[str, Ask] = {
+FILTERED: dict[str, Ask] = {
     "results of an agent and a case that never met": _results({"agent_id": "agent_1"}, case_id="case_8"),
     "results: an outcome and a code that never met": _results({"outcome": "pass"}, code="judge_unavailable"),
     "results of an agent in another project": _results({"agent_id": "agent_1", "project_id": "proj_2"}),
@@ -87,7 +87,7 @@ BESIDE: dict[str, Ask] = {
     "traces with metadata that none has": _traces({}, metadata=("plan=none",)),
     "traces: pass and failed": _traces({"outcome": "pass"}, status="failed"),
 }
-"""Lists with conditions that are looked at beside an index."""
+"""Lists with conditions that no index covers."""
 
 
 def _outcome(number: int) -> tuple[str, str | None]:
@@ -160,7 +160,7 @@ async def _measured(url: str, home: Path, count: int) -> dict[str, float]:
     try:
         await _fill(database, count)
         hub = Hub(database=database, settings=ServiceSettings(home=home))
-        return {name: await _seconds(hub, ask) for name, ask in (ALONG | BESIDE).items()}
+        return {name: await _seconds(hub, ask) for name, ask in (ALONG | FILTERED).items()}
     finally:
         await database.close()
 
@@ -198,8 +198,8 @@ def figures() -> Iterator[Figure]:
                 yield Figure(f"{kind}: {name}, ms", many[name] * 1000, note=f"{few[name] * 1000:.2f} ms over {FEW} rows")
         _, least = _slowest(few, ALONG)
         name, most = _slowest(many, ALONG)
-        told = f"{most * 1000:.1f} ms against {least * 1000:.1f} ms; {name}"
-        yield Figure(f"{kind}: slowest list by an index, {MANY} rows against {FEW}", most / least, at_most=4.0, note=told)
-        name, most = _slowest(many, BESIDE)
-        told = f"{few[name] * 1000:.1f} ms over {FEW} rows; {name}"
-        yield Figure(f"{kind}: slowest list with conditions beside, {MANY} rows, seconds", most, at_most=0.5, note=told)
+        note = f"{most * 1000:.1f} ms against {least * 1000:.1f} ms; {name}"
+        yield Figure(f"{kind}: slowest list by an index, {MANY} rows against {FEW}", most / least, at_most=4.0, note=note)
+        name, most = _slowest(many, FILTERED)
+        note = f"{few[name] * 1000:.1f} ms over {FEW} rows; {name}"
+        yield Figure(f"{kind}: slowest list with extra conditions, {MANY} rows, seconds", most, at_most=0.5, note=note)

@@ -1,4 +1,4 @@
-"""The same drive in other systems, where they are installed: the same cases, client and stub, as many at once, one check per case."""
+"""The same run in other systems, if installed: the same cases, client, stub and concurrency, one check per case."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 from proctor.targets.shared.wire import new_client
 
 Drive = Callable[[str, Path], None]
-"""Drives all cases against an address; whatever is kept of them goes to a folder."""
+"""Runs all cases against an address and stores the results in a folder."""
 
 
 def peers(cases: int, concurrency: int) -> dict[str, Drive]:
@@ -46,7 +46,7 @@ def _pydantic_evals(cases: int, concurrency: int) -> Drive | None:
 
 
 def _inspect_ai(cases: int, concurrency: int) -> Drive | None:
-    # Its traces go to the user's folder, and it looks for a newer version, unless told otherwise before it is loaded.
+    # Before loading, keep its traces out of the user's folder and disable its update check.
     os.environ.setdefault("INSPECT_DISABLE_UPDATE_CHECK", "1")
     try:
         from inspect_ai import Task

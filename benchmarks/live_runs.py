@@ -1,9 +1,9 @@
 """What driving an agent costs around the agent itself: against a bare semaphore-and-gather loop over the same client and stub.
 
 The clock runs around one whole call of each: ours from the suite in memory to the result in memory, with the run folder made, every
-result forced to disk and read back; the loop from its first request to its last answer. Importing is not part of it, for anybody, nor is
+result forced to disk and read back; the loop from its first request to its last answer. Importing is not part of either, nor is
 reading the cases and compiling their checks: all of them have run once before. All open a client of the same settings inside the measured
-time. Peers stand beside it where they are installed; they keep what they keep by default, and are held to no bound.
+time. Peers run for comparison if installed; they store what they store by default, and have no bound.
 """
 
 from __future__ import annotations

@@ -25,7 +25,7 @@ def cpu_seconds(work: Callable[[], object], repeats: int = 5) -> float:
 
 
 def interleaved(works: dict[str, Callable[[], object]], repeats: int = 5) -> dict[str, float]:
-    """The least CPU time of each, taken turn by turn so that a slow moment of the machine hits all alike."""
+    """The least CPU time of each, alternating so that a slow moment of the machine hits all alike."""
     best = dict.fromkeys(works, float("inf"))
     for _ in range(repeats):
         for name, work in works.items():
@@ -45,7 +45,7 @@ def child_cpu_seconds(command: list[str], repeats: int = 10) -> float:
 
 
 class ChildTook(NamedTuple):
-    """What one run of a command took."""
+    """The cost of one run of a command."""
 
     peak_bytes: int
     cpu_s: float

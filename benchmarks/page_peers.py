@@ -80,15 +80,15 @@ def make_trace(number: int, service: str, *, calls: int, answer: str, failing: t
         span |= {"startTimeUnixNano": str(start + begin * ms), "endTimeUnixNano": str(start + (begin + took) * ms)}
         spans.append(span | ({"parentSpanId": f"{1:016x}"} if spans else {}) | ({"status": {"code": 2, "message": error}} if error else {}))
 
-    asked = f"Where is my money for order {number}?"
-    root = {"gen_ai.operation.name": "invoke_agent", "gen_ai.agent.name": service, "input.value": asked, "output.value": answer}
+    question = f"Where is my money for order {number}?"
+    root = {"gen_ai.operation.name": "invoke_agent", "gen_ai.agent.name": service, "input.value": question, "output.value": answer}
     add(f"invoke_agent {service}", 0, calls * 100 + 100, root | {"user.id": customer, "session.id": f"session-{customer}"})
     for call in range(calls + 1):
         tool = ("lookup_order", "track_parcel", "refund")[call % 3]
         given = {"type": "tool_call", "id": f"call-{call}", "name": tool, "arguments": {"order": number}}
         part = given if call < calls else {"type": "text", "content": answer}
-        said = json.dumps([{"role": "assistant", "parts": [part], "finish_reason": "tool_call" if call < calls else "stop"}])
-        model = {"gen_ai.operation.name": "chat", "gen_ai.request.model": "small", "gen_ai.output.messages": said}
+        output = json.dumps([{"role": "assistant", "parts": [part], "finish_reason": "tool_call" if call < calls else "stop"}])
+        model = {"gen_ai.operation.name": "chat", "gen_ai.request.model": "small", "gen_ai.output.messages": output}
         add("chat small", call * 100 + 10, 40, model | {"gen_ai.usage.input_tokens": 300, "gen_ai.usage.output_tokens": 40})
         if call < calls:
             used: dict[str, object] = {
@@ -124,7 +124,7 @@ def wait_until(is_so: Callable[[], object], seconds: float = 120) -> None:
 
 
 def _load_pages(browser: Any, pages: dict[str, tuple[str, str]], state: Any = None) -> Measured:
-    """Load each page, an address and what is there once it is shown."""
+    """Load each page: an address and an element that shows it is complete."""
     found: Measured = {}
     for name, (address, ready) in pages.items():
         loads = [load(browser, address, ready, state) for _ in range(_ROUNDS)]

@@ -1,4 +1,4 @@
-"""A service with a project of 100,000 results, put into its database directly: two runs of very many attempts, runs before them, traces."""
+"""A service with a project of 100,000 results, written directly into its database: two very long runs, earlier runs, traces."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ from proctor.model.run import RunEntry
 from proctor.model.verdict import Verdict
 from proctor.service.access.callers import LOCAL
 from proctor.service.hub import stamp
-from proctor.service.runs.figures import find_failures, find_latency, store_figures, tally_run
+from proctor.service.runs.figures import RunFacts, find_failures, find_latency, store_figures, tally_run
+from proctor.service.runs.results import suite_of_run
 from proctor.service.runs.worker import make_range_finder
 from proctor.store.runs.entry_digests import make_digest
 from proctor.store.runs.entry_previews import LONG_TEXT, make_shown
@@ -48,7 +49,7 @@ def make_entry(number: int, *, failing: int) -> RunEntry:
     case = number % CASES
     bad = case % 20 == failing
     reason = f"'hello' is not in 'I do not know, {number}.'" if bad else "found"
-    said = f"I do not know, {number}." if bad else f"hello, this is the answer number {number}"
+    text = f"I do not know, {number}." if bad else f"hello, this is the answer number {number}"
     took = 200.0 + (number * 7919 % 1000) ** 1.4 / 10
     return RunEntry(
         case=f"case-{case}",
@@ -56,7 +57,7 @@ def make_entry(number: int, *, failing: int) -> RunEntry:
         outcome="fail" if bad else "pass",
         score=0.0 if bad else 1.0,
         verdicts=(Verdict(outcome="fail" if bad else "pass", score=0.0 if bad else 1.0, reason=reason),),
-        evidence=Evidence(input="hello", text=said, duration_ms=took),
+        evidence=Evidence(input="hello", text=text, duration_ms=took),
         started_at="2031-01-01T00:00:00.000Z",
         duration_ms=took,
     )
@@ -111,17 +112,18 @@ def _list_results(count: int, now: float) -> Iterator[dict[str, Any]]:
 
 
 async def _keep_figures(database: Database, run: dict[str, Any]) -> None:
-    """Keep what was found out about a run, as its worker does when it ends."""
+    """Store the figures of a finished run, as its worker does."""
     async with database.reading() as connection:
         tally = await tally_run(connection, run["id"])
         failures = await find_failures(connection, run)
         latency = await find_latency(connection, run["id"], sum(run["counts"].values()))
+    facts = RunFacts(failures=failures, latency=latency, totals=tally.add_up(suite_of_run(run)))
     async with database.writing() as connection:
-        await store_figures(connection, run["id"], tally, failures, latency)
+        await store_figures(connection, run["id"], tally, facts)
 
 
 async def fill(home: Path, attempts: int = ATTEMPTS, *, with_figures: bool = WITH_FIGURES) -> None:
-    """Make the database of a service in a folder, and put everything into it; without figures as earlier versions left runs."""
+    """Create and fill the database of a service in a folder; without figures, runs are as earlier versions stored them."""
     now = time.time()
     document = write_suite()
     database = await open_database(f"sqlite:///{home / 'proctor.db'}")

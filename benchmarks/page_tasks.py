@@ -1,7 +1,7 @@
 """Ten tasks done on the pages in a browser: clicks, fields typed into, and seconds until the last page shows what was wanted.
 
 Each task starts on the overview of its project and uses the pages alone, as a person would; seconds are those of the pages, without reading
-or thinking. Next to each stands whether Arize Phoenix 20.26 and Inspect view 0.3.285 have a way to do it on their pages; this was looked up
+or thinking. Next to each is whether Arize Phoenix 20.26 and Inspect view 0.3.285 have a way to do it on their pages; this was looked up
 in both, not measured. It needs Chromium and the package playwright.
 """
 
@@ -63,13 +63,13 @@ class AgentAndJudge:
         self.url = f"http://127.0.0.1:{self.server.server_address[1]}/"
         threading.Thread(target=self.server.serve_forever, daemon=True).start()
 
-    def answer(self, asked: str) -> Any:
+    def answer(self, question: str) -> Any:
         """Answer as an agent."""
         time.sleep(self.delay_s)
-        if self.prompt == 3 and "parcel" in asked:
+        if self.prompt == 3 and "parcel" in question:
             return {"text": "I cannot track it.", "tool_calls": []}
-        calls = [{"name": "track_parcel", "arguments": {"id": 1}, "result": "on its way"}] if "parcel" in asked else []
-        return {"text": f"{asked} is done", "tool_calls": calls}
+        calls = [{"name": "track_parcel", "arguments": {"id": 1}, "result": "on its way"}] if "parcel" in question else []
+        return {"text": f"{question} is done", "tool_calls": calls}
 
     def judge(self, sent: Any) -> Any:
         """Answer as a chat model that judges."""
@@ -81,7 +81,7 @@ class AgentAndJudge:
 
 
 def seed(place: Place, agent: AgentAndJudge) -> None:
-    """Fill a project: three runs of which the last went worse, a judged case, and 30 traces, the newest with 50 tool calls."""
+    """Fill a project: three runs, the last one worse, a judged case, and 30 traces, the newest with 50 tool calls."""
     model = {"provider": "openai", "model": "judge-1", "base_url": agent.url, "api_key": "${JUDGE_KEY}"}
     settings = {"targets": {"shop": {"type": "http", "url": agent.url}}, "models": {"main": model}, "judge": {"model": "main"}}
     place.ask("PATCH", f"/api/projects/{place.project}", {"settings": settings})
@@ -109,7 +109,7 @@ def seed(place: Place, agent: AgentAndJudge) -> None:
 
 
 class Person:
-    """Uses the pages, and counts what is done."""
+    """Uses the pages, and counts the actions."""
 
     def __init__(self, page: Any) -> None:
         self.page = page
@@ -137,7 +137,7 @@ class Person:
 
 
 def find_cause(person: Person) -> None:
-    """What broke in the last run, and since when."""
+    """Which cases broke in the last run, and since when."""
     person.see("since")
     person.click("main h3 a:has-text('nightly')")
     person.see("I cannot track it")
@@ -262,7 +262,7 @@ def figures() -> Iterator[Figure]:
         browser = started.chromium.launch(executable_path=chromium, args=["--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"])
         with Visitor(browser, place) as visitor:
             visitor.log_in()
-            # A page of its own: that of a visitor says no to every question.
+            # A separate page: that of a visitor dismisses every dialog.
             page = visitor.context.new_page()
             page.set_default_timeout(60_000)
             page.on("dialog", lambda dialog: dialog.accept())

@@ -1,12 +1,12 @@
 """What the server takes for every page of the service, asked over HTTP without a browser: processor time, first and again.
 
 The budget of a page is 50 ms. What is measured is the processor time of the server's process, so that other work on the machine counts
-for little. Beside it stand ratios within the run: a page of a run of 100,000 attempts (`PROCTOR_BENCH_ATTEMPTS`) and the same page of
-a short one; two such runs compared for the first time and a hand-written loop that reads what is kept of their attempts; an attempt of
-10 MB opened for the first time and unpacking it. Left out where the system does not tell the time of another process.
+for little. It also reports ratios within the run: a page of a run of 100,000 attempts (`PROCTOR_BENCH_ATTEMPTS`) and the same page of
+a short one; two such runs compared for the first time and a hand-written loop that reads their stored attempts; an attempt of
+10 MB opened for the first time and unpacking it. Left out where the system does not report the time of another process.
 
-A worker keeps what was found out about a run when it ends, and so do the runs here; with `PROCTOR_BENCH_FIGURES=0` they are as earlier
-versions left them, and everything is worked out from their attempts.
+A worker stores the figures of a run when it ends, and so do the runs here; with `PROCTOR_BENCH_FIGURES=0` they are as earlier
+versions stored them, and everything is computed from their attempts.
 
     python -m benchmarks.page_times
 """
@@ -70,7 +70,7 @@ all that changed in a project, more than a page else."""
 
 
 class Took(NamedTuple):
-    """What one page took."""
+    """The cost of one page."""
 
     cpu_ms: float
     wall_ms: float
@@ -95,7 +95,7 @@ def ask(url: str, pid: int) -> Took:
 
 
 def read_by_hand(home: Path) -> None:
-    """Read what is kept of the attempts of both long runs for lists, and count outcomes by case: what any comparison must do."""
+    """Read the stored attempts of both long runs for lists, and count outcomes by case: what any comparison must do."""
     counts: dict[str, dict[str, int]] = {}
     decode = msgspec.json.Decoder(EntryDigest).decode
     with closing(sqlite3.connect(home / "proctor.db")) as connection:
@@ -121,18 +121,18 @@ def warm_up(url: str, pid: int) -> tuple[str, Took]:
 
 
 def measure(url: str, pid: int) -> Iterator[tuple[str, Took, Took]]:
-    """Yield every page with what it took for the first time, and the least of several afterwards."""
+    """Yield every page with the cost of its first load, and the least of several later ones."""
     for name, path in PAGES.items():
         first, *again = [ask(url + path, pid) for _ in range(_AGAIN + 1)]
         yield name, first, Took(*map(min, zip(*again, strict=True)))
 
 
 def figures() -> Iterator[Figure]:
-    """Ask for every page and yield what it took."""
+    """Request every page and yield its cost."""
     try:
         find_cpu_s(1)
     except (OSError, AttributeError):
-        print("  left out: the processor time of another process is not told here")
+        print("  left out: the processor time of another process is not reported here")
         return
     with tempfile.TemporaryDirectory() as folder:
         home = Path(folder)

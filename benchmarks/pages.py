@@ -1,6 +1,6 @@
 """The web pages in Chromium over a project of 100,000 results: bytes on the wire, requests, first paint, a jump to the end of a long run.
 
-`PROCTOR_BENCH_ATTEMPTS` says how many attempts the run has. The server is a real `proctor serve` on SQLite; what is measured is the best
+`PROCTOR_BENCH_ATTEMPTS` is the number of attempts of the run. The server is a real `proctor serve` on SQLite; what is measured is the best
 of several loads with an empty cache. `page_peers` has the pages of other tools. It needs Chromium and the package playwright, and is left
 out without them.
 """
@@ -40,9 +40,9 @@ PAGES = {
     "short run": (f"/ui/p/{PROJECT}/runs/{RUN_SMALL}", ".attempts-table tr[data-row]"),
     "run": (f"/ui/p/{PROJECT}/runs/{RUN}", ".attempts-table tr[data-row]"),
 }
-"""Addresses, and what is there once the page is."""
+"""Addresses, and an element that shows that the page is complete."""
 TURN_BY_TURN = ("short run", "run")
-"""Pages that are held beside each other, loaded one after the other so that a slow moment of the machine hits both alike."""
+"""Pages to compare, loaded one after the other so that a slow moment of the machine hits both alike."""
 TURNS = 10
 
 
@@ -98,7 +98,7 @@ def find_megabytes(pid: int) -> float:
 
 
 def find_ours(log: Path) -> str | None:
-    """Return where `proctor serve` says that it answers."""
+    """Return the address that `proctor serve` prints."""
     line = next((line for line in log.read_text(errors="replace").splitlines() if "serves on http://" in line), None)
     return None if line is None else line.partition("serves on ")[2].strip()
 
@@ -136,7 +136,7 @@ def load(browser: Any, url: str, ready: str, state: Any = None) -> Load:
 
 
 def jump_to_end(browser: Any, url: str) -> float:
-    """Return the seconds from a click on the way to the end until the last row of the run is there."""
+    """Return the seconds from a click on the link to the end until the last row of the run is shown."""
     context = browser.new_context(viewport={"width": WIDTH, "height": HEIGHT})
     page = context.new_page()
     page.goto(url, wait_until="load")
@@ -177,8 +177,8 @@ def measure_ours(browser: Any) -> Iterator[Figure]:
     with tempfile.TemporaryDirectory() as folder:
         home = Path(folder)
         # In a thread of its own: the browser keeps an event loop running in this one.
-        with ThreadPoolExecutor(1) as beside:
-            beside.submit(asyncio.run, fill(home)).result()
+        with ThreadPoolExecutor(1) as threads:
+            threads.submit(asyncio.run, fill(home)).result()
         words = ["serve", "--port", "0", "--home", str(home), "--requests-per-minute", "0"]
         with serve([sys.executable, "-m", "proctor", *words], home, find_ours) as server:
             yield Figure("pages: server start, s", server.seconds, at_most=10, note=f"{server.megabytes:.0f} MB once it answers")
@@ -192,14 +192,14 @@ def measure_ours(browser: Any) -> Iterator[Figure]:
             first, *again = [
                 load(browser, f"{server.url}/ui/p/{PROJECT}/runs/{RUN_WIDE}/r/att_wide_0000001", "#evidence") for _ in range(ROUNDS)
             ]
-            # A single load by the clock: `page_times` holds what the server takes for it.
+            # A single load by the clock: `page_times` bounds the server's part.
             yield Figure("pages: a result of 10 MB: opened for the first time, s", first.rows_s)
             yield Figure("pages: a result of 10 MB: opened again, s", min(one.rows_s for one in again), at_most=0.5)
             yield Figure("pages: memory after all of it, MB", find_megabytes(server.pid), at_most=400)
 
 
 def figures() -> Iterator[Figure]:
-    """Load every page and yield what it took."""
+    """Load every page and yield its cost."""
     chromium = find_chromium()
     if chromium is None or importlib.util.find_spec("playwright") is None:
         print("  left out: no Chromium, or no package playwright")

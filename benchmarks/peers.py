@@ -31,12 +31,12 @@ def pydantic_evals_run(traces: list[dict[str, Any]]) -> Callable[[], int] | None
             return all(name in names for name in ("lookup_order", "refund", "send_mail"))
 
     @dataclass
-    class Says(Evaluator[Any, Any, Any]):
+    class Mentions(Evaluator[Any, Any, Any]):
         def evaluate(self, ctx: EvaluatorContext[Any, Any, Any]) -> bool:
             return "refund processed" in ctx.output["text"].lower()
 
     cases = [Case(name=str(number), inputs=trace) for number, trace in enumerate(traces)]
-    dataset = Dataset(name="bench", cases=cases, evaluators=[CalledWith(), InOrder(), Says()])
+    dataset = Dataset(name="bench", cases=cases, evaluators=[CalledWith(), InOrder(), Mentions()])
 
     async def task(trace: Any) -> Any:
         return trace

@@ -1,6 +1,6 @@
-"""The same cases in promptfoo, where it is installed: a CSV file with `__expected` columns, and an agent that answers what it is asked.
+"""The same cases in promptfoo, if installed: a CSV file with `__expected` columns, and an agent that echoes its input.
 
-Both read the file, ask, decide every claim, keep the results as they do by default and write one JSON document. Their verdicts are
+Both read the file, call the agent, decide every claim, store the results as by default and write one JSON document. Their verdicts are
 compared row by row. `PROMPTFOO=/path/to/promptfoo` names the program, else it is looked for on the PATH.
 """
 
@@ -41,7 +41,7 @@ prices: {echo: {input: 1, output: 1, currency: USD}}
 
 
 class Took(NamedTuple):
-    """What a command took."""
+    """The cost of a command."""
 
     wall_s: float
     cpu_s: float
@@ -67,7 +67,7 @@ class Contest:
         (folder / "proctor.yaml").write_text(_WORKSPACE)
 
     def run_promptfoo(self) -> Took:
-        """Let promptfoo evaluate the file; its exit code 100 says that a test failed."""
+        """Let promptfoo evaluate the file; its exit code 100 means that a test failed."""
         flags = ["--no-cache", "--no-table", "--no-progress-bar", "--no-share", "-j", str(AT_ONCE), "-o", "theirs.json"]
         return self._watch([self._promptfoo, "eval", "-c", "promptfooconfig.yaml", *flags], (0, 100))
 
@@ -79,21 +79,21 @@ class Contest:
     def _watch(self, command: Sequence[str], allowed: tuple[int, ...]) -> Took:
         quiet = {"PROMPTFOO_DISABLE_TELEMETRY": "1", "PROMPTFOO_DISABLE_UPDATE": "1", "PROMPTFOO_DISABLE_REMOTE_GENERATION": "true"}
         environment = {**os.environ, **quiet, "PROMPTFOO_CONFIG_DIR": str(self._folder / "kept"), "PYTHONPATH": os.pathsep.join(sys.path)}
-        told = subprocess.run(
+        done = subprocess.run(
             [sys.executable, "-c", _WATCHER, *command], cwd=self._folder, env=environment, capture_output=True, text=True, check=True
         )
-        wall, cpu, peak, code, errors = json.loads(told.stdout.splitlines()[-1])
+        wall, cpu, peak, code, errors = json.loads(done.stdout.splitlines()[-1])
         if code not in allowed:
             raise RuntimeError(f"{' '.join(command)} ended with {code}: {errors}")
         return Took(wall, cpu, peak * (1 if sys.platform == "darwin" else 1024))
 
     def read_theirs(self) -> list[bool]:
-        """Return whether each row passed, as promptfoo says."""
+        """Return whether each row passed in promptfoo."""
         results = json.loads((self._folder / "theirs.json").read_text())["results"]["results"]
         return [result["success"] for result in sorted(results, key=lambda result: result["testIdx"])]
 
     def read_ours(self) -> list[bool]:
-        """Return whether each row passed, as proctor says."""
+        """Return whether each row passed in proctor."""
         return [case["outcome"] == "pass" for case in json.loads((self._folder / "ours.json").read_text())["cases"]]
 
 
@@ -116,7 +116,7 @@ def _write_rows(path: Path, count: int) -> Path:
 
 
 def figures() -> Iterator[Figure]:
-    """Ratios of promptfoo to proctor: above 1 promptfoo takes more."""
+    """Ratios of promptfoo to proctor: above 1 promptfoo needs more."""
     program = find_promptfoo()
     if program is None:
         print("  promptfoo is not installed here and was not measured: put it on the PATH, or name it with PROMPTFOO=/path/to/promptfoo")
@@ -153,7 +153,7 @@ def _compare(what: str, ours: float, theirs: float, *, unit: str) -> Figure:
 
 
 def record(rows: Path, prompt: str) -> list[bool]:
-    """Return what promptfoo says of every row of a file."""
+    """Return the verdict of promptfoo on every row of a file."""
     program = find_promptfoo()
     assert program is not None, "promptfoo is not installed here"
     with tempfile.TemporaryDirectory() as name:

@@ -1,4 +1,4 @@
-"""What understanding evidence costs beside decoding its JSON: plain records, and recorded traces of real frameworks by the span."""
+"""What reading evidence costs compared with decoding its JSON: plain records, and recorded traces of real frameworks by the span."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One line per figure: what was measured, the ratio, and the bound it is held to."""
+"""One line per figure: what was measured, the ratio, and its bound."""
 
 from __future__ import annotations
 

@@ -23,12 +23,12 @@ BASE_RATE = 0.85
 
 
 class Simulated(msgspec.Struct, frozen=True):
-    """What came of many comparisons of one design."""
+    """The results of many comparisons of one design."""
 
     comparisons: int
     verdicts: dict[str, int]
     covered: int
-    """Intervals that held the true difference."""
+    """Intervals that contain the true difference."""
 
     def share(self, *verdicts: str) -> float:
         return sum(self.verdicts.get(verdict, 0) for verdict in verdicts) / self.comparisons

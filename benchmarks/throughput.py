@@ -85,7 +85,7 @@ def _files() -> Iterator[Figure]:
 
 
 def profile() -> None:
-    """Where the time goes, for whoever wants to make it less: `python -m benchmarks.throughput`."""
+    """Where the time goes, for optimising: `python -m benchmarks.throughput`."""
     import cProfile
     import pstats
 

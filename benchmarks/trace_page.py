@@ -30,7 +30,7 @@ _START = 1_794_700_000_000_000_000
 
 
 def figures() -> Iterator[Figure]:
-    """Yield what the page takes, its elements and bytes held to the budget of every page."""
+    """Yield the cost of the page; its elements and bytes must fit the budget of every page."""
     if find_chromium() is None or importlib.util.find_spec("playwright") is None:
         print("  left out: no Chromium, or no package playwright")
         return
@@ -85,7 +85,7 @@ def _open(page: Any, address: str) -> None:
 
 
 def _scroll(page: Any, share: float, size: int) -> None:
-    """Scroll, and wait until the row that then stands at the top is there."""
+    """Scroll, and wait until the row at the top is there."""
     page.evaluate(
         """async (share) => {
              const box = document.getElementById("span-box");
@@ -101,7 +101,7 @@ def _scroll(page: Any, share: float, size: int) -> None:
 
 
 def _count_frames(page: Any) -> int:
-    """Return how many frames a second are drawn while somebody scrolls on through the rows."""
+    """Return how many frames per second are drawn while scrolling through the rows."""
     return page.evaluate(
         """() => new Promise((done) => {
              const box = document.getElementById("span-box"), begun = performance.now();

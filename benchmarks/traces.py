@@ -39,8 +39,8 @@ def traces(count: int, seed: int = 7) -> list[dict[str, Any]]:
             }
             for position, name in enumerate(names)
         ]
-        said = "Refund processed. You will see it in three days." if chance.random() < 0.983 else "Something went wrong, sorry."
-        made.append({"input": "I was charged twice", "text": said, "tool_calls": calls, "duration_ms": 1500})
+        text = "Refund processed. You will see it in three days." if chance.random() < 0.983 else "Something went wrong, sorry."
+        made.append({"input": "I was charged twice", "text": text, "tool_calls": calls, "duration_ms": 1500})
     return made
 
 

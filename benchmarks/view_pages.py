@@ -1,7 +1,7 @@
 """`proctor view` over a folder with two runs of 100,000 attempts, and one of four attempts with an answer of 10 MB each.
 
 What the server takes, asked over HTTP without a browser: the first opening, which reads the log and the suite, and the best of several
-afterwards. `PROCTOR_BENCH_ATTEMPTS` says how many attempts the runs have. Pages of the long run are held beside the same pages of a run of
+afterwards. `PROCTOR_BENCH_ATTEMPTS` is the number of attempts of the runs. Pages of the long run are compared with those of a run of
 200 attempts: a page costs what it shows, however long the run is.
 
     python -m benchmarks.view_pages
@@ -30,7 +30,7 @@ _ROUNDS = 5
 
 
 def fill_folder(home: Path, attempts: int = ATTEMPTS) -> None:
-    """Put the runs into a folder, as `proctor run` leaves them."""
+    """Write the runs into a folder, as `proctor run` does."""
     for id, count, failing in ((SHORT, _SHORT, 3), (LONG_BEFORE, attempts, 5), (LONG, attempts, 3)):
         _keep_run(home, id, count, (make_entry(number, failing=failing) for number in range(count)))
     _keep_run(home, LONG_ANSWERS, WIDE, map(make_wide_entry, range(WIDE)))
@@ -80,7 +80,7 @@ def _find_address(log: Path) -> str | None:
 
 
 def figures() -> Iterator[Figure]:
-    """Ask for every page and yield what it took."""
+    """Request every page and yield its cost."""
     with tempfile.TemporaryDirectory() as folder:
         home = Path(folder)
         fill_folder(home)

@@ -1,6 +1,6 @@
-"""Stand-ins for the agents of frameworks: each keeps its conversation where the real one keeps it, and shows what its model would see.
+"""Fake agents of frameworks: each stores its conversation where the real one does, and records what its model would see.
 
-Every stand-in has `seen`: for each request to the model the messages of the user in it. Those that are awaited let others go on in between.
+Every fake has `seen`: the user messages of each request to the model. Awaited fakes yield to others in between.
 """
 
 from __future__ import annotations
@@ -13,25 +13,25 @@ ANSWER = {"role": "assistant", "content": "It is on its way."}
 
 
 async def give_way() -> None:
-    """Let every other case go on for a while, as a request to a model would."""
+    """Yield to the other cases, as a request to a model would."""
     for _ in range(5):
         await asyncio.sleep(0)
 
 
 class Fake:
-    """What all stand-ins share."""
+    """The base of all fakes."""
 
     def __init__(self) -> None:
         self.seen: list[tuple[str, ...]] = []
         self.busy = False
 
     def think(self, messages: list[Any]) -> None:
-        """Note what the model sees of the user."""
+        """Record the user messages that the model sees."""
         users = [each for each in messages if isinstance(each, str) or each["role"] == "user"]
         self.seen.append(tuple(each if isinstance(each, str) else each["content"] for each in users))
 
     async def think_alone(self, messages: list[Any]) -> None:
-        """The same for an agent that holds one conversation: a second request meanwhile is refused, as Strands does."""
+        """The same for an agent with one conversation: a concurrent request is refused, as Strands does."""
         assert not self.busy, "the agent is already processing a request"
         self.busy = True
         await give_way()
@@ -55,9 +55,9 @@ class Graph(Fake):
         super().__init__()
         self.threads: dict[str, list[Any]] = {}
 
-    async def ainvoke(self, asked: dict[str, Any], config: dict[str, Any]) -> dict[str, Any]:
+    async def ainvoke(self, inputs: dict[str, Any], config: dict[str, Any]) -> dict[str, Any]:
         before = self.threads.get(config["configurable"]["thread_id"], []) if self.checkpointer else []
-        messages = [*before, *asked["messages"]]
+        messages = [*before, *inputs["messages"]]
         await give_way()
         self.think(messages)
         messages.append(ANSWER)
@@ -70,10 +70,10 @@ class GraphWithMemory(Graph):
 
 
 class Executor(Fake):
-    async def ainvoke(self, asked: dict[str, Any]) -> dict[str, Any]:
+    async def ainvoke(self, inputs: dict[str, Any]) -> dict[str, Any]:
         await give_way()
-        self.think([*(said for who, said in asked["chat_history"] if who == "human"), asked["input"]])
-        return {**asked, "output": ANSWER["content"]}
+        self.think([*(text for role, text in inputs["chat_history"] if role == "human"), inputs["input"]])
+        return {**inputs, "output": ANSWER["content"]}
 
 
 class OpenaiAgent(Fake):
@@ -82,10 +82,10 @@ class OpenaiAgent(Fake):
 
 class Runner:
     @staticmethod
-    async def run(agent: OpenaiAgent, asked: list[Any]) -> Any:
+    async def run(agent: OpenaiAgent, inputs: list[Any]) -> Any:
         await give_way()
-        agent.think(asked)
-        return SimpleNamespace(to_input_list=lambda: [*asked, ANSWER])
+        agent.think(inputs)
+        return SimpleNamespace(to_input_list=lambda: [*inputs, ANSWER])
 
 
 class Crew(Fake):
@@ -134,13 +134,13 @@ class ClassicAg2Agent(Fake):
     run_executor: Any = None
 
     def run(self, *, message: str, clear_history: bool, max_turns: int, user_input: bool) -> Any:
-        partner = self.run_executor = self.run_executor or SimpleNamespace(said=[])
+        partner = self.run_executor = self.run_executor or SimpleNamespace(messages=[])
 
         def process() -> None:
             if clear_history:
-                partner.said.clear()
-            partner.said.append(message)
-            self.think(partner.said)
+                partner.messages.clear()
+            partner.messages.append(message)
+            self.think(partner.messages)
 
         return SimpleNamespace(process=process)
 
@@ -180,7 +180,7 @@ class InMemoryRunner:
 
 class Memory:
     def __init__(self) -> None:
-        self.said: list[str] = []
+        self.messages: list[str] = []
 
     @classmethod
     def from_defaults(cls, *, session_id: str) -> Memory:
@@ -190,9 +190,9 @@ class Memory:
 class LlamaIndexAgent(Fake):
     async def run(self, *, user_msg: str, memory: Memory | None = None) -> Any:
         memory = memory or Memory()
-        memory.said.append(user_msg)
+        memory.messages.append(user_msg)
         await give_way()
-        self.think(memory.said)
+        self.think(memory.messages)
         return SimpleNamespace()
 
 
@@ -232,29 +232,29 @@ class ChatMessage(dict[str, str]):
 
 class HaystackAgent(Fake):
     def run(self, *, messages: list[ChatMessage]) -> dict[str, Any]:
-        assert not any(each.is_from("system") for each in messages), "the system's message stands there twice"
+        assert not any(each.is_from("system") for each in messages), "the system message is duplicated"
         self.think(messages)
         return {"messages": [ChatMessage(role="system", content="You help."), *messages, ChatMessage(ANSWER)]}
 
 
 class KernelAgent(Fake):
     async def get_response(self, *, messages: str, thread: Any = None) -> Any:
-        thread = thread or SimpleNamespace(said=[])
-        thread.said.append(messages)
+        thread = thread or SimpleNamespace(messages=[])
+        thread.messages.append(messages)
         await give_way()
-        self.think(thread.said)
+        self.think(thread.messages)
         return SimpleNamespace(thread=thread)
 
 
 class FrameworkAgent(Fake):
     def create_session(self, *, session_id: str) -> Any:
-        return SimpleNamespace(said=[])
+        return SimpleNamespace(messages=[])
 
     async def run(self, message: str, *, session: Any = None) -> Any:
-        session = session or SimpleNamespace(said=[])
-        session.said.append(message)
+        session = session or SimpleNamespace(messages=[])
+        session.messages.append(message)
         await give_way()
-        self.think(session.said)
+        self.think(session.messages)
         return SimpleNamespace()
 
 
@@ -286,7 +286,7 @@ AGENTS: tuple[tuple[str, str, type[Fake]], ...] = (
     ("agent-framework", "Agent", FrameworkAgent),
     ("dspy", "ReAct", Program),
 )
-"""Framework, what makes the agent, and its stand-in."""
+"""Framework, the code that creates the agent, and its fake."""
 
 
 def make_modules(agent: Fake) -> dict[str, ModuleType]:

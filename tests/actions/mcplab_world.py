@@ -1,4 +1,4 @@
-"""An MCPLab workspace on disk, and a model behind OpenAI's protocol that does what the prompt says."""
+"""An MCPLab workspace on disk, and a model with OpenAI's protocol that follows the prompt."""
 
 from __future__ import annotations
 
@@ -71,8 +71,8 @@ def workspace(folder: Path, url: str, *, auth: str = "", config: str = CONFIG, a
 async def drive_mcplab(suite: Any, *, environment: dict[str, str], **options: Any) -> LiveRun:
     chosen = {name: options.pop(name) for name in McplabOptions.__struct_fields__ if name in options}
     place = {name: options.pop(name) for name in ("target", "home") if name in options}
-    said = read_run_options({"environment": environment, "mcplab": McplabOptions(**chosen), **options})
-    return await drive(suite, said, **place)
+    run_options = read_run_options({"environment": environment, "mcplab": McplabOptions(**chosen), **options})
+    return await drive(suite, run_options, **place)
 
 
 def prepare_together(suite: Suite, environment: dict[str, str], **options: Any) -> Together:

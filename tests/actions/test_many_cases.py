@@ -1,4 +1,4 @@
-"""What a suite can do, it does the same when its cases are too many to be held: every feature, run and checked both ways."""
+"""A suite with too many cases for memory behaves the same: every feature, run and checked both ways."""
 
 from __future__ import annotations
 
@@ -74,9 +74,7 @@ CHANGING = re.compile(
 
 @pytest.mark.in_turn
 @rows("actions/cases/many_cases.yaml")
-def test_a_feature_gives_the_same_results_when_cases_are_not_held(
-    row: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_feature_gives_the_same_results_with_lazy_cases(row: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(str(tmp_path))
     workspace = {"targets": {"agent": {"type": "callable", "function": "agent:answer"}}, **row.get("workspace", {})}
@@ -90,8 +88,8 @@ def test_a_feature_gives_the_same_results_when_cases_are_not_held(
         suite = proctor.load_suite("suite.yaml", held=held)
         assert is_lazy(suite.cases) == (held is not None)
         home = tmp_path / ".proctor"
-        told = {"check": check_everywhere(suite, row), "run": run_everywhere(suite, row, home)}
-        found.append({(verb, part): value for verb, parts in told.items() for part, value in parts.items()})
+        outputs = {"check": check_everywhere(suite, row), "run": run_everywhere(suite, row, home)}
+        found.append({(verb, part): value for verb, parts in outputs.items() for part, value in parts.items()})
         home.rename(tmp_path / f"kept-{held}")
     for place, value in found[0].items():
         assert found[1][place] == value, place
@@ -99,24 +97,24 @@ def test_a_feature_gives_the_same_results_when_cases_are_not_held(
 
 
 def check_everywhere(suite: Suite, row: dict[str, Any]) -> dict[str, Any]:
-    """What `check` says in every format, and what `proctor.check` returns."""
+    """The output of `check` in every format, and the result of `proctor.check`."""
     suite = select(suite, row.get("choose"))
     judge = make_question_judge(row)
     evidence = row.get("evidence", [])
     whole = proctor.check(suite, evidence, judge=judge)
-    told: dict[str, Any] = {"counts": whole.counts, "warnings": [each.message for each in whole.warnings], "unmet": whole.unmet}
-    told["cases"] = [(result.case.id, result.outcome, [verdict.reason for verdict in result.verdicts]) for result in whole.cases]
+    outputs: dict[str, Any] = {"counts": whole.counts, "warnings": [each.message for each in whole.warnings], "unmet": whole.unmet}
+    outputs["cases"] = [(result.case.id, result.outcome, [verdict.reason for verdict in result.verdicts]) for result in whole.cases]
     for format in FORMATS:
         place = Path(f"checked.{format}")
         stream = CheckStream(suite)
-        told["judged"], told["only_presence"] = stream.judged, stream.only_presence
+        outputs["judged"], outputs["only_presence"] = stream.judged, stream.only_presence
         with Output(str(place)) as output:
             render = make_renderer(format, output, no_color=True)
             for result in collect(stream, evidence, judge):
                 render.add(result)
             render.finish(stream.finish(render.in_memory))
-        told[format] = neutral(place)
-    return told
+        outputs[format] = neutral(place)
+    return outputs
 
 
 def collect(stream: CheckStream, evidence: list[Any], judge: Any) -> list[CaseResult]:
@@ -130,7 +128,7 @@ def collect(stream: CheckStream, evidence: list[Any], judge: Any) -> list[CaseRe
 
 
 def run_everywhere(suite: Suite, row: dict[str, Any], home: Path) -> dict[str, Any]:
-    """What `run` and `show` say in every format, and what is kept of every attempt."""
+    """The output of `run` and `show` in every format, and the stored attempts."""
     if "choose" in row:
         suite = select(suite, row["choose"])
     if row.get("last_failed"):
@@ -138,26 +136,26 @@ def run_everywhere(suite: Suite, row: dict[str, Any], home: Path) -> dict[str, A
         suite = choose_failed_cases(suite, find_last_failed(home, suite))
     live = drive_agent(suite, row, home)
     result = live.result
-    told: dict[str, Any] = {
+    outputs: dict[str, Any] = {
         "ended": live.ended,
         "reason": live.reason,
         "counts": result.counts,
         "outcome": result.outcome,
         "unmet": result.unmet,
     }
-    told["entries"] = {key: (entry.outcome, entry.evidence and entry.evidence.text) for key, entry in sorted(live.entries.items())}
-    told["missing"] = [(each.case.id, each.planned, each.finished) for each in (result.incomplete.missing if result.incomplete else ())]
+    outputs["entries"] = {key: (entry.outcome, entry.evidence and entry.evidence.text) for key, entry in sorted(live.entries.items())}
+    outputs["missing"] = [(each.case.id, each.planned, each.finished) for each in (result.incomplete.missing if result.incomplete else ())]
     again, entries = open_run(home, "latest")
     for format in FORMATS:
-        for source, shown, kept in (("run", result, live.entries), ("show", again, entries)):
+        for source, shown, attempts in (("run", result, live.entries), ("show", again, entries)):
             place = Path(f"{source}.{format}")
-            show_run(shown, format=format, output=str(place), no_color=True, entries=kept)
-            told[format if source == "run" else f"show {format}"] = neutral(place)
+            show_run(shown, format=format, output=str(place), no_color=True, entries=attempts)
+            outputs[format if source == "run" else f"show {format}"] = neutral(place)
     pivot = "kind" if result.cases and all("kind" in case.case.tags for case in result.cases) else None
     if pivot is not None:
         show_run(result, format="csv", output="pivot.csv", no_color=True, pivot=pivot)
-        told["pivot"] = Path("pivot.csv").read_text(encoding="utf-8")
-    return told
+        outputs["pivot"] = Path("pivot.csv").read_text(encoding="utf-8")
+    return outputs
 
 
 def drive_agent(suite: Suite, row: dict[str, Any], home: Path) -> LiveRun:
@@ -181,23 +179,23 @@ def make_question_judge(row: dict[str, Any]) -> Any:
 
 
 def neutral(place: Path) -> Any:
-    """What stands in a report, without what differs from run to run."""
+    """The text of a report, without what differs from run to run."""
     if place.suffix == ".csv":
         with place.open(newline="", encoding="utf-8") as file:
             return [{key: cell for key, cell in line.items() if key not in ("run_id", "duration_ms")} for line in csv.DictReader(file)]
     return CHANGING.sub("~", place.read_text(encoding="utf-8"))
 
 
-def test_results_that_are_read_one_by_one_are_those_that_are_held(tmp_path: Path) -> None:
+def test_streamed_results_equal_results_in_memory(tmp_path: Path) -> None:
     cases = [{"id": f"c{n}", "input": str(n), "repeat": 1 + n % 2, "expect": [{"response_contains": "1"}]} for n in range(4)]
     suite = proctor.parse_suite(json.dumps({"proctor": 1, "cases": cases}))
     live = asyncio.run(drive(suite, target=lambda message: message, home=tmp_path))
     file = live.folder / "results.jsonl"
     first = file.read_text(encoding="utf-8").splitlines()[0]
-    # Of a case that is not in the suite, beyond the plan, and once more: the last one holds.
-    strange = [first.replace('"c0"', '"gone"'), first.replace('"case":"c0"', '"case":"c2","attempt":7'), first.replace('"fail"', '"error"')]
-    kept = [line for line in file.read_text(encoding="utf-8").splitlines() if '"c3"' not in line]
-    file.write_text("".join(f"{line}\n" for line in (*kept, *strange)) + '{"half', encoding="utf-8")
+    # An unknown case, an unplanned attempt, and a repeated one: the last one counts.
+    unknown = [first.replace('"c0"', '"gone"'), first.replace('"case":"c0"', '"case":"c2","attempt":7'), first.replace('"fail"', '"error"')]
+    known = [line for line in file.read_text(encoding="utf-8").splitlines() if '"c3"' not in line]
+    file.write_text("".join(f"{line}\n" for line in (*known, *unknown)) + '{"half', encoding="utf-8")
     folder = RunFiles(tmp_path / ".proctor").open("latest")
     held, entries = read_result(folder, suite, "completed")
     lazy, read = read_result(folder, suite, "completed", held=1)
@@ -209,7 +207,7 @@ def test_results_that_are_read_one_by_one_are_those_that_are_held(tmp_path: Path
     assert (lazy.unmet, lazy.outcome) == (held.unmet, held.outcome)
 
 
-def test_very_many_cases_are_counted_as_few_are() -> None:
+def test_many_cases_are_counted_like_few() -> None:
     def make(number: int, outcome: Any) -> CaseResult:
         case = Case(id=f"c{number}", name="\ud800é" if number % 3 else "", pass_threshold=0.5 if number % 2 else None)
         return CaseResult(case, outcome, 1.0 if outcome == "pass" else 0.0, ())
@@ -230,7 +228,7 @@ def test_very_many_cases_are_counted_as_few_are() -> None:
     assert one_by_one.decide_outcome() == "fail"
 
 
-def test_names_of_very_many_cases_are_found_again() -> None:
+def test_names_of_many_cases_are_found() -> None:
     taken, table = TakenNames(held=10), NameTable()
     for number in range(3_000):
         taken.add(f"c{number}")

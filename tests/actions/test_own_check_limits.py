@@ -1,4 +1,4 @@
-"""A check of one's own that never ends: its own error at every door, the next check is decided, and Ctrl-C still works."""
+"""An endless custom check is an error at every entry point, the next check is decided, and Ctrl-C still works."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def assert_stopped(result: dict[str, Any]) -> None:
     [("check", "suite.yaml", "evidence.jsonl"), ("run", "suite.yaml", "--target", "endless_agent:answer", "--quiet")],
     ids=["check", "run"],
 )
-def test_a_check_that_never_ends_is_an_error_and_the_next_is_decided(
+def test_an_endless_check_is_an_error_and_the_next_is_decided(
     desk: Path, command: tuple[str, ...], capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run([*command, "--format", "json"]) == 1
@@ -106,7 +106,7 @@ def test_a_check_that_never_ends_is_an_error_and_the_next_is_decided(
         assert_stopped(json.loads(capsys.readouterr().out))
 
 
-def test_also_in_another_thread_and_in_an_event_loop(desk: Path) -> None:
+def test_the_limit_holds_in_threads_and_event_loops(desk: Path) -> None:
     def check() -> proctor.RunResult:
         return proctor.check("suite.yaml", [{"case": name, "text": "hello"} for name in NAMES])
 
@@ -120,7 +120,7 @@ def test_also_in_another_thread_and_in_an_event_loop(desk: Path) -> None:
         assert codes == [["check_timeout", None]] * 3
 
 
-def test_also_for_functions_that_python_passes(desk: Path) -> None:
+def test_the_limit_holds_for_functions_passed_from_python(desk: Path) -> None:
     def loops(evidence: proctor.Evidence) -> bool:
         while evidence.text:
             pass
@@ -132,7 +132,7 @@ def test_also_for_functions_that_python_passes(desk: Path) -> None:
     assert f"{__file__}:" in case.verdicts[0].reason
 
 
-def test_the_timer_and_the_handlers_of_others_stay_as_they_were(desk: Path) -> None:
+def test_other_timers_and_handlers_are_restored(desk: Path) -> None:
     rang: list[int] = []
     before = signal.signal(signal.SIGALRM, lambda number, frame: rang.append(number))
     interrupts = signal.getsignal(signal.SIGINT)
@@ -165,10 +165,10 @@ def test_ctrl_c_ends_the_command_at_once(desk: Path, command: tuple[str, ...]) -
         assert os.read(read, 7) == b"looping"
         os.close(read)
         child.send_signal(signal.SIGINT)
-        out, told = child.communicate()
-    assert child.returncode == 2, (out, told)
+        out, errors = child.communicate()
+    assert child.returncode == 2, (out, errors)
     if command[0] == "run":
-        # Nothing was decided, so nothing is kept of the case: it can be resumed.
+        # Nothing was decided, so the case has no result and can be resumed.
         (folder,) = (desk / ".proctor/runs").iterdir()
         assert json.loads((folder / "ended.json").read_text())["ended"] == "interrupted"
         assert not (folder / "results.jsonl").exists() or not (folder / "results.jsonl").read_text()

@@ -1,4 +1,4 @@
-"""Checks in one Python file: found because proctor.yaml names it, decided on what was recorded, and never green without having looked."""
+"""Checks in one Python file: named in proctor.yaml, decided on the evidence, and never passing without reading it."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def test_a_check_of_the_file_that_the_workspace_names_is_decided(shop: Path, cap
     assert "at most 3 words" in capsys.readouterr().out
 
 
-def test_nothing_is_loaded_because_a_suite_says_so(shop: Path) -> None:
+def test_a_suite_cannot_load_checks(shop: Path) -> None:
     (shop / "proctor.yaml").write_text("# nothing\n", encoding="utf-8")
     (shop / "checks.py").write_text("raise SystemExit('loaded')", encoding="utf-8")
     for more in ({"checks": "checks.py"}, {"settings": {"checks": "checks.py"}}):
@@ -101,7 +101,7 @@ def test_a_service_and_the_mcp_server_read_suites_without_them(shop: Path) -> No
         proctor.load_suite("suite.yaml", checks=())
 
 
-def test_an_unknown_check_is_told_with_the_nearest_and_the_file(shop: Path) -> None:
+def test_an_unknown_check_is_reported_with_the_nearest_and_the_file(shop: Path) -> None:
     suite = {**SUITE, "cases": [{"id": "a", "expect": [{"word_within": 3}]}]}
     (shop / "suite.yaml").write_text(json.dumps(suite), encoding="utf-8")
     (problem,) = validate(["suite.yaml"]).problems
@@ -112,9 +112,9 @@ def test_an_unknown_check_is_told_with_the_nearest_and_the_file(shop: Path) -> N
 def test_fields_are_checked_like_those_of_any_check(shop: Path) -> None:
     suite = {**SUITE, "cases": [{"id": "a", "expect": [{"words_within": "three"}, {"refunds_below": {"limit": 1, "tool": "x"}}]}]}
     (shop / "suite.yaml").write_text(json.dumps(suite), encoding="utf-8")
-    told = "\n".join(problem.message for problem in validate(["suite.yaml"]).problems)
-    assert "words_within: expected a whole number, found text" in told
-    assert "unknown key 'tool'" in told
+    messages = "\n".join(problem.message for problem in validate(["suite.yaml"]).problems)
+    assert "words_within: expected a whole number, found text" in messages
+    assert "unknown key 'tool'" in messages
 
 
 def test_describe_and_the_schema_list_them(shop: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -126,7 +126,7 @@ def test_describe_and_the_schema_list_them(shop: Path, capsys: pytest.CaptureFix
     assert "words_within" not in registry_of([]).list_names()
 
 
-def test_a_kept_run_is_rechecked_with_them_and_shown_without_them(shop: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_stored_run_is_rechecked_with_custom_checks_and_shown_without_them(shop: Path, capsys: pytest.CaptureFixture[str]) -> None:
     proctor.run("suite.yaml", target=lambda message: {"text": "All done.", "tool_calls": []})
     assert run(["recheck", "latest"]) == 0
     (shop / "checks.py").write_text(CHECKS.replace("words <= most", "words <= 1"), encoding="utf-8")
@@ -138,14 +138,15 @@ def test_a_kept_run_is_rechecked_with_them_and_shown_without_them(shop: Path, ca
     assert "the check 'words_within' is not here" in capsys.readouterr().out
 
 
-def test_every_function_that_is_no_check_is_named_at_once(shop: Path) -> None:
+def test_all_invalid_check_functions_are_reported_at_once(shop: Path) -> None:
     text = "import proctor\n@proctor.check\nasync def later(evidence):\n    return True\n@proctor.check\ndef bare():\n    return True\n"
     (shop / "checks.py").write_text(text, encoding="utf-8")
     with pytest.raises(InputError) as caught:
         proctor.load_suite("suite.yaml")
-    told = str(caught.value)
+    message = str(caught.value)
     assert (
-        "checks.py:2: the check 'later' must be a plain function" in told and "checks.py:5: the first parameter of the check 'bare'" in told
+        "checks.py:2: the check 'later' must be a plain function" in message
+        and "checks.py:5: the first parameter of the check 'bare'" in message
     )
 
 
@@ -164,7 +165,7 @@ def test_every_function_that_is_no_check_is_named_at_once(shop: Path) -> None:
         ("import proctor\nraise SystemExit(3)\n", "checks.py:2: loading the checks raised SystemExit"),
     ],
 )
-def test_a_file_that_cannot_be_used_is_told_with_its_line(shop: Path, text: str, message: str) -> None:
+def test_an_unusable_file_is_reported_with_its_line(shop: Path, text: str, message: str) -> None:
     (shop / "checks.py").write_text(text, encoding="utf-8")
     with pytest.raises(InputError) as caught:
         proctor.load_suite("suite.yaml")
@@ -197,12 +198,12 @@ ANSWERS: list[tuple[Any, str, str | None, float]] = [
     (1.5, "error", "no_verdict", 0.0),
     (float("nan"), "error", "no_verdict", 0.0),
     ([], "error", "no_verdict", 0.0),
-    (proctor.Verdict("maybe", 1.0, "so"), "error", "no_verdict", 0.0),  # type: ignore[arg-type]  # what somebody may well write
+    (proctor.Verdict("maybe", 1.0, "so"), "error", "no_verdict", 0.0),  # type: ignore[arg-type]  # a likely mistake
 ]
 
 
 @pytest.mark.parametrize(("answer", "outcome", "code", "score"), ANSWERS)
-def test_what_a_check_returns_is_its_verdict(answer: Any, outcome: str, code: str | None, score: float) -> None:
+def test_the_return_value_of_a_check_is_its_verdict(answer: Any, outcome: str, code: str | None, score: float) -> None:
     def claim(evidence: Evidence) -> Any:
         assert evidence.text is not None
         return answer
@@ -211,7 +212,7 @@ def test_what_a_check_returns_is_its_verdict(answer: Any, outcome: str, code: st
     assert (verdict.outcome, verdict.code, verdict.score) == (outcome, code, score)
 
 
-def test_a_score_passes_from_where_the_author_says() -> None:
+def test_a_score_passes_from_the_authors_threshold() -> None:
     @proctor.check(name="near_enough", pass_at=0.5)
     def claim(evidence: Evidence) -> float:
         return len(evidence.text or "") / 10
@@ -263,7 +264,7 @@ TOUCHES: dict[str, tuple[Any, Evidence]] = {
 
 
 @pytest.mark.parametrize("what", TOUCHES)
-def test_touching_what_was_not_recorded_is_missing_evidence(what: str) -> None:
+def test_reading_unrecorded_evidence_is_missing_evidence(what: str) -> None:
     touch, evidence = TOUCHES[what]
 
     def claim(evidence: Evidence) -> bool:
@@ -280,21 +281,21 @@ def test_touching_what_was_not_recorded_is_missing_evidence(what: str) -> None:
         assert (verdict.outcome, verdict.code) == ("error", "missing_evidence"), verdict.reason
 
 
-def test_what_is_not_known_and_not_touched_does_not_matter() -> None:
+def test_unused_unknown_evidence_does_not_matter() -> None:
     def claim(evidence: Evidence) -> bool:
         return evidence.text == "hi" and isinstance(evidence, Evidence) and not evidence.is_recorded("tool_calls")
 
     assert decide(claim, Evidence(text="hi", account=Account(unknown={"tool_calls": "lost"}))).outcome == "pass"
 
 
-def test_a_check_that_looks_at_nothing_does_not_pass() -> None:
+def test_a_check_that_reads_no_evidence_does_not_pass() -> None:
     def claim(evidence: Evidence) -> bool:
         return True
 
     assert decide(claim, Evidence(text="hi")).code == "looked_at_nothing"
 
 
-def test_what_one_check_changes_the_next_does_not_see() -> None:
+def test_changes_by_one_check_are_invisible_to_the_next() -> None:
     def claim(evidence: Evidence) -> bool:
         assert evidence.tool_calls is not None
         evidence.tool_calls[0].arguments.clear()
@@ -306,12 +307,12 @@ def test_what_one_check_changes_the_next_does_not_see() -> None:
 
 
 def test_functions_are_passed_from_python_too(shop: Path) -> None:
-    def says_hello(evidence: Evidence, *, names: list[str] = []) -> bool:  # noqa: B006 - as people write it
+    def greets(evidence: Evidence, *, names: list[str] = []) -> bool:  # noqa: B006 - as people write it
         assert isinstance(names, list)
         return "hello" in (evidence.text or "")
 
-    suite = proctor.parse_suite("proctor: 1\ncases:\n  - id: a\n    expect: [says_hello]\n", checks=[says_hello])
+    suite = proctor.parse_suite("proctor: 1\ncases:\n  - id: a\n    expect: [greets]\n", checks=[greets])
     assert proctor.check(suite, {"text": "hello"}).passed
     assert not proctor.check(suite, {"text": "bye"}).passed
-    (shop / "other.yaml").write_text("proctor: 1\ncases:\n  - id: a\n    expect: [{says_hello: {names: x}}]\n", encoding="utf-8")
-    assert proctor.check("other.yaml", {"text": "hello"}, checks=[says_hello]).passed
+    (shop / "other.yaml").write_text("proctor: 1\ncases:\n  - id: a\n    expect: [{greets: {names: x}}]\n", encoding="utf-8")
+    assert proctor.check("other.yaml", {"text": "hello"}, checks=[greets]).passed

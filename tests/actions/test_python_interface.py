@@ -1,4 +1,4 @@
-"""What Python code may hand over by mistake is refused with an error of ours that says what was found."""
+"""Wrong arguments from Python code are refused with an error that names what was found."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ SUITE = proctor.parse_suite("proctor: 1\ncases: [{id: a, expect: [{response_cont
 LONG = "x" * 5_000
 
 
-def test_inside_of_a_running_loop_the_user_is_told_what_to_await(recwarn: pytest.WarningsRecorder) -> None:
+def test_in_a_running_loop_the_error_names_what_to_await(recwarn: pytest.WarningsRecorder) -> None:
     async def call_in_a_notebook() -> None:
         with pytest.raises(InputError, match=r"as in a notebook .*write `await proctor\.run_async\(\.\.\.\)`"):
             proctor.run(SUITE, target=lambda message: "a")
@@ -32,10 +32,10 @@ def test_a_result_is_printed_on_one_short_line() -> None:
         "proctor: 1\nname: Shop\ncases: [{id: a, expect: [{response_contains: a}]}, {id: b, expect: [{response_contains: x}]}]"
     )
     result = proctor.check(suite, [{"case": "a", "text": "a"}, {"case": "b", "text": LONG[:10].replace("x", "\x1by")}])
-    told = 'expected the answer to contain "x", found'
-    assert repr(result).startswith(f"<RunResult 'Shop' fail: 1 pass, 1 fail, score 0.50; 'b': {told}"), repr(result)
+    reason = 'expected the answer to contain "x", found'
+    assert repr(result).startswith(f"<RunResult 'Shop' fail: 1 pass, 1 fail, score 0.50; 'b': {reason}"), repr(result)
     assert repr(result["a"]) == "<CaseResult 'a' pass, score 1.00>"
-    assert repr(result["b"]).startswith(f"<CaseResult 'b' fail, score 0.00: {told}") and len(repr(result)) < 400
+    assert repr(result["b"]).startswith(f"<CaseResult 'b' fail, score 0.00: {reason}") and len(repr(result)) < 400
     assert "\x1b" not in f"{result} {result['b']}"
 
 
@@ -62,13 +62,13 @@ def test_a_run_that_failed_is_not_true(tmp_path: Any) -> None:
 
 
 @pytest.mark.parametrize("found", [5, 1e308, None, True, object(), b"{}"])
-def test_what_is_no_evidence_is_refused(found: Any) -> None:
+def test_invalid_evidence_is_refused(found: Any) -> None:
     with pytest.raises(EvidenceError, match="expected an object, a list or the path of a file"):
         proctor.read_evidence(found)
 
 
 @pytest.mark.parametrize("found", [5, None, True, object(), b"{}", [5], ["evidence.json"], [None]])
-def test_what_cannot_be_checked_is_refused(found: Any) -> None:
+def test_uncheckable_values_are_refused(found: Any) -> None:
     with pytest.raises(InputError, match="expected evidence"):
         proctor.check(SUITE, found)
 
@@ -79,7 +79,7 @@ def test_a_name_that_no_file_can_have_is_refused() -> None:
             use(LONG)
 
 
-def test_half_a_character_in_an_object_is_read_as_it_is_from_a_file() -> None:
+def test_a_lone_surrogate_in_an_object_is_read_as_from_a_file() -> None:
     document = {"data": {"text": {"output": {"text": "half \ud83d", "\ud83d": [1, "\udc00"]}}}}
     read = proctor.read_evidence(document)
     assert read.text is not None and "half \ufffd" in read.text
@@ -96,7 +96,7 @@ def test_half_a_character_in_an_object_is_read_as_it_is_from_a_file() -> None:
         {"spans": [{"span_id": "t", "name": "Tool", "attributes": {"gen_ai.tool.name": "T\ud83dl"}}]},
     ],
 )
-def test_half_a_character_anywhere_in_a_record_is_written_into_the_report(document: Any) -> None:
+def test_a_lone_surrogate_in_a_record_is_written_into_the_report(document: Any) -> None:
     suite = proctor.parse_suite("proctor: 1\ncases: [{id: a, expect: [{response_contains: a}, {tool_called: x}, {response_equals: a}]}]")
     written = render_json(proctor.check(suite, document))
     written.encode()

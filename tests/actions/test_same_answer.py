@@ -1,6 +1,6 @@
-"""The same question at every door gets the same answer: the command line, Python, MCP, the service and pytest.
+"""Every entry point gives the same answer: the command line, Python, MCP, the service and pytest.
 
-Every dialect is asked for every verb that a door has. Documents are compared whole, but for ids, times and where files lie.
+Every dialect is tried with every verb of an entry point. Whole documents are compared, except ids, times and file locations.
 """
 
 from __future__ import annotations
@@ -66,8 +66,8 @@ class World:
     def suite(self, dialect: str) -> Path:
         return self.folder / dialect / "suite.yaml"
 
-    def home(self, door: str, dialect: str) -> Path:
-        return self.folder / "homes" / door / dialect / ".proctor"
+    def home(self, entry_point: str, dialect: str) -> Path:
+        return self.folder / "homes" / entry_point / dialect / ".proctor"
 
     def ask_local_mcp(self, door_home: Path, tool: str, **given: Any) -> Any:
         async def use() -> Any:
@@ -117,35 +117,35 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
         keys = {"OPENAI_API_KEY": "sk-very-secret", "OPENAI_BASE_URL": f"{model}/v1", "PROCTOR_TRUST": "1"}
         for name, value in keys.items():
             patch.setenv(name, value)
-        for door in ("command line", "python", "local mcp", "pytest"):
+        for entry_point in ("command line", "python", "local mcp", "pytest"):
             for dialect in TABLE:
-                place = folder / "homes" / door / dialect
+                place = folder / "homes" / entry_point / dialect
                 place.mkdir(parents=True)
                 (place / "proctor.yaml").write_text(json.dumps(settings))
         home = tmp_path_factory.mktemp("service")
         with Service(f"sqlite:///{home / 'proctor.db'}", home, with_workers=True, allowed_addresses=LOOPBACK) as service:
             project = service.post("/api/projects", json={"name": "shop", "settings": settings}).json()["id"]
             for name in ("OPENAI_API_KEY", "OPENAI_BASE_URL"):
-                kept = service.put(f"/api/projects/{project}/secrets/{name}", json={"value": keys[name]})
-                assert kept.status_code < 300, kept.text
+                stored = service.put(f"/api/projects/{project}/secrets/{name}", json={"value": keys[name]})
+                assert stored.status_code < 300, stored.text
             yield World(folder, service, project)
 
 
-def told(result: RunResult) -> Any:
+def to_json(result: RunResult) -> Any:
     return json.loads(render_json(result))
 
 
 def bare(document: Any) -> Any:
-    """A document without what is different from run to run and from door to door."""
+    """A document without what differs between runs and entry points."""
     if isinstance(document, dict):
-        kept = {key: bare(value) for key, value in document.items() if key not in IDS_TIMES_AND_PLACES}
-        if kept.get("dialect") == "native":
-            # The header of a kept run may leave out what it is anyway.
-            del kept["dialect"]
-        if "evidence" in kept:
+        members = {key: bare(value) for key, value in document.items() if key not in IDS_TIMES_AND_PLACES}
+        if members.get("dialect") == "native":
+            # The header of a stored run may omit the default.
+            del members["dialect"]
+        if "evidence" in members:
             # Where it was read from: a line of a file, or nothing.
-            kept["evidence"] = {key: value for key, value in (kept["evidence"] or {}).items() if key not in ("line", "id")}
-        return kept
+            members["evidence"] = {key: value for key, value in (members["evidence"] or {}).items() if key not in ("line", "id")}
+        return members
     return [bare(each) for each in document] if isinstance(document, list) else document
 
 
@@ -157,7 +157,7 @@ def assert_all_alike(answers: Answers) -> None:
 
 
 def differences(left: Any, right: Any, place: str = "$") -> Iterator[str]:
-    """Every place where two documents differ, and what stands there."""
+    """Every place where two documents differ, with both values."""
     if isinstance(left, dict) and isinstance(right, dict):
         for key in {**left, **right}:
             yield from differences(left.get(key), right.get(key), f"{place}.{key}")
@@ -177,16 +177,16 @@ def test_a_suite_is_checked_alike(world: World, dialect: str) -> None:
         "command line": json.loads(shown.out),
         "local mcp": world.ask_local_mcp(world.home("local mcp", dialect), "check_evidence", **given),
         "service": world.ask_service_mcp("check_evidence", **given),
-        "python": told(proctor.check(proctor.load_suite(suite), evidence)),
+        "python": to_json(proctor.check(proctor.load_suite(suite), evidence)),
     }
     exchanges: dict[str, Any] = {}
-    for door, case in ((door, case) for door, found in answers.items() for case in found["cases"]):
-        # What is known of plain evidence, what was asked and answered, and which characters decided is not worked out for results that
-        # stay in Python: whoever calls `check` has the evidence.
+    for entry_point, case in ((entry_point, case) for entry_point, found in answers.items() for case in found["cases"]):
+        # The account of plain evidence, the exchange and the deciding characters are not computed for results that
+        # stay in Python: the caller of `check` has the evidence.
         account = (case["evidence"] or {}).pop("account", None)
         exchange = case.pop("exchange", None), [one.pop("ranges", None) for one in case["assertions"]]
-        assert door == "python" or (account["reader"] == "plain" and exchange[0] is not None)
-        assert door == "python" or exchanges.setdefault(case["id"], exchange) == exchange
+        assert entry_point == "python" or (account["reader"] == "plain" and exchange[0] is not None)
+        assert entry_point == "python" or exchanges.setdefault(case["id"], exchange) == exchange
     assert_all_alike(answers)
     assert answers["python"]["counts"]["fail"] == 1 and shown.code == 1
 
@@ -195,7 +195,7 @@ def test_a_suite_is_checked_alike(world: World, dialect: str) -> None:
 @pytest.mark.timeout(60)
 def test_a_suite_is_run_rechecked_and_compared_alike(world: World, dialect: str) -> None:
     suite = world.suite(dialect)
-    homes = {door: world.home(door, dialect) for door in ("command line", "python", "local mcp")}
+    homes = {entry_point: world.home(entry_point, dialect) for entry_point in ("command line", "python", "local mcp")}
     shown = command("run", suite, "--home", homes["command line"], "--format", "json", "--quiet")
     assert shown.code == 1, shown
     in_local_mcp = world.ask_local_mcp(homes["local mcp"], "run_suite", path=str(suite), waitS=30, detail="full")
@@ -203,7 +203,7 @@ def test_a_suite_is_run_rechecked_and_compared_alike(world: World, dialect: str)
     over_rest = world.start_over_rest(dialect)
     runs = {
         "command line": json.loads(shown.out),
-        "python": told(proctor.run(suite, home=homes["python"])),
+        "python": to_json(proctor.run(suite, home=homes["python"])),
         "local mcp": in_local_mcp["result"],
         "service over mcp": over_mcp["result"],
         "service over rest": world.ask_rest(f"/api/runs/{over_rest}/report?format=json"),
@@ -214,10 +214,10 @@ def test_a_suite_is_run_rechecked_and_compared_alike(world: World, dialect: str)
     alone = world.ask_rest(f"/api/runs/{over_rest}/results/{one['id']}")["result"]
     assert bare(alone) in bare(runs["service over rest"]["cases"])
     again = command("recheck", "latest", "--home", homes["command line"], "--format", "json")
-    assert_all_alike({"run": runs["python"], "command line": json.loads(again.out), "python": told(recheck(homes["python"], "latest"))})
+    assert_all_alike({"run": runs["python"], "command line": json.loads(again.out), "python": to_json(recheck(homes["python"], "latest"))})
     for home in homes.values():
         proctor.run(suite, home=home)
-    first = {door: RunFiles(home).list_ids()[-1] for door, home in homes.items()}
+    first = {entry_point: RunFiles(home).list_ids()[-1] for entry_point, home in homes.items()}
     side_by_side = command("compare", first["command line"], "latest", "--home", homes["command line"], "--format", "json")
     found = compare(homes["python"], first["python"], "latest")
     base, id = in_local_mcp["id"], over_mcp["id"]
@@ -251,8 +251,8 @@ def test_pytest_decides_and_drives_alike(world: World, dialect: str, pytester: p
     driven = proctor.run(suite, home=world.home("python", dialect))
     assert outcomes("--proctor-live") == words_for(driven)
     home = world.home("pytest", dialect)
-    kept = [case for id in reversed(RunFiles(home).list_ids()) for case in told(add_exchanges(*open_run(home, id)))["cases"]]
-    assert not list(differences(bare(kept), bare(told(driven)["cases"])))
+    stored = [case for id in reversed(RunFiles(home).list_ids()) for case in to_json(add_exchanges(*open_run(home, id)))["cases"]]
+    assert not list(differences(bare(stored), bare(to_json(driven)["cases"])))
 
 
 def words_for(result: RunResult) -> dict[str, str]:
@@ -261,7 +261,7 @@ def words_for(result: RunResult) -> dict[str, str]:
 
 
 @every_dialect
-def test_mistakes_are_told_alike(world: World, dialect: str) -> None:
+def test_mistakes_are_reported_alike(world: World, dialect: str) -> None:
     file = world.folder / dialect / "broken.yaml"
     text = file.read_text()
     with pytest.raises(InputError) as refused:
@@ -276,6 +276,6 @@ def test_mistakes_are_told_alike(world: World, dialect: str) -> None:
         "local mcp": world.ask_local_mcp(world.home("local mcp", dialect), "validate_suite", path=str(file))["problems"],
         "service over mcp": world.ask_service_mcp("validate_suite", document=text)["problems"],
     }
-    for door, found in problems.items():
-        assert [[each["line"], each["column"], each["message"]] for each in found] == places, door
+    for entry_point, found in problems.items():
+        assert [[each["line"], each["column"], each["message"]] for each in found] == places, entry_point
     assert all(message in sent.text.replace('\\"', '"') for _, _, message in places), sent.text

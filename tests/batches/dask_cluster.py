@@ -13,7 +13,7 @@ from pathlib import Path
 
 import proctor
 
-# In a process of its own: what a test imported is forgotten after it, and these classes must not be there twice.
+# In a separate process: imports of a test are unloaded after it, and these classes must not exist twice.
 _MAKE_KEYS = (
     "import distributed; made = distributed.Security.temporary(); "
     "[open(name, 'w').write(text) for name, text in "
@@ -60,7 +60,7 @@ class Cluster:
             return subprocess.Popen([sys.executable, "-m", *command], cwd=self.folder, env=ENVIRONMENT, stderr=log, stdout=log)
 
     def read_log(self) -> str:
-        """What the processes said."""
+        """The output of the processes."""
         return (self.folder / "cluster.log").read_text()[-4_000:]
 
     def kill_worker(self) -> bool:

@@ -5,10 +5,10 @@
     /tmp/sdks/bin/python tests/batches/make_sdk_tables.py langfuse
     /tmp/sdks/bin/python tests/batches/make_sdk_tables.py langsmith
 
-Neither platform can be installed beside a test, so that a server on loopback stands for it: it takes in what the SDK sends and gives it
+Neither platform can be installed for a test, so a server on loopback replaces it: it accepts what the SDK sends and returns it
 back. The agent, its client of OpenAI and its tracing are real, and so are `ObservationV2` of Langfuse, `Client.list_runs` and `Run` of
 LangSmith, through which every row goes. What each platform does between the two (which attribute becomes which column) is written down
-here by its documentation. What they write lies in `span_tables`, beside the same traces over OTLP as the same SDKs sent them.
+here by its documentation. The tables are in `span_tables`, with the same traces over OTLP as the same SDKs sent them.
 `make span-tables` does it again.
 """
 
@@ -81,7 +81,7 @@ class _Handler(BaseHTTPRequestHandler):
     do_PATCH = do_POST
 
     def _keep_runs(self, data: bytes) -> None:
-        """Put the parts of runs together, as LangSmith takes them in."""
+        """Merge the parts of runs, as LangSmith does."""
         head = f"content-type: {self.headers['content-type']}\r\n\r\n".encode()
         for part in BytesParser().parsebytes(head + data).get_payload():
             _, id, *member = str(part.get_param("name", header="content-disposition")).split(".")
@@ -105,7 +105,7 @@ class _Handler(BaseHTTPRequestHandler):
 
 
 def answer_chat(messages: list[dict[str, Any]]) -> dict[str, Any]:
-    """Ask for the order, then say what was found."""
+    """Request the order, then answer with the result."""
     last = messages[-1]
     message: dict[str, Any] = {"role": "assistant", "content": None}
     if last["role"] == "tool":
@@ -123,16 +123,16 @@ def run_agent(client: Any, lookup_order: Any, order: int) -> str:
     """One run: a question, a call of a tool that fails for the last order, and the answer."""
     messages: list[Any] = [{"role": "user", "content": f"Where is order {order}?"}]
     for _ in range(4):
-        said = client.chat.completions.create(model="gpt-4o-mini", messages=messages, tools=TOOLS).choices[0].message
-        messages.append(said.model_dump(exclude_none=True))
-        for call in said.tool_calls or ():
+        reply = client.chat.completions.create(model="gpt-4o-mini", messages=messages, tools=TOOLS).choices[0].message
+        messages.append(reply.model_dump(exclude_none=True))
+        for call in reply.tool_calls or ():
             try:
                 found = json.dumps(lookup_order(**json.loads(call.function.arguments)))
             except LookupError as error:
                 found = str(error)
             messages.append({"role": "tool", "tool_call_id": call.id, "content": found})
-        if not said.tool_calls:
-            return said.content
+        if not reply.tool_calls:
+            return reply.content
     raise RuntimeError("the model asks on and on")
 
 
@@ -169,19 +169,19 @@ def list_spans(requests: list[Any]) -> list[tuple[Any, Any, Any]]:
 
 
 _USAGE = {"prompt_tokens": "input", "completion_tokens": "output", "total_tokens": "total"}
-"""What Langfuse calls the counts of OpenAI."""
+"""Langfuse's names of OpenAI's counts."""
 
 
 def read_observation(span: Any, scope: Any, group: Any) -> Any:
     """An observation of Langfuse's API, as its ingestion of OTLP makes one."""
     from langfuse.api import ObservationV2
 
-    told = {entry["key"]: read_value(entry["value"]) for entry in span.get("attributes", [])}
-    own = {key.removeprefix("langfuse.observation."): value for key, value in told.items() if key.startswith("langfuse.observation.")}
+    attributes = {entry["key"]: read_value(entry["value"]) for entry in span.get("attributes", [])}
+    own = {key.removeprefix("langfuse.observation."): value for key, value in attributes.items() if key.startswith("langfuse.observation.")}
     extra = {key.removeprefix("metadata."): value for key, value in own.items() if key.startswith("metadata.")}
     resource = {entry["key"]: read_value(entry["value"]) for entry in group["resource"]["attributes"]}
     # Langfuse keeps the attributes of other instrumentations only, since it has understood its own.
-    others = {} if scope["scope"]["name"].startswith("langfuse-sdk") else {"attributes": told}
+    others = {} if scope["scope"]["name"].startswith("langfuse-sdk") else {"attributes": attributes}
     start, end = (datetime.fromtimestamp(int(span[key]) / 10**9, UTC) for key in ("startTimeUnixNano", "endTimeUnixNano"))
     return ObservationV2(
         id=span["spanId"],
@@ -202,7 +202,7 @@ def read_observation(span: Any, scope: Any, group: Any) -> Any:
         model=own.get("model.name"),
         model_parameters=own.get("model.parameters"),
         usage_details={_USAGE[key]: count for key, count in json.loads(own.get("usage_details", "{}")).items() if key in _USAGE},
-        trace_name=told.get("langfuse.trace.name"),
+        trace_name=attributes.get("langfuse.trace.name"),
         tags=[],
     )
 
@@ -217,8 +217,8 @@ def write_observations(tables: Path, rows: list[Any]) -> None:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    told = [json.loads(row.json(by_alias=True)) for row in rows]
-    (tables / "langfuse-api.jsonl").write_text("".join(json.dumps(row) + "\n" for row in told))
+    observations = [json.loads(row.json(by_alias=True)) for row in rows]
+    (tables / "langfuse-api.jsonl").write_text("".join(json.dumps(row) + "\n" for row in observations))
     texts, counts = pa.map_(pa.string(), pa.string()), pa.map_(pa.string(), pa.uint64())
     moment = pa.timestamp("us", "UTC")
     columns = {
@@ -257,7 +257,7 @@ def write_text(value: Any) -> str:
 
 
 def hide_place(text: str) -> str:
-    """A text without where and on what it was made."""
+    """Text without the machine-specific parts."""
     return text.replace(f"{Path(__file__).parent}{os.sep}", "").replace(platform.platform(), "Linux")
 
 
@@ -302,10 +302,10 @@ def make_langsmith(tables: Path) -> None:
 
 
 def finish_run(run: dict[str, Any]) -> None:
-    """Add what LangSmith adds to a run when it takes it in: its tokens, its status."""
+    """Add what LangSmith adds to a received run: its tokens, its status."""
     usage = (run.get("outputs") or {}).get("usage_metadata") or run.get("extra", {}).get("metadata", {}).get("usage_metadata") or {}
     counts = (("prompt_tokens", "input_tokens"), ("completion_tokens", "output_tokens"), ("total_tokens", "total_tokens"))
-    run |= {name: usage.get(told, 0) for name, told in counts}
+    run |= {name: usage.get(source, 0) for name, source in counts}
     run |= {"status": "error" if run.get("error") else "success", "session_id": SESSION}
 
 

@@ -1,4 +1,4 @@
-"""Has the real Arize Phoenix and the real MLflow write tables of spans, each beside the same traces over OTLP.
+"""Has the real Arize Phoenix and the real MLflow write tables of spans, each with the same traces over OTLP.
 
     uv venv /tmp/tables
     uv pip install --python /tmp/tables/bin/python arize-phoenix mlflow opentelemetry-exporter-otlp-proto-http pandas pyarrow
@@ -8,7 +8,7 @@
 `make span-tables` installs both and holds what they write now to the same checks (`tests/platforms/test_span_tables.py`).
 
 Both run alone, with nothing but their own packages and the standard library; what they write lies in `span_tables` and is committed.
-Phoenix is started as a server of its own, gets the recording of a real agent over OTLP and is asked for its data frame. MLflow traces a
+Phoenix runs as a server, receives the recording of a real agent over OTLP and exports its data frame. MLflow traces a
 small agent, keeps it in SQLite, and sends it over OTLP at the same time; `search_traces` is its table.
 """
 
@@ -80,8 +80,8 @@ def make_phoenix(tables: Path) -> None:
         requests = json.loads(RECORDING.read_text())
         for document in requests if isinstance(requests, list) else [requests]:
             body = write_protobuf(document)
-            asked = urllib.request.Request(f"{address}/v1/traces", data=body, headers={"content-type": "application/x-protobuf"})
-            urllib.request.urlopen(asked).read()
+            post = urllib.request.Request(f"{address}/v1/traces", data=body, headers={"content-type": "application/x-protobuf"})
+            urllib.request.urlopen(post).read()
         expected = sum(len(scope["spans"]) for request in requests for group in request["resourceSpans"] for scope in group["scopeSpans"])
         from phoenix.client import Client
 
@@ -105,7 +105,7 @@ def wait_for(address: str) -> None:
             return
         except OSError:
             time.sleep(0.5)
-    raise SystemExit(f"nobody answers at {address}")
+    raise SystemExit(f"no server answers at {address}")
 
 
 def make_mlflow(tables: Path) -> None:
@@ -152,10 +152,10 @@ def trace_agent(mlflow: Any, order: int, *, fails: bool) -> None:
     """One run: a question, a call of a tool, and the answer."""
     question = {"role": "user", "content": f"Where is order {order}?"}
     call = {"id": "call_1", "type": "function", "function": {"name": "lookup_order", "arguments": json.dumps({"id": order})}}
-    asked = {"role": "assistant", "content": None, "tool_calls": [call]}
+    tool_request = {"role": "assistant", "content": None, "tool_calls": [call]}
     with mlflow.start_span("shop_agent", span_type="AGENT") as agent:
         agent.set_inputs({"messages": [question]})
-        ask(mlflow, [question], asked, 100)
+        ask(mlflow, [question], tool_request, 100)
         found = {"error": "not found"} if fails else {"status": "shipped"}
         with mlflow.start_span("lookup_order", span_type="TOOL") as tool:
             tool.set_inputs({"id": order})
@@ -163,7 +163,7 @@ def trace_agent(mlflow: Any, order: int, *, fails: bool) -> None:
             if fails:
                 tool.set_status("ERROR")
         answer = {"role": "assistant", "content": "It could not be found." if fails else "It has shipped."}
-        ask(mlflow, [question, asked, {"role": "tool", "tool_call_id": "call_1", "content": json.dumps(found)}], answer, 120)
+        ask(mlflow, [question, tool_request, {"role": "tool", "tool_call_id": "call_1", "content": json.dumps(found)}], answer, 120)
         agent.set_outputs(answer["content"])
 
 

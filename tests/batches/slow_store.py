@@ -1,4 +1,4 @@
-"""A folder of this machine behind the address of an object store, in which every request takes its time and is counted."""
+"""A local folder under the address of an object store: every request is delayed and counted."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class _SlowFile:
 
 
 class SlowHandler(pyarrow.fs.FileSystemHandler):
-    """What pyarrow asks of a file system, answered by the local one after a while."""
+    """The file system interface of pyarrow over local files, with delays."""
 
     def __init__(self, latency_s: float) -> None:
         self.latency_s, self.requests = latency_s, 0
@@ -118,7 +118,7 @@ class SlowHandler(pyarrow.fs.FileSystemHandler):
 
 
 def use_slow_store(monkeypatch: pytest.MonkeyPatch, root: Path, latency_s: float) -> SlowHandler:
-    """Let `s3://...` mean the folder `root`."""
+    """Map `s3://...` to the folder `root`."""
     handler = SlowHandler(latency_s)
     files = pyarrow.fs.PyFileSystem(handler)
 

@@ -1,6 +1,6 @@
-"""What must hold of tables of spans that the real Arize Phoenix, MLflow, and SDKs of Langfuse and LangSmith wrote: the evidence of OTLP.
+"""Checks on span tables written by the real Arize Phoenix, MLflow, and SDKs of Langfuse and LangSmith: the same evidence as over OTLP.
 
-They are held to it as they are committed (`test_real_span_tables.py`), and as the installed clients write them now
+They run on the committed tables (`test_real_span_tables.py`), and on those that the installed clients write now
 (`tests/platforms/test_span_tables.py`).
 """
 
@@ -20,7 +20,7 @@ from proctor.sources.datasets.plan import plan_partitions
 from proctor.sources.records import RecordReader
 from tests.batches.batch_world import evaluate, read_errors, read_results, write_lines, write_suite
 from tests.batches.span_world import SPAN_SUITE, read_recording, write_requests
-from tests.batches.spans.test_spans import tell
+from tests.batches.spans.test_spans import read_verdicts
 
 
 def read_table(path: Path) -> list[bytes]:
@@ -32,7 +32,7 @@ def read_table(path: Path) -> list[bytes]:
     return found
 
 
-def tell_run(evidence: Evidence, *, model: bool = True) -> tuple[Any, ...]:
+def summarize(evidence: Evidence, *, model: bool = True) -> tuple[Any, ...]:
     calls = [(call.name, call.arguments, call.result, call.error) for call in evidence.tool_calls or ()]
     unknown = None if evidence.account is None else sorted(evidence.account.unknown)
     return (
@@ -50,16 +50,16 @@ def check_phoenix(tables: Path, folder: Path) -> None:
     """The data frame of Phoenix is the evidence that was sent, and a batch over it gives the verdicts of OTLP."""
     reader = RecordReader(None)
     spans = [span for record in read_table(tables / "phoenix.parquet") for span in reader.find_spans(record) or ()]
-    # Phoenix gives them in an order of its own; a trace is what it is in any.
-    found = sorted(repr(tell_run(one)) for one in read_batches([spans]))
-    sent = sorted(repr(tell_run(one)) for one in read_batches([read_recording("langchain-0-oi")]))
+    # Phoenix has its own order of spans; the order does not matter.
+    found = sorted(repr(summarize(one)) for one in read_batches([spans]))
+    sent = sorted(repr(summarize(one)) for one in read_batches([read_recording("langchain-0-oi")]))
     assert found == sent and len(found) > 3
     suite = write_suite(folder, text=SPAN_SUITE)
     lines = write_lines(folder / "otlp.jsonl", write_requests("langchain-0-oi"))
     evaluate(suite, [lines], folder / "of-otlp")
     summary, _ = evaluate(suite, [tables / "phoenix.parquet"], folder / "of-table", partition_bytes=5_000)
     assert summary.traces > 3 and not read_errors(folder / "of-table")
-    assert tell(folder / "of-table") == tell(folder / "of-otlp")
+    assert read_verdicts(folder / "of-table") == read_verdicts(folder / "of-otlp")
 
 
 def check_mlflow(tables: Path, folder: Path) -> None:
@@ -68,9 +68,9 @@ def check_mlflow(tables: Path, folder: Path) -> None:
     reader = RecordReader(None, holds_spans=False)
     runs = [one for record in read_table(tables / "mlflow.parquet") for one in reader.read_record(record, Source())]
     # MLflow finds out the model when it keeps a trace, and has sent it before that.
-    found = {one.evidence.input: tell_run(one.evidence, model=False) for one in runs if one.evidence is not None}
+    found = {one.evidence.input: summarize(one.evidence, model=False) for one in runs if one.evidence is not None}
     sent = [span for request in requests for span in read_request(request)]
-    assert found == {one.input: tell_run(one, model=False) for one in read_batches([sent])}
+    assert found == {one.input: summarize(one, model=False) for one in read_batches([sent])}
     assert len(found) == pq.read_metadata(tables / "mlflow.parquet").num_rows == 3
     suite = write_suite(folder, text=SPAN_SUITE)
     evaluate(suite, [tables / "mlflow.parquet"], folder / "out")
@@ -82,7 +82,7 @@ TRUTH = {
     "Where is order 18?": ("It has shipped.", [("lookup_order", {"id": 18})], [False]),
     "Where is order 19?": ("It could not be found.", [("lookup_order", {"id": 19})], [True]),
 }
-"""What the agent of `make_sdk_tables.py` was asked, answered and did, and whether its calls failed."""
+"""The questions, answers, calls and errors of the agent of `make_sdk_tables.py`."""
 SDK_TABLES = {
     "langfuse": ("langfuse-api.jsonl", "langfuse-export.parquet"),
     "langsmith": ("langsmith-api.jsonl", "langsmith-frame.parquet", "langsmith-export.parquet"),
@@ -90,9 +90,9 @@ SDK_TABLES = {
 
 
 def check_sdk(name: str, tables: Path, folder: Path) -> None:
-    """What an SDK traced is the same evidence in every table as over OTLP, and the truth."""
+    """The traces of an SDK give the same, correct evidence in every table as over OTLP."""
     requests = json.loads((tables / f"{name}-otlp.json").read_text())
-    sent = {one.input: tell_run(one) for one in read_batches([[span for request in requests for span in read_request(request)]])}
+    sent = {one.input: summarize(one) for one in read_batches([[span for request in requests for span in read_request(request)]])}
     lines = write_lines(folder / "otlp.jsonl", requests)
     suite = write_suite(folder, text=SPAN_SUITE)
     evaluate(suite, [lines], folder / "of-otlp")
@@ -101,13 +101,13 @@ def check_sdk(name: str, tables: Path, folder: Path) -> None:
     for file in SDK_TABLES[name]:
         spans = [span for record in read_table(tables / file) for span in RecordReader(None).find_spans(record) or ()]
         found = {one.input: one for one in read_batches([spans])}
-        assert {asked: tell_run(one) for asked, one in found.items()} == sent, file
-        told = {
-            asked: (one.text, [(call.name, call.arguments) for call in calls], [call.error is not None for call in calls])
-            for asked, one in found.items()
+        assert {question: summarize(one) for question, one in found.items()} == sent, file
+        answers = {
+            question: (one.text, [(call.name, call.arguments) for call in calls], [call.error is not None for call in calls])
+            for question, one in found.items()
             if (calls := one.tool_calls) is not None
         }
-        assert told == TRUTH, file
+        assert answers == TRUTH, file
         parents = parents or {span.id: span.parent_id for span in spans}
         assert {span.id: span.parent_id for span in spans} == parents and None in parents.values(), file
         output = folder / f"of-{file}"

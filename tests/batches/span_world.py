@@ -100,23 +100,23 @@ def gather_numbers(attributes: dict[str, Any]) -> dict[str, Any]:
 
 def write_langfuse_row(span: Span) -> dict[str, Any]:
     """A span of Langfuse's SDK as an observation of its API."""
-    told = {name.removeprefix("langfuse.observation."): value for name, value in span.attributes.items()}
+    attributes = {name.removeprefix("langfuse.observation."): value for name, value in span.attributes.items()}
     others = {name: value for name, value in span.attributes.items() if not name.startswith("langfuse.observation.")}
     return {
         "id": span.id,
         "traceId": span.trace_id,
         "parentObservationId": span.parent_id,
-        "type": str(told.get("type", "span")).upper(),
+        "type": str(attributes.get("type", "span")).upper(),
         "name": span.name,
         "startTime": _write_time(span.start_ns).isoformat(),
         "endTime": _write_time(span.end_ns).isoformat(),
-        "input": _decode(told.get("input")),
-        "output": _decode(told.get("output")),
-        "model": told.get("model.name"),
-        "modelParameters": _decode(told.get("model.parameters")),
-        "usageDetails": _decode(told.get("usage_details")),
-        "level": told.get("level", "ERROR" if span.failed else "DEFAULT"),
-        "statusMessage": told.get("status_message"),
+        "input": _decode(attributes.get("input")),
+        "output": _decode(attributes.get("output")),
+        "model": attributes.get("model.name"),
+        "modelParameters": _decode(attributes.get("model.parameters")),
+        "usageDetails": _decode(attributes.get("usage_details")),
+        "level": attributes.get("level", "ERROR" if span.failed else "DEFAULT"),
+        "statusMessage": attributes.get("status_message"),
         "metadata": {"attributes": others, "scope": {"name": span.scope}},
     }
 
@@ -125,7 +125,7 @@ def write_langsmith_row(span: Span) -> dict[str, Any]:
     """A span of LangSmith's SDK as a run of its API."""
     own = span.attributes
     metadata = {name.removeprefix("langsmith.metadata."): value for name, value in own.items() if name.startswith("langsmith.metadata.")}
-    asked = {"model": own.get("gen_ai.request.model"), "tools": _decode(own.get("gen_ai.tool.definitions"))}
+    parameters = {"model": own.get("gen_ai.request.model"), "tools": _decode(own.get("gen_ai.tool.definitions"))}
     return {
         "id": span.id,
         "trace_id": span.trace_id,
@@ -140,7 +140,7 @@ def write_langsmith_row(span: Span) -> dict[str, Any]:
         "prompt_tokens": own.get("gen_ai.usage.input_tokens"),
         "completion_tokens": own.get("gen_ai.usage.output_tokens"),
         "total_tokens": own.get("gen_ai.usage.total_tokens"),
-        "extra": {"metadata": metadata, "invocation_params": {key: value for key, value in asked.items() if value is not None}},
+        "extra": {"metadata": metadata, "invocation_params": {key: value for key, value in parameters.items() if value is not None}},
     }
 
 
@@ -148,7 +148,7 @@ def write_mlflow_rows(spans: Iterable[Span]) -> list[dict[str, Any]]:
     """Traces of MLflow as `search_traces` gives them, one in every row."""
     traces: dict[str, list[dict[str, Any]]] = {}
     for span in spans:
-        told = {
+        row = {
             "trace_id": f"tr-{span.trace_id}",
             "otel_trace_id": span.trace_id,
             "span_id": span.id,
@@ -161,12 +161,12 @@ def write_mlflow_rows(spans: Iterable[Span]) -> list[dict[str, Any]]:
             "attributes": span.attributes,
             "_mlflow_span_dict_version": 4,
         }
-        traces.setdefault(span.trace_id, []).append(told)
+        traces.setdefault(span.trace_id, []).append(row)
     return [{"trace_id": f"tr-{id}", "state": "OK", "execution_duration": 5, "spans": spans} for id, spans in traces.items()]
 
 
 def drop_nothing(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Rows without what is null, as they come back from a Parquet file."""
+    """Rows without null values, as read from a Parquet file."""
     return [{name: value for name, value in row.items() if value is not None} for row in rows]
 
 

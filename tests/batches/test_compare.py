@@ -1,4 +1,4 @@
-"""Two batches side by side: the statistics of `compare`, from sketches alone."""
+"""Two batches compared: the statistics of `compare`, from sketches alone."""
 
 from __future__ import annotations
 
@@ -49,11 +49,11 @@ def test_two_batches_of_one_data_set_are_unchanged_in_every_format(tmp_path: Pat
     for format in ("terminal", "json", "markdown", "html"):
         done = proctor("compare", "base", "candidate", "--format", format, "--fail-on", "regression")
         assert done.code == 0, done.err
-        told = done.out
-        assert "case by case" not in told
-        assert "unchanged" in told.lower() and "repeats" not in told.replace("repeats_needed", "")
+        output = done.out
+        assert "case by case" not in output
+        assert "unchanged" in output.lower() and "repeats" not in output.replace("repeats_needed", "")
         if format == "json":
-            assert json.loads(told)["latency"]["verdict"] == "unchanged"
+            assert json.loads(output)["latency"]["verdict"] == "unchanged"
 
 
 @pytest.mark.parametrize(("currency", "ratio"), [("EUR", 2), ("USD", None)])
@@ -76,16 +76,16 @@ def test_a_regression_is_a_gate(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     assert done.code == 1 and "refund" in done.err
 
 
-def test_what_could_not_be_read_is_told_beside_the_figures(tmp_path: Path) -> None:
+def test_unreadable_records_are_reported_next_to_the_figures(tmp_path: Path) -> None:
     base = write_batch(tmp_path, "base", [1] * 30)
     write_lines(tmp_path / "candidate.jsonl", [make_trace(1), *["{"] * 29])
     evaluate(write_suite(tmp_path), [tmp_path / "candidate.jsonl"], tmp_path / "candidate")
     found = compare_batches(base, str(tmp_path / "candidate"))
-    told = f"{tmp_path / 'candidate'}: 29 records could not be read or decided, and count for nothing here"
-    assert found.warnings == (told,) and told in describe_incomplete(found)
+    warning = f"{tmp_path / 'candidate'}: 29 records could not be read or decided, and count for nothing here"
+    assert found.warnings == (warning,) and warning in describe_incomplete(found)
 
 
-def test_what_is_no_second_batch_is_told(tmp_path: Path) -> None:
+def test_a_missing_second_batch_is_reported(tmp_path: Path) -> None:
     base = write_batch(tmp_path, "base", [1])
     with pytest.raises(InputError, match="no batch at"):
         compare_batches(base, str(tmp_path / "nowhere"))

@@ -1,4 +1,4 @@
-"""A batch whose suite has checks of the user: what they are made of decides which results still stand."""
+"""A batch with custom checks: changes to their code and imports invalidate results."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def test_a_file_that_own_checks_import_decides_again(tmp_path: Path, monkeypatch
     assert (summary.has_passed, evaluated) == (True, 1)
     assert evaluate(suite, [data], tmp_path / "out")[1] == 0
     Path("own_batch_limits.py").write_text(limits.format(1))
-    # A worker that lives longer than a batch has the former code, whatever the file says.
+    # A worker that outlives a batch has the old code, whatever the file contains.
     with pytest.raises(InputError, match=r"own_batch_limits.py has changed since it was imported .*; start the workers again"):
         evaluate(suite, [data], tmp_path / "out")
     for name in [name for name in sys.modules if "own_batch" in name]:
@@ -51,7 +51,7 @@ def test_a_file_that_own_checks_import_decides_again(tmp_path: Path, monkeypatch
 
 
 def test_workers_with_other_own_checks_decide_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As on another machine, whose folder holds what the checks were last week."""
+    """Like another machine whose folder has last week's checks."""
     for name, limit in (("here", 1), ("there", 1000)):
         folder = tmp_path / name
         folder.mkdir()

@@ -1,4 +1,4 @@
-"""Outputs of batches that somebody or something has damaged: what is gone is told and decided again, what is too much is told."""
+"""Damaged batch outputs: missing results are reported and decided again, foreign files are reported."""
 
 from __future__ import annotations
 
@@ -33,27 +33,27 @@ def list_results(world: Path) -> list[Path]:
     return sorted((world / "out" / "results").glob("part-*"))
 
 
-def test_files_beside_the_results_are_told(world: Path) -> None:
+def test_foreign_files_next_to_the_results_are_reported(world: Path) -> None:
     first = list_results(world)[0]
     shutil.copy(first, first.with_name("copy.parquet"))
     shutil.copy(first, first.with_name(f"{first.stem} (1).parquet"))
     (warning,) = open_batch(world / "out").warnings
     assert warning.startswith("the output folder has 2 foreign files (results/copy.parquet)")
-    # Another batch sweeps what looks like a result of its own, and leaves the other to whoever put it there.
+    # Another batch deletes files that look like its results and leaves the others.
     (warning,) = again(world)[0].warnings
     assert warning.startswith("the output folder has 1 foreign file") and len(read_results(world / "out")) > ROWS
 
 
-def test_errors_that_are_gone_are_looked_for_again(world: Path) -> None:
-    (told,) = read_errors(world / "out")
+def test_deleted_errors_are_found_again(world: Path) -> None:
+    (error,) = read_errors(world / "out")
     shutil.rmtree(world / "out" / "errors")
     summary = open_batch(world / "out")
     assert not summary.is_complete and summary.committed == summary.partitions - 1
     summary, evaluated = again(world)
-    assert (summary.is_complete, evaluated, read_errors(world / "out")) == (True, 1, [told])
+    assert (summary.is_complete, evaluated, read_errors(world / "out")) == (True, 1, [error])
 
 
-def test_a_result_under_the_name_of_another_is_none(world: Path) -> None:
+def test_a_result_under_another_name_is_ignored(world: Path) -> None:
     first, second, *_ = list_results(world)
     whole = read_results(world / "out")
     shutil.copy(first, second)
@@ -74,14 +74,14 @@ def test_a_result_with_damaged_pages_is_not_carried_over(world: Path) -> None:
     assert summary.cases[0].rate.counts == {"fail": 8, "pass": 32}
 
 
-def test_progress_that_is_kept_stays_as_it_was(world: Path) -> None:
+def test_stored_progress_stays_unchanged(world: Path) -> None:
     seen: list[BatchProgress] = []
     options = BatchOptions(places=(str(world / "data"),), output=world / "other", partition_bytes=1500)
     run_batch(proctor.load_suite(world / "suite.yaml"), options, InlineExecutor(), seen.append)
     assert [one.done for one in seen] == list(range(len(seen))) and seen[-1].done == seen[-1].partitions > 1
 
 
-def test_a_comparison_tells_versions_apart(world: Path) -> None:
+def test_a_comparison_distinguishes_versions(world: Path) -> None:
     shutil.copytree(world / "out", world / "old")
     manifest = world / "old" / "manifest.json"
     manifest.write_text(manifest.read_text().replace(f'"version": "{proctor.__version__}"', '"version": "0.0.1"'))

@@ -1,4 +1,4 @@
-"""What a batch does before and after it decides: planning, resuming, footers and their index, names of slices, locks."""
+"""A batch before and after deciding: planning, resuming, footers and their index, names of slices, locks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tables of a summary that have more entries than are held: the heaviest stay, what is inexact is marked, and nothing is lost."""
+"""Summary tables with too many entries: the heaviest stay, inexact ones are marked, and the rest is counted."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def spell(number: int) -> str:
     return "".join(LETTERS[number // 26**place % 26] for place in range(4))
 
 
-def test_the_reason_of_nearly_all_failures_is_first_whatever_came_before_it(tmp_path: Path) -> None:
+def test_the_reason_of_nearly_all_failures_is_listed_first(tmp_path: Path) -> None:
     texts = [spell(number) for number in range(240)] + ["same"] * 3_000
     write_lines(tmp_path / "a.jsonl", [{"text": "done", "tool_calls": [{"name": text}]} for text in texts])
     for size in (None, 4_096):
@@ -153,8 +153,8 @@ def test_a_changed_case_is_carried_into_full_tables(tmp_path: Path) -> None:
     by = {"by": (("user",),)}
     evaluate(write_suite(tmp_path), [tmp_path / "a.jsonl"], tmp_path / "out", **by)
     changed, _ = evaluate(write_suite(tmp_path, word="nowhere"), [tmp_path / "a.jsonl"], tmp_path / "out", **by)
-    anew, _ = evaluate(write_suite(tmp_path, word="nowhere"), [tmp_path / "a.jsonl"], tmp_path / "anew", **by)
-    assert changed.slices == anew.slices
+    redone, _ = evaluate(write_suite(tmp_path, word="nowhere"), [tmp_path / "a.jsonl"], tmp_path / "anew", **by)
+    assert changed.slices == redone.slices
     more = "".join(f"  - id: c{number}\n    expect: {{response_contains: done}}\n" for number in range(70))
     text = (tmp_path / "suite.yaml").read_text() + more
     grown, _ = evaluate(write_suite(tmp_path, text=text), [tmp_path / "a.jsonl"], tmp_path / "out", **by)

@@ -1,4 +1,4 @@
-"""Which files a batch reads: each once, and what it does not read is told."""
+"""Which files a batch reads: each once; unread files are reported."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ from tests.batches.batch_world import InlineExecutor, evaluate, make_trace, read
 SUFFIXES = "a batch reads files ending in .parquet, .jsonl, .ndjson, .jsonl.gz, .jsonl.zst"
 
 
-def test_data_that_is_not_read_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unread_files_are_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     write_lines(Path("data/a.jsonl"), [make_trace(1)])
     for name in ("b.json", "c.json", "d.jsonl.bz2", "e.parquet.gz", "README.md", "_SUCCESS", ".a.jsonl.crc"):
         Path("data", name).write_text("{}")
     summary, _ = evaluate(write_suite(tmp_path), ["data"], tmp_path / "out")
-    told = f"4 files in the folders are not read: .json (2), .bz2 (1), .gz (1), for example data/b.json; {SUFFIXES}"
-    assert summary.warnings == (told,)
-    # Whoever looks at the figures later, or goes on, is told as well.
-    assert open_batch(tmp_path / "out").warnings == evaluate(tmp_path / "suite.yaml", ["data"], tmp_path / "out")[0].warnings == (told,)
+    warning = f"4 files in the folders are not read: .json (2), .bz2 (1), .gz (1), for example data/b.json; {SUFFIXES}"
+    assert summary.warnings == (warning,)
+    # The warning is shown later and on resume, too.
+    assert open_batch(tmp_path / "out").warnings == evaluate(tmp_path / "suite.yaml", ["data"], tmp_path / "out")[0].warnings == (warning,)
 
 
-def test_links_are_followed_to_files_but_not_to_folders_and_that_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_links_to_files_are_followed_and_links_to_folders_are_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     write_lines(Path("data/day1.jsonl"), [make_trace(1)])
     write_lines(Path("elsewhere/more.jsonl"), [make_trace(2)])
@@ -128,7 +128,7 @@ def test_results_of_another_batch_in_the_data_set_are_no_data(tmp_path: Path, mo
         evaluate(suite, ["data/first"], Path("third"))
 
 
-def test_a_disk_that_is_full_from_the_beginning_is_told_with_the_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_disk_full_from_the_start_is_reported_with_the_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write_lines(tmp_path / "a.jsonl", [make_trace(1)])
 
     def refuse(path: Path) -> None:

@@ -58,7 +58,7 @@ cases:
 
 
 def say(question: Question) -> Opinion:
-    """Friendly is what has an even number; short is everything."""
+    """Even numbers are friendly; everything is short."""
     friendly = int(str(question.material.subject).split()[-1]) % 2 == 0
     passed = friendly if question.criterion == "is friendly" else True
     usage = {"usage": {"total_tokens": 10}}
@@ -69,9 +69,9 @@ def evaluate(
     folder: Path, bounds: JudgeBounds | None, judge: ScriptedJudge | None = None, decide: Callable[[Question], Any] = say, **options: Any
 ) -> BatchSummary:
     wanted = BatchOptions(places=(str(folder / "data"),), output=folder / "out", judging=bounds, partition_bytes=1500, **options)
-    asked = judge or ScriptedJudge(decide)
+    chosen = judge or ScriptedJudge(decide)
     suite = proctor.load_suite(write_suite(folder, text=SUITE))
-    return run_batch(suite, wanted, InlineExecutor(), open_judge=lambda memory: asked)
+    return run_batch(suite, wanted, InlineExecutor(), open_judge=lambda memory: chosen)
 
 
 def write_traces(folder: Path, count: int = 100) -> None:
@@ -80,7 +80,7 @@ def write_traces(folder: Path, count: int = 100) -> None:
     write_lines(folder / "data" / "b.jsonl", [make_trace(number) for number in range(count // 2, count)])
 
 
-def test_without_a_bound_nothing_is_begun(tmp_path: Path) -> None:
+def test_judging_without_a_limit_is_refused(tmp_path: Path) -> None:
     write_traces(tmp_path)
     with pytest.raises(InputError, match=r"give it a limit: --judge-sample 2000, or --max-tokens 1000000"):
         evaluate(tmp_path, None)
@@ -96,7 +96,7 @@ def test_a_suite_without_judge_is_refused_before_anything_is_read(tmp_path: Path
         run_batch(proctor.load_suite(write_suite(tmp_path, text=SUITE)), options, InlineExecutor(), open_judge=lambda memory: None)
 
 
-def test_what_a_judge_answered_is_packed_where_the_output_is_an_address_and_unpacked_by_who_goes_on(tmp_path: Path) -> None:
+def test_judge_answers_are_packed_for_an_address_and_unpacked_on_resume(tmp_path: Path) -> None:
     store = LocalStore(tmp_path)
     with open_memory(store, "s3://bucket/out") as memory:
         cache = FolderCache(memory.path / "judge")
@@ -126,7 +126,7 @@ def test_a_sample_is_drawn_from_each_outcome_and_figures_are_weighted(tmp_path: 
     judge = ScriptedJudge(say)
     summary = evaluate(tmp_path, JudgeBounds(sample=60), judge)
     refund, tone, plain = summary.cases
-    # Deterministic checks are told of every trace: 20 of 100 fail.
+    # Deterministic checks cover every trace: 20 of 100 fail.
     assert (refund.rate.passed, refund.rate.decided, refund.rate.counts) == (80, 100, {"fail": 20, "pass": 80})
     assert refund.judged is not None and tone.judged is not None and plain.judged is None
     assert (refund.judged.judged, refund.judged.of, tone.judged.judged) == (40, 100, 20) and len(judge.asked) == 60
@@ -159,16 +159,16 @@ def test_a_whole_sample_leaves_nothing_open(tmp_path: Path) -> None:
     write_traces(tmp_path)
     refund = evaluate(tmp_path, JudgeBounds(sample=1000)).cases[0].judged
     assert refund is not None and refund.rate is not None
-    # Right are 80, of which those that end on 2, 4, 6 and 8 are even.
+    # 80 are right; of these, those that end in 2, 4, 6 and 8 are even.
     assert (refund.rate.rate, refund.rate.low, refund.rate.high) == pytest.approx((0.4, 0.4, 0.4))
 
 
-def test_a_budget_of_tokens_ends_the_sample_and_is_said(tmp_path: Path) -> None:
+def test_a_token_budget_ends_the_sample_and_is_reported(tmp_path: Path) -> None:
     write_traces(tmp_path, 400)
     summary = evaluate(tmp_path, JudgeBounds(max_tokens=1000))
     judged = sum(case.judged.judged for case in summary.cases if case.judged is not None)
     assert summary.judge_tokens == 10 * judged and 100 <= judged <= 100 + 64
-    # What was asked before the budget was spent has its share of every stratum.
+    # The answers before the budget was spent cover every stratum.
     counts = summary.cases[0].judged
     assert counts is not None and 60 <= counts.judged <= 120
     for text in (render_batch(summary), render_batch_markdown(summary)):
@@ -184,7 +184,7 @@ def test_the_same_batch_again_draws_the_same_sample(tmp_path: Path) -> None:
     assert [question.material for question in first.asked] == [question.material for question in second.asked]
 
 
-def test_what_a_judge_could_not_say_is_no_pass(tmp_path: Path) -> None:
+def test_an_undecided_judgement_is_no_pass(tmp_path: Path) -> None:
     write_traces(tmp_path, 20)
     broken = Opinion(outcome="error", code="judge_unreachable", reason="down")
     summary = evaluate(tmp_path, JudgeBounds(sample=10), decide=lambda question: broken)
@@ -198,7 +198,7 @@ def test_what_a_judge_could_not_say_is_no_pass(tmp_path: Path) -> None:
 @given(
     strata=st.dictionaries(st.tuples(st.text(max_size=1), st.sampled_from(["pass", "fail"])), st.integers(0, 500)), size=st.integers(0, 400)
 )
-def test_a_sample_is_shared_out_evenly_as_far_as_there_is_anything(strata: dict[tuple[str, str], int], size: int) -> None:
+def test_a_sample_is_spread_evenly_over_what_is_there(strata: dict[tuple[str, str], int], size: int) -> None:
     shared = share_out(strata, size)
     assert sum(shared.values()) == min(size, sum(strata.values()))
     assert all(shared[stratum] <= number for stratum, number in strata.items())
@@ -206,7 +206,7 @@ def test_a_sample_is_shared_out_evenly_as_far_as_there_is_anything(strata: dict[
     assert not full or max(full) - min(full) <= 1
 
 
-def test_estimates_are_weighted_by_what_there_is() -> None:
+def test_estimates_are_weighted_by_stratum_size() -> None:
     found = estimate_rate([Stratum(990, 10, Counts(10, 10)), Stratum(10, 10, Counts(10, 0))])
     assert (
         found is not None and found.rate == pytest.approx(0.99) and found.interval.low < 0.75 and found.interval.high == pytest.approx(0.99)
@@ -216,24 +216,24 @@ def test_estimates_are_weighted_by_what_there_is() -> None:
     assert estimate_rate([Stratum(50, 10, Counts(0, 0))]) is None and estimate_rate([]) is None
 
 
-def test_answers_of_the_judge_are_remembered_in_the_output(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_judge_answers_are_cached_in_the_output(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     write_traces(tmp_path, 20)
     with judge_server() as server:
         model = {"provider": "openai", "model": "stub-1", "base_url": server.url, "api_key": "sk-judge-secret"}
         (tmp_path / "proctor.yaml").write_text(json.dumps({"models": {"judge": model}, "judge": {"model": "judge"}}))
         write_suite(tmp_path, text=SUITE)
-        command = ["batch", "suite.yaml", "data", "--output", "out", "-j", "1", "--quiet", "--report", "told.txt"]
+        command = ["batch", "suite.yaml", "data", "--output", "out", "-j", "1", "--quiet", "--report", "report.txt"]
         assert run_proctor(*command, "--judge-sample", "8").code == 1
-        assert len(server.asked) == 8 and " of 20 judged (" in (tmp_path / "told.txt").read_text()
+        assert len(server.requests) == 8 and " of 20 judged (" in (tmp_path / "report.txt").read_text()
         assert list((tmp_path / "out" / "judge").rglob("*")) and not (tmp_path / ".proctor" / "judge").exists()
         assert run_proctor(*command, "--judge-sample", "8").code == 1
-        assert len(server.asked) == 8
+        assert len(server.requests) == 8
     for file in (tmp_path / "out").rglob("*"):
         assert file.is_dir() or b"sk-judge-secret" not in file.read_bytes()
 
 
-def test_a_case_that_no_judge_was_asked_about_has_not_passed(tmp_path: Path) -> None:
+def test_an_unjudged_case_has_not_passed(tmp_path: Path) -> None:
     write_lines(tmp_path / "data" / "a.jsonl", [make_trace(1), make_trace(2)])
     cases = "".join(f"  - id: c{number}\n    expect: {{judged: {{criteria: is short {number}}}}}\n" for number in range(5))
     options = BatchOptions(places=(str(tmp_path / "data"),), output=tmp_path / "out", judging=JudgeBounds(sample=2))
@@ -246,7 +246,7 @@ def test_a_case_that_no_judge_was_asked_about_has_not_passed(tmp_path: Path) -> 
     assert run_batch(suite, whole, InlineExecutor(), open_judge=lambda memory: judge).has_passed
 
 
-def test_a_batch_that_ended_before_its_judge_was_asked_is_not_complete(tmp_path: Path) -> None:
+def test_a_batch_that_ended_before_judging_is_incomplete(tmp_path: Path) -> None:
     write_traces(tmp_path, 20)
 
     def end(question: Question) -> Opinion:
@@ -262,23 +262,23 @@ def test_a_batch_that_ended_before_its_judge_was_asked_is_not_complete(tmp_path:
     with pytest.raises(InputError, match="is not finished: 2 of 2 partitions have a result, and the judge has not decided yet"):
         compare_batches(str(tmp_path / "out"), str(tmp_path / "out"))
     assert evaluate(tmp_path, JudgeBounds(sample=10), resume=True).is_complete
-    # What a judge said is gone: nobody may take the rest for all of it.
+    # Judgements are gone: the rest must not count as all of them.
     (tmp_path / "out" / "judged.json").unlink()
     assert open_batch(tmp_path / "out").not_judged
     assert evaluate(tmp_path, JudgeBounds(sample=10)).is_complete
 
 
-def test_a_comparison_tells_what_judges_said_which_it_does_not_compare(tmp_path: Path) -> None:
+def test_a_comparison_reports_judged_rates_without_comparing_them(tmp_path: Path) -> None:
     for name, passed in (("one", True), ("two", False)):
         write_traces(tmp_path / name, 20)
-        said = Opinion(outcome="pass" if passed else "fail", score=float(passed))
-        evaluate(tmp_path / name, JudgeBounds(sample=100), decide=lambda question, said=said: said)
+        opinion = Opinion(outcome="pass" if passed else "fail", score=float(passed))
+        evaluate(tmp_path / name, JudgeBounds(sample=100), decide=lambda question, opinion=opinion: opinion)
     found = compare_batches(str(tmp_path / "one" / "out"), str(tmp_path / "two" / "out"))
-    (told,) = [warning for warning in found.warnings if warning.startswith("tone: ")]
-    assert "100.0 % estimated" in told and ", then 0.0 % estimated" in told and told.count("20 of 20 judged") == 2
+    (note,) = [warning for warning in found.warnings if warning.startswith("tone: ")]
+    assert "100.0 % estimated" in note and ", then 0.0 % estimated" in note and note.count("20 of 20 judged") == 2
 
 
-def test_a_budget_of_tokens_is_not_left_to_a_judge_that_tells_none(tmp_path: Path) -> None:
+def test_a_judge_that_reports_no_tokens_stops_at_the_budget(tmp_path: Path) -> None:
     write_traces(tmp_path, 200)
     judge = ScriptedJudge(lambda question: Opinion(outcome="pass", score=1.0))
     summary = evaluate(tmp_path, JudgeBounds(max_tokens=1000), judge)
@@ -304,7 +304,7 @@ def test_a_judge_is_closed_even_if_it_cannot_continue(tmp_path: Path) -> None:
     assert broken.closed and working.closed
 
 
-def test_a_judge_is_asked_inside_of_a_running_loop_as_notebooks_have_one(tmp_path: Path) -> None:
+def test_a_judge_works_inside_a_running_loop_as_in_notebooks(tmp_path: Path) -> None:
     write_traces(tmp_path, 20)
 
     async def work() -> BatchSummary:
@@ -319,7 +319,7 @@ def test_cases_that_only_a_judge_fails_are_among_the_worst(tmp_path: Path) -> No
     assert [case.id for case in list_worst_cases(summary, 2)] == ["refund", "tone"]
 
 
-def test_claims_of_the_same_words_have_figures_of_their_own(tmp_path: Path) -> None:
+def test_equal_claims_have_separate_figures(tmp_path: Path) -> None:
     write_lines(tmp_path / "data" / "a.jsonl", [make_trace(1), make_trace(2)])
     claims = "[{judged: {criteria: is short, reference: much}}, {judged: {criteria: is short, reference: little}}]"
     suite = proctor.load_suite(write_suite(tmp_path, text=f"proctor: 1\nname: Judged\ncases:\n  - id: a\n    expect: {claims}\n"))
@@ -327,5 +327,5 @@ def test_claims_of_the_same_words_have_figures_of_their_own(tmp_path: Path) -> N
     judge = ScriptedJudge(lambda question: Opinion(outcome="pass" if question.reference == "little" else "fail"))
     (case,) = run_batch(suite, options, InlineExecutor(), open_judge=lambda memory: judge).cases
     assert case.judged is not None
-    told = {name: rate.rate for name, rate in case.judged.checks.items() if rate is not None}
-    assert told == {"judged · is short": 0.0, "judged · is short (2)": 1.0} and [check.check for check in case.checks] == list(told)
+    rates = {name: rate.rate for name, rate in case.judged.checks.items() if rate is not None}
+    assert rates == {"judged · is short": 0.0, "judged · is short (2)": 1.0} and [check.check for check in case.checks] == list(rates)

@@ -1,6 +1,6 @@
 """Deaths at random moments in one batch, of workers and of drivers, then `--resume`: each trace once.
 
-Four of them, or as many as `PROCTOR_BATCH_DEATHS` says: ten in `make torture`.
+Four of them, or `PROCTOR_BATCH_DEATHS`: ten in `make torture`.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ FILES = 2 * DEATHS
 def list_children(pid: int) -> list[int]:
     found: list[int] = []
     for task in Path(f"/proc/{pid}/task").glob("*/children"):
-        # A thread may have ended meanwhile.
+        # A thread may have ended by now.
         with contextlib.suppress(OSError):
             found += [int(child) for child in task.read_text().split()]
     return found
@@ -56,7 +56,7 @@ def kill_again_and_again(command: list[str], folder: Path, chance: random.Random
             driver.send_signal(signal.SIGKILL)
             killed.append("driver")
         elif not (folder / "out" / "manifest.json").read_text().count('"finished": false'):
-            # It was done already: whatever is asked again must not change anything.
+            # It is done: running it again must not change anything.
             killed.append("nobody")
         driver.wait()
     return killed
@@ -64,7 +64,7 @@ def kill_again_and_again(command: list[str], folder: Path, chance: random.Random
 
 @pytest.mark.in_turn
 @pytest.mark.parametrize("seed", [1])
-def test_deaths_in_one_batch_lose_nothing_and_double_nothing(seed: int, tmp_path: Path) -> None:
+def test_kills_during_a_batch_lose_and_repeat_nothing(seed: int, tmp_path: Path) -> None:
     for number in range(FILES):
         write_parquet(tmp_path / "data" / f"{number:02}.parquet", [make_trace(row) for row in range(10_000)], group=5_000)
     write_suite(tmp_path)
@@ -80,7 +80,7 @@ def test_deaths_in_one_batch_lose_nothing_and_double_nothing(seed: int, tmp_path
 
 
 @pytest.mark.in_turn
-def test_deaths_while_spans_are_gathered_lose_nothing_and_double_nothing(tmp_path: Path) -> None:
+def test_kills_while_gathering_spans_lose_and_repeat_nothing(tmp_path: Path) -> None:
     requests = write_requests("langchain-0-oi")
     ids = {
         span["traceId"]

@@ -85,7 +85,7 @@ def test_a_notebook_shows_the_cases_and_pandas_reads_the_results(tmp_path: Path,
     summary, _ = evaluate(write_suite(tmp_path), [write_data(tmp_path)], tmp_path / "out")
     shown = summary._repr_html_()  # pyright: ignore[reportPrivateUsage]
     assert "refund" in shown and "120 of 150" in shown and isinstance(summary, library.BatchSummary)
-    asked: list[Any] = []
-    monkeypatch.setitem(sys.modules, "pandas", SimpleNamespace(read_parquet=lambda path, columns: asked.append((path, columns))))
+    reads: list[Any] = []
+    monkeypatch.setitem(sys.modules, "pandas", SimpleNamespace(read_parquet=lambda path, columns: reads.append((path, columns))))
     summary.to_pandas(["trace"])
-    assert asked == [(f"{tmp_path}/out/results", ["trace"])]
+    assert reads == [(f"{tmp_path}/out/results", ["trace"])]

@@ -23,8 +23,8 @@ cases:
 """
 
 
-def warn(count: str, case: str, asked: str, recorded: str) -> str:
-    return f'{count} although their input differs from that of the case {case!r}: the case has "{asked}", the record has "{recorded}"'
+def warn(count: str, case: str, expected: str, recorded: str) -> str:
+    return f'{count} although their input differs from that of the case {case!r}: the case has "{expected}", the record has "{recorded}"'
 
 
 @pytest.mark.parametrize("count", [200])
@@ -37,7 +37,7 @@ def test_production_records_are_decided_against_the_only_case_of_a_dialect_with_
     assert open_batch(tmp_path / "out").warnings == summary.warnings
 
 
-def test_a_changed_case_leaves_the_same_counts_as_a_batch_from_the_beginning(tmp_path: Path) -> None:
+def test_a_changed_case_gives_the_counts_of_a_new_batch(tmp_path: Path) -> None:
     names = ("refund", "greet", "refund", "refund", "greet")
     records = [make_trace(number, case=case, input=f"I {number}") for number, case in enumerate(names)]
     write_lines(tmp_path / "data" / "a.jsonl", records)

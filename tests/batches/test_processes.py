@@ -35,7 +35,7 @@ def write_data(folder: Path, files: int, rows: int) -> Path:
 
 
 @pytest.mark.in_turn
-def test_workers_that_are_killed_are_replaced_and_every_trace_comes_once(tmp_path: Path) -> None:
+def test_killed_workers_are_replaced_and_every_trace_is_decided_once(tmp_path: Path) -> None:
     data = write_data(tmp_path, 6, 1000)
     executor = LocalExecutor(2, tries=50)
     chance = random.Random(3)
@@ -67,9 +67,9 @@ def test_a_driver_that_is_killed_is_resumed_and_its_workers_are_gone(tmp_path: P
         driver = subprocess.Popen([*command, "--resume"], cwd=tmp_path, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
         time.sleep(delay)
         driver.send_signal(number)
-        _, told = driver.communicate()
+        _, errors = driver.communicate()
     # Interrupted before Python ran a line of ours, before it had begun, while it was at work, or when it was done already.
-    assert driver.returncode in (-signal.SIGINT, 1, 2), told
+    assert driver.returncode in (-signal.SIGINT, 1, 2), errors
     done = subprocess.run([*command, "--resume", "--format", "json"], cwd=tmp_path, capture_output=True, text=True)
     assert done.returncode == 1, done.stderr
     assert json.loads(done.stdout)["committed"] == json.loads(done.stdout)["partitions"]
@@ -99,7 +99,11 @@ def test_the_command_shows_progress_figures_and_the_way_to_them(tmp_path: Path, 
     write_parquet(tmp_path / "data" / "a.parquet", [make_trace(number) for number in range(25)])
     seen: list[int] = []
     summary = proctor.batch(
-        tmp_path / "suite.yaml", tmp_path / "data", output=tmp_path / "out", workers=1, on_progress=lambda told: seen.append(told.done)
+        tmp_path / "suite.yaml",
+        tmp_path / "data",
+        output=tmp_path / "out",
+        workers=1,
+        on_progress=lambda progress: seen.append(progress.done),
     )
     assert seen == [0, 1] and summary.traces == 25
     proctor.batch(tmp_path / "suite.yaml", tmp_path / "data", output=tmp_path / "again", workers=1, on_progress="bar")

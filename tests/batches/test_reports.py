@@ -1,4 +1,4 @@
-"""The summary of a batch in every format, of any batch within its bounds, and harmless whatever the traces say."""
+"""The summary of a batch in every format, bounded for any batch, and harmless for any trace text."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def read_page(page: str) -> _Reader:
     return reader
 
 
-def test_the_page_has_everything_and_runs_nothing(tmp_path: Path) -> None:
+def test_the_page_is_complete_and_runs_no_script(tmp_path: Path) -> None:
     page = render_batch_html(write_month(tmp_path))
     read = read_page(page)
     assert "script" not in read.tags and '<html lang="en">' in page and "\u202e" not in page
@@ -169,7 +169,7 @@ def test_markdown_of_any_batch_fits_into_a_comment() -> None:
     assert MOST_CHARACTERS // 2 < len(text) <= MOST_CHARACTERS + 100 and "which the JSON summary has" in text
 
 
-def test_a_batch_that_is_not_finished_says_so_everywhere() -> None:
+def test_an_unfinished_batch_is_marked_everywhere() -> None:
     from msgspec.structs import replace
 
     summary = replace(make_large_summary(1, "x"), committed=19_999)
@@ -184,14 +184,14 @@ def test_a_batch_is_shown_in_every_format(tmp_path: Path, monkeypatch: pytest.Mo
         done = proctor("batch", "show", "out", "--format", format, "--report", f"report.{format}")
         assert (done.code, done.out) == (0, ""), done.err
         assert (tmp_path / f"report.{format}").read_text().startswith(begin)
-    told = json.loads((tmp_path / "report.json").read_text())
-    assert [one["by"] for one in told["slices"]] == [["model"], ["model", "day"]] and len(told["days"]) == 3
+    report = json.loads((tmp_path / "report.json").read_text())
+    assert [one["by"] for one in report["slices"]] == [["model"], ["model", "day"]] and len(report["days"]) == 3
     assert open_batch("out").days[0].traces == 10
     assert "not to show" in proctor("batch", "show", "out", "--by", "model").err
 
 
 @pytest.mark.parametrize(
-    ("low", "high", "told"),
+    ("low", "high", "bounds"),
     [
         (0.9312, 0.9766, ("93.1 %", "97.7 %")),
         (0.95012, 0.95048, ("95.01 %", "95.05 %")),
@@ -200,5 +200,5 @@ def test_a_batch_is_shown_in_every_format(tmp_path: Path, monkeypatch: pytest.Mo
         (0.9999, 1.0, (">99.9 %", "100 %")),
     ],
 )
-def test_the_bounds_of_a_narrow_interval_have_digits_that_tell_them_apart(low: float, high: float, told: tuple[str, str]) -> None:
-    assert write_bounds(low, high) == told
+def test_narrow_bounds_are_shown_with_distinct_digits(low: float, high: float, bounds: tuple[str, str]) -> None:
+    assert write_bounds(low, high) == bounds

@@ -27,7 +27,7 @@ TRACE = json.dumps(make_trace(1))
 EMPTY_LIST = "it holds no run of an agent: a list, or a page, without entries"
 
 
-def test_a_row_without_a_record_is_an_error_and_not_nothing(tmp_path: Path) -> None:
+def test_a_row_without_a_record_is_an_error(tmp_path: Path) -> None:
     data = write_parquet(tmp_path / "a.parquet", [TRACE, "", "  ", None, "[]", TRACE])
     summary, _ = evaluate(write_suite(tmp_path), [data], tmp_path / "out")
     assert (summary.records, summary.traces, summary.errors, summary.has_passed) == (6, 2, 4, False)
@@ -39,7 +39,7 @@ def test_a_row_without_a_record_is_an_error_and_not_nothing(tmp_path: Path) -> N
     ]
 
 
-def test_a_blank_line_is_none_and_an_empty_list_is_an_error(tmp_path: Path) -> None:
+def test_a_blank_line_is_ignored_and_an_empty_list_is_an_error(tmp_path: Path) -> None:
     data = write_lines(tmp_path / "a.jsonl", [TRACE, "", "  ", "[]", '{"data": []}'])
     summary, _ = evaluate(write_suite(tmp_path), [data], tmp_path / "out")
     assert (summary.records, summary.traces, summary.errors) == (3, 1, 2)
@@ -56,7 +56,7 @@ WHERE = [
 
 @pytest.mark.parametrize("kind", ["parquet", "lines"])
 @pytest.mark.parametrize(("where", "read", "left_out"), WHERE)
-def test_what_a_condition_leaves_out_is_counted(where: str, read: int, left_out: int, kind: str, tmp_path: Path) -> None:
+def test_rows_left_out_by_a_condition_are_counted(where: str, read: int, left_out: int, kind: str, tmp_path: Path) -> None:
     tiers = {"1": ["gold", "free", "gold", None], "2": ["free", "gold", "free"]}
     for day, values in tiers.items():
         folder = tmp_path / "data" / f"day={day}"
@@ -71,7 +71,7 @@ def test_what_a_condition_leaves_out_is_counted(where: str, read: int, left_out:
     assert summary.records + summary.left_out == (4 if ruled_out else 7)
 
 
-def test_every_report_tells_what_a_condition_left_out(tmp_path: Path) -> None:
+def test_every_report_counts_rows_left_out_by_a_condition(tmp_path: Path) -> None:
     for day in (1, 2):
         write_lines(tmp_path / "data" / f"day={day}" / "a.jsonl", [{**make_trace(1), "tier": tier} for tier in ("gold", "free", "free")])
     summary, _ = evaluate(write_suite(tmp_path), [tmp_path / "data"], tmp_path / "out", where="tier = 'gold' and day = '2'")
@@ -110,7 +110,7 @@ def test_rows_in_are_rows_out(tmp_path: Path) -> None:
     assert summary.records == len(odd) == _count_rows(tmp_path / "out")
 
 
-def test_cases_that_no_trace_answers_are_told(tmp_path: Path) -> None:
+def test_cases_without_traces_are_reported(tmp_path: Path) -> None:
     data = write_lines(tmp_path / "a.jsonl", [make_trace(1, case="refund")])
     summary, _ = evaluate(write_suite(tmp_path), [data], tmp_path / "out")
     assert summary.warnings == ("none of 1 trace answers 1 case (short): their result is unknown",)

@@ -1,4 +1,4 @@
-"""What is wrong with one row of a table costs one row: the others of its row group are decided, and the count is right."""
+"""A broken row of a table loses only that row: the others of its row group are decided, and the count is right."""
 
 from __future__ import annotations
 
@@ -20,25 +20,25 @@ FAR = pa.array([0, 2**62, 5], pa.timestamp("us"))
 TWICE = pa.array([[("a", "1")], [("a", "1"), ("a", "2")], [("a", "1")]], pa.map_(pa.string(), pa.string()))
 
 
-def make_strange(*texts: bytes) -> Any:
+def make_invalid_text(*texts: bytes) -> Any:
     """Text as a writer leaves it who does not look."""
     return pa.Array.from_buffers(pa.string(), len(texts), pa.array(texts, pa.binary()).buffers())
 
 
-STRANGE = make_strange(b"a", b"\xff", b"c")
+INVALID_TEXT = make_invalid_text(b"a", b"\xff", b"c")
 CALLS = ["[]"] * 3
 NO_CALLS = pa.array([[], [], []], pa.list_(pa.struct([("name", pa.string())])))
 FIELDS: dict[str, dict[str, Any]] = {
-    "text that is not UTF-8": {"text": STRANGE, "tool_calls": CALLS},
+    "text that is not UTF-8": {"text": INVALID_TEXT, "tool_calls": CALLS},
     "a moment beyond the years of Python": {"text": ["a"] * 3, "tool_calls": CALLS, "now": FAR},
-    "a key that stands twice": {"text": ["a"] * 3, "tool_calls": CALLS, "metadata": TWICE},
+    "a repeated key": {"text": ["a"] * 3, "tool_calls": CALLS, "metadata": TWICE},
     "bytes in a field": {"text": [b"a", b"\xff\xfe", b"c"], "tool_calls": CALLS},
-    "text that is not UTF-8 in a struct": {"record": pa.StructArray.from_arrays([STRANGE, NO_CALLS], ["text", "tool_calls"])},
+    "text that is not UTF-8 in a struct": {"record": pa.StructArray.from_arrays([INVALID_TEXT, NO_CALLS], ["text", "tool_calls"])},
 }
 
 
 @pytest.mark.parametrize("what", FIELDS)
-def test_one_row_that_cannot_be_read_costs_one_row(what: str, tmp_path: Path) -> None:
+def test_one_unreadable_row_loses_one_row(what: str, tmp_path: Path) -> None:
     pq.write_table(pa.table(FIELDS[what]), tmp_path / "a.parquet")
     summary, _ = evaluate(write_suite(tmp_path), [tmp_path / "a.parquet"], tmp_path / "out")
     assert [(row["row"], row["rows"]) for row in read_errors(tmp_path / "out")] == [(2, 1)]
@@ -46,18 +46,18 @@ def test_one_row_that_cannot_be_read_costs_one_row(what: str, tmp_path: Path) ->
     assert (summary.records, summary.traces, summary.unread) == (3, 2, 1)
 
 
-@pytest.mark.parametrize("column", [STRANGE, FAR, TWICE])
+@pytest.mark.parametrize("column", [INVALID_TEXT, FAR, TWICE])
 @pytest.mark.parametrize("name", ["tier", "trace_id"])
-def test_a_column_beside_the_record_costs_no_record(column: Any, name: str, tmp_path: Path) -> None:
+def test_an_unreadable_extra_column_loses_no_record(column: Any, name: str, tmp_path: Path) -> None:
     pq.write_table(pa.table({"record": [TRACE] * 3, name: column}), tmp_path / "a.parquet")
     summary, _ = evaluate(write_suite(tmp_path), [tmp_path / "a.parquet"], tmp_path / "out", by=((name,),))
     assert (summary.records, summary.traces, summary.errors) == (3, 3, 0)
-    if column is STRANGE:
+    if column is INVALID_TEXT:
         assert [one.values for one in summary.slices[0].slices] == [("a",), ("c",), ("\ufffd",)]
 
 
 def test_columns_of_other_types_are_the_same_record(tmp_path: Path) -> None:
-    """As data bases and Spark write them: decimal numbers, texts as bytes, bytes that are nobody's business."""
+    """Columns as databases and Spark write them: decimal numbers, texts as bytes, unrelated bytes."""
     now = datetime.datetime(2026, 10, 1, 12, tzinfo=datetime.UTC)
     columns = {
         "text": [b"done, run 1"],
@@ -86,7 +86,7 @@ def test_executions_of_n8n_in_columns_are_those_of_the_file(sample: str, tmp_pat
 
 
 @pytest.mark.parametrize("where", [None, "record != 'x'"])
-def test_a_page_that_is_not_what_was_written_is_not_believed(where: str | None, tmp_path: Path) -> None:
+def test_a_damaged_page_is_rejected(where: str | None, tmp_path: Path) -> None:
     path = tmp_path / "a.parquet"
     pq.write_table(pa.table({"record": [TRACE] * 3}), path, compression="none", use_dictionary=False, write_page_checksum=True)
     path.write_bytes(path.read_bytes().replace(b"done, run 1", b"DONE, run 1"))

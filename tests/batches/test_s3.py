@@ -1,4 +1,4 @@
-"""Batches on an object store: data and results behind the protocol of S3, on a real server of this machine."""
+"""Batches on an object store: data and results over S3, on a real local server."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def bucket(monkeypatch: pytest.MonkeyPatch) -> Iterator[Bucket]:
     server.start()
     try:
         host, port = server.get_host_and_port()
-        # What is kept belongs to the process, not to a server of it.
+        # The stored objects belong to the process, not to one of its servers.
         urllib.request.urlopen(urllib.request.Request(f"http://{host}:{port}/moto-api/reset", method="POST"), timeout=10).close()
         yield Bucket(f"{host}:{port}")
     finally:
@@ -116,14 +116,14 @@ def test_two_batches_on_one_address_refuse_each_other(bucket: Bucket, monkeypatc
             pass
         held = store.read(".lock")
     assert held is not None and store.read(".lock") is None
-    # Left behind by somebody who was killed.
+    # Left by a killed process.
     output_store.write_bytes(store, ".lock", held)
     with store.lock():
         pass
 
 
 @pytest.mark.in_turn
-def test_a_driver_and_its_workers_are_killed_and_every_trace_comes_once(bucket: Bucket, tmp_path: Path) -> None:
+def test_a_driver_and_its_workers_are_killed_and_every_trace_is_decided_once(bucket: Bucket, tmp_path: Path) -> None:
     write_suite(tmp_path)
     for number in range(6):
         bucket.upload(
@@ -147,7 +147,7 @@ def test_a_driver_and_its_workers_are_killed_and_every_trace_comes_once(bucket: 
     assert len(found) == 24_000 and set(found.values()) == {1}
 
 
-def test_a_judge_is_asked_once_where_the_output_is_an_address(bucket: Bucket, tmp_path: Path) -> None:
+def test_judge_answers_are_cached_for_an_output_address(bucket: Bucket, tmp_path: Path) -> None:
     judged = "proctor: 1\nname: Judged\ncases:\n  - {id: tone, expect: {judged: {criteria: is friendly}}}\n"
     suite = write_suite(tmp_path, text=judged)
     bucket.upload(write_parquet(tmp_path / "a.parquet", [make_trace(row) for row in range(12)]), "data/a.parquet")
@@ -155,6 +155,6 @@ def test_a_judge_is_asked_once_where_the_output_is_an_address(bucket: Bucket, tm
         model = {"provider": "openai", "model": "stub-1", "base_url": server.url, "api_key": "sk-judge-secret"}
         first = proctor.batch(suite, bucket.name("data"), output=bucket.name("out"), workers=1, judge={"model": model}, judge_sample=5)
         assert first.cases[0].judged is not None and first.cases[0].judged.judged == 5
-        assert len(server.asked) == 5 and any(path.endswith(".pack") for path in bucket.list("out/judge"))
+        assert len(server.requests) == 5 and any(path.endswith(".pack") for path in bucket.list("out/judge"))
         again = proctor.batch(suite, bucket.name("data"), output=bucket.name("out"), workers=1, judge={"model": model}, judge_sample=5)
-        assert again.cases[0].judged == first.cases[0].judged and len(server.asked) == 5
+        assert again.cases[0].judged == first.cases[0].judged and len(server.requests) == 5

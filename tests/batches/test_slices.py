@@ -25,7 +25,7 @@ pytestmark = pytest.mark.timeout(60)
 DECODER = msgspec.json.Decoder(Sketch)
 
 
-def tell_slices(summary: BatchSummary, number: int = 0) -> dict[tuple[str | None, ...], tuple[int, int, int]]:
+def count_slices(summary: BatchSummary, number: int = 0) -> dict[tuple[str | None, ...], tuple[int, int, int]]:
     """Of each slice: traces, results that passed, results that were decided."""
     return {one.values: (one.traces, one.rate.passed, one.rate.decided) for one in summary.slices[number].slices}
 
@@ -38,8 +38,8 @@ def test_every_batch_has_a_trend_by_the_day_of_its_traces(tmp_path: Path) -> Non
     records = [make_day(1, number) for number in range(10)] + [make_day(2, number + 1) for number in range(4)] + [make_trace(1)]
     write_lines(tmp_path / "data" / "a.jsonl", records)
     summary, _ = evaluate(write_suite(tmp_path), [tmp_path / "data"], tmp_path / "out")
-    told = [(day.values, day.traces, day.cases["refund"].passed, day.cases["refund"].decided) for day in summary.days]
-    assert told == [(("2026-10-01",), 10, 8, 10), (("2026-10-02",), 4, 4, 4), ((None,), 1, 1, 1)]
+    days = [(day.values, day.traces, day.cases["refund"].passed, day.cases["refund"].decided) for day in summary.days]
+    assert days == [(("2026-10-01",), 10, 8, 10), (("2026-10-02",), 4, 4, 4), ((None,), 1, 1, 1)]
     latency = summary.days[0].amounts.latency
     assert latency is not None and (latency.traces, latency.p50) == (10, pytest.approx(104, rel=0.01))
 
@@ -49,7 +49,7 @@ def test_a_trend_needs_a_day(tmp_path: Path) -> None:
     assert evaluate(write_suite(tmp_path), [tmp_path / "data"], tmp_path / "out")[0].days == ()
 
 
-def test_the_folder_of_a_day_tells_the_day(tmp_path: Path) -> None:
+def test_a_day_folder_gives_the_day(tmp_path: Path) -> None:
     for key in ("day", "dt"):
         write_parquet(tmp_path / key / f"{key}=2026-10-03" / "a.parquet", [make_trace(1)])
         summary, _ = evaluate(write_suite(tmp_path), [tmp_path / key], tmp_path / f"out-{key}")
@@ -67,18 +67,18 @@ def test_slices_are_made_by_columns_folders_models_and_metadata(tmp_path: Path) 
     by = read_groupings(["model", "agent", "tier", "region,model", "user.age", "nobody"])
     summary, _ = evaluate(write_suite(tmp_path), [tmp_path / "data"], tmp_path / "out", by=by, partition_bytes=1)
     assert [one.by for one in summary.slices] == list(by)
-    assert {values: told[0] for values, told in tell_slices(summary, 0).items()} == {("large",): 5, ("small",): 5}
-    assert {values: told[0] for values, told in tell_slices(summary, 1).items()} == {("desk",): 3, ("shop",): 6, (None,): 1}
+    assert {values: counts[0] for values, counts in count_slices(summary, 0).items()} == {("large",): 5, ("small",): 5}
+    assert {values: counts[0] for values, counts in count_slices(summary, 1).items()} == {("desk",): 3, ("shop",): 6, (None,): 1}
     # Numbers 0 and 5 fail one of their two cases.
-    assert tell_slices(summary, 2) == {("gold",): (10, 18, 20)}
-    assert tell_slices(summary, 3) == {("eu west", "large"): (5, 9, 10), ("eu west", "small"): (5, 9, 10)}
-    assert len(tell_slices(summary, 4)) == 10 and tell_slices(summary, 5) == {(None,): (10, 18, 20)}
+    assert count_slices(summary, 2) == {("gold",): (10, 18, 20)}
+    assert count_slices(summary, 3) == {("eu west", "large"): (5, 9, 10), ("eu west", "small"): (5, 9, 10)}
+    assert len(count_slices(summary, 4)) == 10 and count_slices(summary, 5) == {(None,): (10, 18, 20)}
 
 
 def test_keys_of_json_lines_are_columns_too(tmp_path: Path) -> None:
     write_lines(tmp_path / "a.jsonl", [{**make_trace(number), "agent": f"a{number % 2}"} for number in range(4)] + ["{"])
     summary, _ = evaluate(write_suite(tmp_path), [tmp_path / "a.jsonl"], tmp_path / "out", by=(("agent",),))
-    assert {values: told[0] for values, told in tell_slices(summary).items()} == {("a0",): 2, ("a1",): 2}
+    assert {values: counts[0] for values, counts in count_slices(summary).items()} == {("a0",): 2, ("a1",): 2}
 
 
 def test_costs_and_tokens_have_percentiles_and_a_sum(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -93,7 +93,7 @@ def test_costs_and_tokens_have_percentiles_and_a_sum(tmp_path: Path, monkeypatch
     assert [one.amounts.cost != () for one in summary.slices[0].slices] == [True, False]
 
 
-def test_a_case_that_changed_is_sliced_anew_and_the_others_as_before(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_changed_case_is_sliced_again_and_the_others_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "proctor.yaml").write_text("prices: {small: {input: 1, output: 2, currency: EUR}}\n")
     usage = {"input_tokens": 1_000_000, "output_tokens": 0}
@@ -101,12 +101,12 @@ def test_a_case_that_changed_is_sliced_anew_and_the_others_as_before(tmp_path: P
     by = {"by": (("model", "day"),)}
     evaluate(write_suite(tmp_path), [tmp_path / "a.jsonl"], tmp_path / "out", **by)
     changed, _ = evaluate(write_suite(tmp_path, word="nowhere"), [tmp_path / "a.jsonl"], tmp_path / "out", **by)
-    anew, _ = evaluate(write_suite(tmp_path, word="nowhere"), [tmp_path / "a.jsonl"], tmp_path / "anew", **by)
-    assert (changed.slices, changed.days, changed.amounts) == (anew.slices, anew.days, anew.amounts)
-    assert tell_slices(changed) == {("small", "2026-10-01"): (10, 8, 20), ("small", "2026-10-02"): (10, 8, 20)}
+    fresh, _ = evaluate(write_suite(tmp_path, word="nowhere"), [tmp_path / "a.jsonl"], tmp_path / "anew", **by)
+    assert (changed.slices, changed.days, changed.amounts) == (fresh.slices, fresh.days, fresh.amounts)
+    assert count_slices(changed) == {("small", "2026-10-01"): (10, 8, 20), ("small", "2026-10-02"): (10, 8, 20)}
     fewer = (tmp_path / "suite.yaml").read_text().split("  - id: short")[0]
     one_case, _ = evaluate(write_suite(tmp_path, text=fewer), [tmp_path / "a.jsonl"], tmp_path / "out", **by)
-    assert one_case.amounts == anew.amounts and tell_slices(one_case)["small", "2026-10-01"] == (10, 8, 10)
+    assert one_case.amounts == fresh.amounts and count_slices(one_case)["small", "2026-10-01"] == (10, 8, 10)
 
 
 @settings(max_examples=40)
@@ -130,7 +130,7 @@ def test_sketches_of_any_split_merge_to_the_same_figures(traces: list[tuple[str 
     assert list_slices(merged, [("model",)]) == list_slices(count(traces), [("model",)])
 
 
-def test_values_without_end_are_counted_together(tmp_path: Path) -> None:
+def test_too_many_values_are_counted_together(tmp_path: Path) -> None:
     records = [make_trace(number) for number in range(MOST_SLICES + 50)]
     write_parquet(tmp_path / "a.parquet", records, group=100)
     summary, _ = evaluate(write_suite(tmp_path), [tmp_path / "a.parquet"], tmp_path / "out", by=(("trace_id",),), partition_bytes=1)
@@ -141,7 +141,7 @@ def test_values_without_end_are_counted_together(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("wrong", ["", "model,", "model,model", "a,b,c,d,e"])
-def test_what_is_no_list_of_names_is_refused(wrong: str) -> None:
+def test_an_invalid_list_of_names_is_refused(wrong: str) -> None:
     with pytest.raises(InputError, match="--by"):
         read_groupings([wrong])
 

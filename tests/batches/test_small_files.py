@@ -162,7 +162,7 @@ def test_only_partitions_with_changed_files_are_decided_again(tmp_path: Path, mo
     assert len(set(rows)) == len(rows)
 
 
-def test_a_batch_with_a_partition_for_each_file_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_batch_with_a_partition_per_file_is_resumed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     data, suite = write_files(tmp_path), write_suite(tmp_path)
     with monkeypatch.context() as patched:
         leave_apart(patched)

@@ -82,7 +82,7 @@ def test_every_count_equals_a_loop_written_by_hand(tmp_path: Path) -> None:
         true = {key: (count, counts[f"{name} passed"][key]) for key, count in counts[name].items()}
         rest = 0 if others is None or name != "user" else others.traces
         assert found == {key: true[key] for key in found} and sum(traces for traces, _ in found.values()) + rest == TRACES
-        # What is counted together is lighter than everything that is shown.
+        # Values counted together are lighter than every listed one.
         assert len(found) == len(true) or max(true[key][0] for key in true if key not in found) <= min(
             traces for traces, _ in found.values()
         )

@@ -29,14 +29,14 @@ pytestmark = pytest.mark.timeout(60)
 
 
 def write_both(folder: Path, count: int = 30) -> dict[str, Path]:
-    """The same traces as Parquet with columns beside the record, and as JSON lines with further keys."""
-    beside = [{"agent": ("shop", "desk")[number % 2], "number": number} for number in range(count)]
-    lines = write_lines(folder / "lines" / "a.jsonl", [{**make_trace(number), **more} for number, more in enumerate(beside)])
+    """Write the same traces as Parquet with extra columns, and as JSON lines with extra keys."""
+    columns = [{"agent": ("shop", "desk")[number % 2], "number": number} for number in range(count)]
+    lines = write_lines(folder / "lines" / "a.jsonl", [{**make_trace(number), **more} for number, more in enumerate(columns)])
     table = pa.table(
         {
             "record": [json.dumps(make_trace(number)) for number in range(count)],
-            "agent": [more["agent"] for more in beside],
-            "number": [more["number"] for more in beside],
+            "agent": [more["agent"] for more in columns],
+            "number": [more["number"] for more in columns],
         }
     )
     (folder / "table").mkdir()
@@ -87,13 +87,13 @@ def test_folders_are_ruled_out_before_anything_is_planned(tmp_path: Path) -> Non
         evaluate(suite, [tmp_path / "data"], tmp_path / "none", where="day > '2027'")
 
 
-def test_a_line_that_is_no_json_is_an_error_whatever_is_asked(tmp_path: Path) -> None:
+def test_a_line_that_is_no_json_is_an_error_for_any_condition(tmp_path: Path) -> None:
     write_lines(tmp_path / "a.jsonl", [{**make_trace(1), "agent": "shop"}, "{", make_trace(2), "[1]"])
     summary, _ = evaluate(write_suite(tmp_path), [tmp_path / "a.jsonl"], tmp_path / "out", where="agent = 'shop'")
     assert summary.traces == 1 and [row["row"] for row in read_errors(tmp_path / "out")] == [2]
 
 
-def test_a_column_nobody_has_is_told_with_the_nearest(tmp_path: Path) -> None:
+def test_an_unknown_column_is_reported_with_the_nearest(tmp_path: Path) -> None:
     place = write_both(tmp_path)["table"]
     with pytest.raises(InputError, match="no column 'agnt'; nearest: 'agent'; it has record, agent, number"):
         evaluate(write_suite(tmp_path), [place], tmp_path / "out", where="agnt = 'shop'")
@@ -126,12 +126,12 @@ def write_mixed(folder: Path) -> None:
         ("agent = 'shop' and user.tier = 'gold'", []),
     ],
 )
-def test_a_name_that_no_line_has_is_told_with_the_nearest(where: str, warnings: list[str], tmp_path: Path) -> None:
+def test_an_unknown_key_is_reported_with_the_nearest(where: str, warnings: list[str], tmp_path: Path) -> None:
     write_mixed(tmp_path)
     summary, _ = evaluate(write_suite(tmp_path), [tmp_path / "data"], tmp_path / "out", where=where, partition_bytes=500)
     assert summary.partitions > 2 and len(summary.warnings) == len(warnings)
-    for told, expected in zip(summary.warnings, warnings, strict=True):
-        assert told.startswith(expected)
+    for warning, expected in zip(summary.warnings, warnings, strict=True):
+        assert warning.startswith(expected)
     for report in (render_batch(summary), render_batch_markdown(summary), render_batch_html(summary)):
         assert ("which none of 40 lines has" in report) is bool(warnings)
     assert open_batch(tmp_path / "out").warnings == summary.warnings

@@ -1,4 +1,4 @@
-"""`--where` and `--by` where a value is not of the kind that was meant: that is said, instead of reading less than somebody believes."""
+"""`--where` and `--by` with values of another type: reported instead of silently reading less."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ LINES = [
 ]
 
 
-@pytest.mark.parametrize(("where", "traces", "told"), LINES)
-def test_lines_with_another_kind_of_value_are_told(where: str, traces: int, told: list[str], tmp_path: Path) -> None:
+@pytest.mark.parametrize(("where", "traces", "messages"), LINES)
+def test_values_of_another_type_are_reported(where: str, traces: int, messages: list[str], tmp_path: Path) -> None:
     numbers = [{**make_trace(1), "tokens": number, "flag": True} for number in range(5)]
     texts = [{**make_trace(1), "tokens": str(number)} for number in range(3, 6)]
     data = write_lines(tmp_path / "a.jsonl", [*numbers, *texts])
     summary, _ = evaluate(write_suite(tmp_path), [data], tmp_path / "out", where=where, partition_bytes=500)
-    assert summary.traces == traces and len(summary.warnings) == len(told)
-    assert all(part in warning for part, warning in zip(told, summary.warnings, strict=True)), summary.warnings
+    assert summary.traces == traces and len(summary.warnings) == len(messages)
+    assert all(part in warning for part, warning in zip(messages, summary.warnings, strict=True)), summary.warnings
 
 
 COLUMNS = [
@@ -74,7 +74,7 @@ def test_folders_that_cannot_be_compared_are_refused(tmp_path: Path) -> None:
         evaluate(write_suite(tmp_path), [tmp_path / "day=2026-10-01"], tmp_path / "out", where="day >= 20261001")
 
 
-def test_slices_by_what_no_trace_tells_are_told(tmp_path: Path) -> None:
+def test_slices_by_an_unknown_value_are_reported(tmp_path: Path) -> None:
     data = write_lines(tmp_path / "a.jsonl", [{**make_trace(1), "tier": "gold"}] * 3)
     summary, _ = evaluate(write_suite(tmp_path), [data], tmp_path / "out", by=(("plan",), ("tier", "plan"), ("tier",)))
     expected = "expected a column, a key of the folders or of the metadata, day, model or case"

@@ -1,4 +1,4 @@
-"""Agents that say what a test wants, and results that are quickly made."""
+"""Agents with given answers, and short constructors for results."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Agents under eval: the loop, what ends it, and that nothing raises."""
+"""Agents under eval: the loop, its ends, and no exceptions."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def ask(model: ScriptedModel, message: str = "Order 17?", agent_options: dict[st
     return with_shop(work)
 
 
-def test_a_prompt_uses_tools_and_tells_everything() -> None:
+def test_a_prompt_uses_tools_and_reports_everything() -> None:
     model = scripted(calling(("lookup_order", {"id": 17}), text="Let me look."), answering("Shipped."))
     found = ask(model, agent_options={"temperature": 0.5})
     assert not found.has_error() and found.text == "Shipped." and found.get_stop_reason() == "answered"
@@ -73,8 +73,8 @@ def test_a_prompt_uses_tools_and_tells_everything() -> None:
             }
         ],
     }
-    asked = model.requests[0]
-    assert asked.messages[0].text == "You are a helpful assistant." and asked.temperature == 0.5
+    request = model.requests[0]
+    assert request.messages[0].text == "You are a helpful assistant." and request.temperature == 0.5
     assert found.evidence.available_tools is not None and "lookup_order" in found.evidence.available_tools
     assert found.evidence.metadata["servers"][0]["version"] == "1.4.2"
 
@@ -87,16 +87,16 @@ def test_a_prompt_shows_its_messages_and_spans_as_mcpjam_does(row: dict[str, Any
 
         return AgentTool(name=name, execute=execute, server="ev")
 
-    def said(text: str, **more: Any) -> CallResult:
+    def tool_result(text: str, **more: Any) -> CallResult:
         return CallResult(result={"content": [{"type": "text", "text": text}], **more})
 
     tools = [
-        tool("echo", [said("Echo: hello"), said("expected string", isError=True)]),
-        tool("get-sum", [said("The sum of 2 and 3 is 5.")]),
+        tool("echo", [tool_result("Echo: hello"), tool_result("expected string", isError=True)]),
+        tool("get-sum", [tool_result("The sum of 2 and 3 is 5.")]),
     ]
-    asked = [("echo", {"message": "hello"}), ("get-sum", {"a": 2, "b": 3}), ("echo", {"message": 5}), ("nope", {})]
+    calls = [("echo", {"message": "hello"}), ("get-sum", {"a": 2, "b": 3}), ("echo", {"message": 5}), ("nope", {})]
     last = ModelFault("bad_request", "bad thing") if row["given"]["fails"] else answering("done")
-    found = run(TestAgent(tools=tools, model=scripted(calling(*asked, text="Let me see."), last)).prompt("go"))
+    found = run(TestAgent(tools=tools, model=scripted(calling(*calls, text="Let me see."), last)).prompt("go"))
     (answers,) = found.get_tool_messages()
     outputs = [part["output"] for part in answers["content"]]
     spans = found.get_spans()
@@ -115,12 +115,12 @@ def test_a_prompt_shows_its_messages_and_spans_as_mcpjam_does(row: dict[str, Any
     assert all(parents[span["parentId"]]["stepIndex"] == span["stepIndex"] for span in spans if "parentId" in span)
 
 
-def test_an_answer_is_shown_beside_its_own_call_only() -> None:
-    said = [
+def test_an_answer_is_shown_only_with_its_own_call() -> None:
+    messages = [
         ChatMessage(role="tool", text="Error: there is no tool", call_id="1", name="nope"),
         ChatMessage(role="tool", text="Echo", call_id="2", name="echo"),
     ]
-    (message,) = write_sdk_messages(said, [ToolCall(name="echo", result={"content": []})])
+    (message,) = write_sdk_messages(messages, [ToolCall(name="echo", result={"content": []})])
     assert [part["output"] for part in message["content"]] == [
         {"type": "error-text", "value": "there is no tool"},
         {"type": "json", "value": {"content": []}},
@@ -154,8 +154,8 @@ def test_the_context_repeats_tool_calls_and_their_whole_results() -> None:
         agent = TestAgent(mcp_client_manager=manager, model=model)
         first = await agent.prompt("Look")
         await agent.prompt("Sure?", context=first)
-        told, again = model.requests[1].messages, model.requests[2].messages
-        assert again[: len(told)] == told
+        sent, again = model.requests[1].messages, model.requests[2].messages
+        assert again[: len(sent)] == sent
         (answers,) = first.get_tool_messages()
         assert [part["output"]["type"] for part in answers["content"]] == ["json", "json"], "results of one step are one message"
         assert answers["content"][1]["output"]["value"]["isError"] is True
@@ -248,14 +248,14 @@ def test_a_prompt_has_a_limit_as_a_whole_and_for_each_answer(timeout: Any) -> No
 
 
 @pytest.mark.parametrize("timeout", [0, -1, float("inf"), True, {"total": 5}, {"step_ms": 0}])
-def test_a_limit_that_is_none_is_refused(timeout: Any) -> None:
+def test_an_invalid_limit_is_refused(timeout: Any) -> None:
     with pytest.raises(ValueError, match="timeout"):
         TestAgent(tools=[], model=scripted("hi")).prompt_sync("x", timeout=timeout)
 
 
-def test_a_call_of_a_kind_that_is_not_understood_ends_the_prompt_in_an_error() -> None:
-    asked = ChatReply(finish="tool_calls", unread=('a tool call of the kind "custom"',))
-    ended = TestAgent(tools=[], model=scripted(asked)).prompt_sync("x")
+def test_an_unknown_kind_of_call_ends_the_prompt_in_an_error() -> None:
+    reply = ChatReply(finish="tool_calls", unread=('a tool call of the kind "custom"',))
+    ended = TestAgent(tools=[], model=scripted(reply)).prompt_sync("x")
     assert ended.has_error() and '"custom", which is unrecognised' in (ended.get_error() or "")
     cut = TestAgent(tools=[], model=scripted(ChatReply(text="Hel", finish="length"))).prompt_sync("x")
     assert not cut.has_error() and cut.text == "Hel", "as the original"
@@ -310,7 +310,7 @@ def test_settings_can_be_read_and_changed() -> None:
         TestAgent(tools=[], model="nothing").get_parsed_provider()
 
 
-def test_two_tools_of_one_name_are_told_apart() -> None:
+def test_two_tools_of_one_name_are_distinguished() -> None:
     def tool(server: str) -> AgentTool:
         async def execute(arguments: dict[str, Json]) -> CallResult:
             return CallResult(result={"content": [{"type": "text", "text": server}]})
@@ -351,7 +351,7 @@ def test_a_mock_may_be_asynchronous_and_take_options() -> None:
     assert run(TestAgent.mock(answer).prompt("a", stop_after_tool_call=["b", "c"])).text == "a ('b', 'c')"
 
 
-def test_what_a_mock_raises_is_raised() -> None:
+def test_exceptions_of_a_mock_are_raised() -> None:
     def broken(message: str) -> PromptResult:
         raise LookupError(message)
 

@@ -1,4 +1,4 @@
-"""Servers by name: connected, asked, left."""
+"""Servers by name: connect, call, disconnect."""
 
 from __future__ import annotations
 
@@ -73,22 +73,22 @@ def test_an_old_server_is_reached_over_server_sent_events(path: str, options: di
 
 
 @pytest.mark.parametrize(
-    ("path", "options", "told"),
+    ("path", "options", "message"),
     [
         ("/sse", {"transport": "http", "disableSseFallback": True}, "refused to connect: it answered 405"),
         ("/none", {}, "refused to connect: it answered 404"),
         ("/none/sse", {}, "refused to connect: it answered 404 Not Found"),
     ],
 )
-def test_what_an_old_server_refuses_is_told_in_its_words(path: str, options: dict[str, Any], told: str) -> None:
+def test_refusals_of_an_old_server_keep_their_text(path: str, options: dict[str, Any], message: str) -> None:
     async def work(manager: MCPClientManager) -> None:
         raise AssertionError("connected")
 
-    with http_shop(over_sse=True) as (url, _), pytest.raises(TargetError, match=told):
+    with http_shop(over_sse=True) as (url, _), pytest.raises(TargetError, match=message):
         use({"shop": {"url": f"{url}{path}", **options}}, work)
 
 
-def test_a_server_is_connected_left_and_connected_again() -> None:
+def test_a_server_is_connected_closed_and_reconnected() -> None:
     async def work(manager: MCPClientManager) -> None:
         assert manager.get_connection_status("shop") == "disconnected"
         await manager.connect_to_server("shop")
@@ -119,7 +119,7 @@ def test_a_server_that_could_not_be_reached_is_connected_by_its_new_settings() -
 
 @pytest.mark.in_turn
 @pytest.mark.timeout(60)
-def test_a_child_process_that_died_is_told_and_started_again() -> None:
+def test_a_dead_child_process_is_reported_and_restarted() -> None:
     async def work(manager: MCPClientManager) -> None:
         assert await manager.ping_server("shop")
         with pytest.raises(TargetError, match="die on MCP server 'shop'"):
@@ -130,7 +130,7 @@ def test_a_child_process_that_died_is_told_and_started_again() -> None:
     use({"shop": {"command": sys.executable, "args": ["-m", "tests.targets.shop_server"], "cwd": ROOT, "timeout": 20_000}}, work)
 
 
-def test_settings_of_ours_take_the_name_they_are_given() -> None:
+def test_settings_use_the_given_name() -> None:
     async def work(manager: MCPClientManager) -> None:
         assert {tool.server for tool in await manager.get_tools()} == {"mine"}
 

@@ -1,4 +1,4 @@
-"""What a manager asks a server besides tools, and what the server sends by itself: in both eras, over stdio and HTTP."""
+"""Requests of a manager other than tools, and messages from the server: in both eras, over stdio and HTTP."""
 
 from __future__ import annotations
 
@@ -82,11 +82,11 @@ def test_resources_and_prompts(place: str, era: str) -> None:
 
 @pytest.mark.timeout(60)
 @ERAS
-def test_a_tool_keeps_what_its_server_says_of_it_and_asks_its_user(place: str, era: str) -> None:
-    asked: list[dict[str, Any]] = []
+def test_a_tool_keeps_its_description_and_can_prompt_the_user(place: str, era: str) -> None:
+    requests: list[dict[str, Any]] = []
 
     async def answer(request: dict[str, Any]) -> dict[str, Any]:
-        asked.append(request)
+        requests.append(request)
         return {"action": "accept", "content": {"sure": True}}
 
     async def work(manager: MCPClientManager) -> None:
@@ -101,7 +101,7 @@ def test_a_tool_keeps_what_its_server_says_of_it_and_asks_its_user(place: str, e
 
     with serve(place, era) as entry:
         use(entry, work, lambda manager: manager.set_elicitation_callback(answer))
-    assert asked[0]["message"] == "Order tea?" and asked[0]["schema"]["required"] == ["sure"] and asked[0]["server"] == "shop"
+    assert requests[0]["message"] == "Order tea?" and requests[0]["schema"]["required"] == ["sure"] and requests[0]["server"] == "shop"
 
 
 @pytest.mark.timeout(60)
@@ -118,7 +118,7 @@ def test_notices_logs_and_progress_reach_their_handlers(place: str, era: str) ->
 
     async def work(manager: MCPClientManager) -> None:
         if era == "handshake":
-            # The SDK has neither in this era; its refusal says so.
+            # The SDK has neither in this era and refuses both.
             for ask in (manager.set_logging_level("shop"), manager.subscribe_resource("shop", "shop://terms")):
                 with pytest.raises(ServerFault) as caught:
                     await ask

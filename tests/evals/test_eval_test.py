@@ -1,4 +1,4 @@
-"""Evals: what is repeated, retried, ended and decided."""
+"""Evals: repeats, retries, timeouts and decisions."""
 
 from __future__ import annotations
 
@@ -132,14 +132,14 @@ def test_iterations_do_not_see_each_other() -> None:
 
 @pytest.mark.parametrize(("answer", "passed"), [(True, True), (1, True), ("yes", True), (False, False), (0, False), ("", False)])
 def test_truth_decides(answer: Any, passed: bool) -> None:
-    async def says(agent: MockAgent) -> Any:
+    async def passes(agent: MockAgent) -> Any:
         return answer
 
-    found = evaluate(EvalTest("truth", says)).iteration_details[0]
+    found = evaluate(EvalTest("truth", passes)).iteration_details[0]
     assert found.passed is passed and found.error is None
 
 
-def test_a_function_that_forgets_to_answer_fails_and_is_told() -> None:
+def test_a_function_without_a_return_value_fails_and_is_reported() -> None:
     found = evaluate(EvalTest("forgot", lambda agent: None), retries=2).iteration_details[0]
     assert not found.passed and "returned None" in (found.error or "") and found.retry_count == 0
 
@@ -155,7 +155,7 @@ def test_a_function_may_block_or_return_a_coroutine() -> None:
     assert evaluate(EvalTest("coroutine", lambda agent: asks(agent))).successes == 1
 
 
-def test_an_exception_fails_the_iteration_with_its_words() -> None:
+def test_an_exception_fails_the_iteration_with_its_message() -> None:
     async def broken(agent: MockAgent) -> bool:
         await agent.prompt("x")
         raise AssertionError("not what I wanted")
@@ -170,7 +170,7 @@ def test_an_exception_fails_the_iteration_with_its_words() -> None:
     assert "StopIteration" in (evaluate(EvalTest("stops", lambda agent: next(iter(())))).iteration_details[0].error or "")
 
 
-def test_an_outcome_of_pytest_is_an_error_and_not_the_end() -> None:
+def test_a_pytest_outcome_is_an_error_of_the_iteration() -> None:
     found = evaluate(EvalTest("pytest", lambda agent: pytest.fail("no good"))).iteration_details[0]
     assert not found.passed and found.error == "no good"
 
@@ -211,7 +211,7 @@ def test_a_provider_error_of_a_real_agent_is_retried_until_no_try_is_left() -> N
     assert evaluate(EvalTest("hello", asks), agent, retries=1).results == (True,)
 
 
-def test_a_test_that_wants_the_error_is_not_retried() -> None:
+def test_a_test_that_expects_the_error_is_not_retried() -> None:
     async def wants_error(agent: MockAgent) -> bool:
         return (await agent.prompt("x")).has_error()
 
@@ -236,7 +236,7 @@ def test_a_function_that_takes_too_long_is_ended_and_fails() -> None:
     assert not found.passed and found.error == "Operation timed out after 50ms" and ended == ["cancelled"]
 
 
-def test_a_true_that_comes_too_late_does_not_count() -> None:
+def test_a_late_true_does_not_count() -> None:
     async def late(agent: MockAgent) -> bool:
         await asyncio.sleep(0.07)
         return True
@@ -245,7 +245,7 @@ def test_a_true_that_comes_too_late_does_not_count() -> None:
     assert not found.passed and found.error == "Operation timed out after 50ms"
 
 
-def test_a_function_that_ignores_cancellation_is_left_behind() -> None:
+def test_a_function_that_ignores_cancellation_is_abandoned() -> None:
     release = asyncio.Event()
 
     async def stubborn(agent: MockAgent) -> bool:
@@ -267,7 +267,7 @@ def test_a_function_that_ignores_cancellation_is_left_behind() -> None:
     assert done.failures == 2 and time.monotonic() - started < 20
 
 
-def test_a_blocking_function_that_never_ends_is_left_behind() -> None:
+def test_an_endless_blocking_function_is_abandoned() -> None:
     release = threading.Event()
     try:
         found = evaluate(EvalTest("blocks", lambda agent: release.wait(30)), timeout_ms=30).iteration_details[0]
@@ -276,7 +276,7 @@ def test_a_blocking_function_that_never_ends_is_left_behind() -> None:
         release.set()
 
 
-def test_at_the_deadline_prompts_end_and_what_was_observed_is_kept() -> None:
+def test_prompts_end_at_the_deadline_and_keep_their_evidence() -> None:
     async def main() -> EvalRunResult:
         async with MCPClientManager({"shop": shop()}) as manager:
             model = scripted(calling(("search", {"query": "tea"}), ("hang", {})))
@@ -389,7 +389,7 @@ def test_match_options_that_cannot_be_used_are_refused_at_once() -> None:
 # --- names and reports ----------------------------------------------------------------------------------------------------
 
 
-def test_an_id_is_made_of_the_name_or_given() -> None:
+def test_an_id_is_given_or_derived_from_the_name() -> None:
     assert EvalTest("Finds the Order!", asks).get_id() == "finds-the-order"
     assert EvalTest("x", asks, id="c_1").get_id() == "c_1"
     for bad in ("", "a b", "x" * 129, "ä"):
@@ -406,7 +406,7 @@ def test_the_configuration_can_be_read() -> None:
     assert test.get_name() == "x" and "x" in repr(test)
 
 
-def test_the_failure_report_tells_error_calls_predicates_and_messages() -> None:
+def test_the_failure_report_lists_error_calls_predicates_and_messages() -> None:
     async def broken(agent: MockAgent) -> bool:
         await agent.prompt("go")
         raise ValueError("wrong order")
@@ -427,7 +427,7 @@ def test_the_failure_report_tells_error_calls_predicates_and_messages() -> None:
     assert passing.get_failure_report() == NO_FAILURES and len(reports) == 1
 
 
-def test_callbacks_may_be_asynchronous_and_their_faults_are_raised() -> None:
+def test_callbacks_may_be_asynchronous_and_their_errors_are_raised() -> None:
     seen: list[int] = []
 
     async def progress(completed: int, total: int) -> None:
@@ -494,7 +494,7 @@ def test_pytest_does_not_take_them_for_tests() -> None:
         assert kind.__test__ is False
 
 
-def test_an_iteration_whose_prompt_ran_out_of_time_fails_whatever_its_function_says() -> None:
+def test_an_iteration_with_a_timed_out_prompt_fails_whatever_its_function_returns() -> None:
     async def never(message: str) -> PromptResult:
         await asyncio.Event().wait()
         raise AssertionError
@@ -508,7 +508,7 @@ def test_an_iteration_whose_prompt_ran_out_of_time_fails_whatever_its_function_s
     assert found.prompts[0].get_error() == "the iteration ran out of time"
 
 
-def test_a_limit_of_the_prompt_itself_is_the_business_of_the_function() -> None:
+def test_a_limit_of_the_prompt_is_left_to_the_function() -> None:
     async def never(message: str) -> PromptResult:
         await asyncio.Event().wait()
         raise AssertionError
@@ -552,16 +552,16 @@ class Doing:
     async def yields_later(self, agent: MockAgent) -> AsyncIterator[bool]:
         yield 1 / 0 > 0
 
-    async def says_true_of_an_error(self, agent: MockAgent) -> bool:
+    async def passes_on_error(self, agent: MockAgent) -> bool:
         self.tries += 1
         return (await agent.prompt("x")).has_error()
 
-    async def says_true_of_nothing(self, agent: MockAgent) -> bool:
+    async def passes_without_answer(self, agent: MockAgent) -> bool:
         return True
 
 
 @rows("conformance/mcpjam/eval_runs.yaml")
-def test_an_iteration_ends_as_its_table_says(row: dict[str, Any]) -> None:
+def test_an_iteration_ends_as_listed(row: dict[str, Any]) -> None:
     doing = Doing()
     given = dict(row["given"])
     does = getattr(doing, given.pop("does"))

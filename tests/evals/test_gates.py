@@ -51,7 +51,7 @@ def given_run(given: dict[str, Any]) -> GateInput:
 
 
 @rows("conformance/mcpjam/gates.yaml")
-def test_a_run_is_held_against_a_policy(row: dict[str, Any]) -> None:
+def test_a_run_is_checked_against_a_policy(row: dict[str, Any]) -> None:
     report = evaluate_gates(given_run(row["given"]["run"]), row["given"]["policy"])
     assert report.outcome == row["expect"], str(report)
     assert len(report.verdicts) == sum(len(each) if isinstance(each, dict) and each else 1 for each in row["given"]["policy"].values())
@@ -61,8 +61,8 @@ def test_a_run_is_held_against_a_policy(row: dict[str, Any]) -> None:
 
 
 def agent(*, e2e_ms: float = 50, usage: Any = (8, 2)) -> MockAgent:
-    told = {"input_tokens": usage[0], "output_tokens": usage[1]} if usage else None
-    return saying(result("a", usage=told, latency={"e2e_ms": e2e_ms, "llm_ms": 0, "mcp_ms": 0}))
+    list_messages = {"input_tokens": usage[0], "output_tokens": usage[1]} if usage else None
+    return saying(result("a", usage=list_messages, latency={"e2e_ms": e2e_ms, "llm_ms": 0, "mcp_ms": 0}))
 
 
 def evaluated(*outcomes: bool, name: str = "t", e2e_ms: float = 50, usage: Any = (8, 2), **options: Any) -> EvalRunResult:
@@ -70,11 +70,11 @@ def evaluated(*outcomes: bool, name: str = "t", e2e_ms: float = 50, usage: Any =
 
 
 def eval_of(*outcomes: bool, name: str = "t", **options: Any) -> EvalTest:
-    said = iter(outcomes)
+    results = iter(outcomes)
 
     async def asks(agent: MockAgent) -> bool:
         await agent.prompt("go")
-        return next(said)
+        return next(results)
 
     return EvalTest(name, asks, **options)
 
@@ -84,7 +84,7 @@ def suite_of(**tests: tuple[bool, ...]) -> EvalSuiteResult:
     return run(EvalSuite("s", tests=made).run(agent(), iterations=len(next(iter(tests.values()))), concurrency=1))
 
 
-def test_the_result_of_a_test_is_what_gates_look_at() -> None:
+def test_gates_use_the_result_of_a_test() -> None:
     tone = scorer("tone", lambda context: 0.5, threshold=0.5)
     done = evaluated(True, True, False, True, scorers=[tone])
     found = gate_input(done)
@@ -95,7 +95,7 @@ def test_the_result_of_a_test_is_what_gates_look_at() -> None:
     assert [each.observed for each in report.verdicts] == [0.75, 40, 50, 0, 1, 0.75, 0.5]
 
 
-def test_the_result_of_a_suite_is_what_gates_look_at() -> None:
+def test_gates_use_the_result_of_a_suite() -> None:
     done = suite_of(one=(True, True), two=(True, False))
     assert evaluate_gates(done, minimum_pass_rate=0.75).passed
     assert evaluate_gates(done, minimum_pass_rate=0.76).outcome == "failed"
@@ -103,7 +103,7 @@ def test_the_result_of_a_suite_is_what_gates_look_at() -> None:
     assert gate_input(done).config_hash == done.evaluation_config_hash and list(gate_input(done).cases) == ["one", "two"]
 
 
-def test_tokens_that_one_prompt_does_not_tell_are_unknown() -> None:
+def test_tokens_missing_in_one_prompt_are_unknown() -> None:
     assert evaluate_gates(evaluated(True, usage=None), maximum_total_tokens=5).outcome == "incomplete"
 
 
@@ -144,12 +144,12 @@ def test_a_gate_that_is_not_passed_raises_with_its_report() -> None:
         ({"pass_rate_regression": True}, "evaluate_compare_gates"),
     ],
 )
-def test_a_policy_that_cannot_be_used_is_told(policy: dict[str, Any], message: str) -> None:
+def test_an_unusable_policy_is_reported(policy: dict[str, Any], message: str) -> None:
     report = evaluate_gates(evaluated(True), policy)
     assert report.outcome == "usage_error" and message in report.verdicts[0].message
 
 
-def test_a_gate_that_is_null_or_off_is_none() -> None:
+def test_a_null_or_disabled_gate_is_ignored() -> None:
     assert evaluate_gates(evaluated(False), minimum_pass_rate=None, no_gating_score_errors=False, pass_rate_regression=False).verdicts == ()
 
 
@@ -159,7 +159,7 @@ def test_a_percentage_is_a_fraction(percent: float, fraction: float) -> None:
 
 
 @pytest.mark.parametrize("percent", [-1, 101, float("nan"), True])
-def test_what_is_no_percentage_is_refused(percent: float) -> None:
+def test_an_invalid_percentage_is_refused(percent: float) -> None:
     with pytest.raises(ValueError, match="percentage"):
         pass_rate_fraction_from_percent(percent)
 
@@ -209,7 +209,7 @@ def test_a_drop_counts_when_it_is_certain_and_not_tiny(base: tuple[int, int], co
     assert evaluate_compare_gates(side(*base), side(*compare), {"passRateRegression": options}).outcome == outcome
 
 
-def told(report: GateReport) -> str:
+def list_messages(report: GateReport) -> str:
     return " ".join(each.message for each in report.verdicts)
 
 
@@ -243,13 +243,13 @@ def test_runs_of_evals_can_be_compared() -> None:
     report = evaluate_compare_gates(
         good, bad, pass_rate_regression=True, maximum_p95_latency_increase_ms=100, no_deterministic_regressions=True
     )
-    assert [each.status for each in report.verdicts] == ["failed"] * 3 and "t/legacy:test" in told(report)
+    assert [each.status for each in report.verdicts] == ["failed"] * 3 and "t/legacy:test" in list_messages(report)
     assert evaluate_compare_gates(bad, good, pass_rate_regression=True, no_deterministic_regressions=True).passed
     other = evaluated(*(False,) * 10, expected_output="else")
-    assert "ask for something else: t" in told(evaluate_compare_gates(good, other, pass_rate_regression=True))
+    assert "ask for something else: t" in list_messages(evaluate_compare_gates(good, other, pass_rate_regression=True))
 
 
-def test_a_scorer_that_fell_is_told_test_by_test_whatever_else_changed() -> None:
+def test_a_dropped_scorer_is_reported_per_test_whatever_else_changed() -> None:
     before = suite_of(one=(True, True), two=(True, False), gone=(True, True))
     after = suite_of(one=(True, False), two=(False, False), new=(False, False))
     report = evaluate_compare_gates(before, after, no_deterministic_regressions=True, pass_rate_regression=True)
@@ -298,9 +298,9 @@ def test_runs_that_share_no_graded_test_have_no_regressions_to_find() -> None:
         ({"maximum_p95_latency_increase_ms": -5}, "at least 0"),
     ],
 )
-def test_a_comparison_that_cannot_be_used_is_told(policy: dict[str, Any], message: str) -> None:
+def test_an_unusable_comparison_is_reported(policy: dict[str, Any], message: str) -> None:
     report = evaluate_compare_gates(side(1, 1), side(1, 1), policy)
-    assert report.outcome == "usage_error" and message in told(report)
+    assert report.outcome == "usage_error" and message in list_messages(report)
 
 
 def test_an_empty_comparison_passes() -> None:

@@ -71,7 +71,7 @@ def figures(owner: EvalTest | EvalSuite, names: Any) -> dict[str, Any]:
 
 
 @rows("conformance/mcpjam/eval_metrics.yaml")
-def test_a_figure_is_what_its_table_says(row: dict[str, Any]) -> None:
+def test_a_figure_is_as_listed(row: dict[str, Any]) -> None:
     played = Played(row["given"]["iterations"])
     test = EvalTest(
         "figures",

@@ -1,4 +1,4 @@
-"""Models by name: who is asked, at which address, with which key."""
+"""Models by name: the provider, address and key that are used."""
 
 from __future__ import annotations
 
@@ -43,18 +43,18 @@ def _placed(value: Any, seen: Provider) -> Any:
 
 
 def test_key_and_address_come_from_the_environment() -> None:
-    result, asked = asked_of("openai/some/model", environment={"OPENAI_BASE_URL": "URL/v1", "OPENAI_API_KEY": "sk-env-1"})
+    result, requests = asked_of("openai/some/model", environment={"OPENAI_BASE_URL": "URL/v1", "OPENAI_API_KEY": "sk-env-1"})
     assert (
         result.text == "Hello." and result.total_tokens() == 6 and (result.get_provider(), result.get_model()) == ("openai", "some/model")
     )
-    assert asked[0].path == "/v1/chat/completions" and asked[0].headers["authorization"] == "Bearer sk-env-1"
-    assert asked[0].body["model"] == "some/model"
+    assert requests[0].path == "/v1/chat/completions" and requests[0].headers["authorization"] == "Bearer sk-env-1"
+    assert requests[0].body["model"] == "some/model"
 
 
-def test_what_is_given_wins_over_the_environment() -> None:
+def test_given_options_win_over_the_environment() -> None:
     environment = {"OPENAI_BASE_URL": "http://127.0.0.1:9/v1", "OPENAI_API_KEY": "sk-env-1"}
-    _, asked = asked_of("openai/m", environment=environment, base_url="URL/v1", api_key="sk-given-1")
-    assert asked[0].headers["authorization"] == "Bearer sk-given-1"
+    _, requests = asked_of("openai/m", environment=environment, base_url="URL/v1", api_key="sk-given-1")
+    assert requests[0].headers["authorization"] == "Bearer sk-given-1"
 
 
 @pytest.mark.parametrize(
@@ -66,27 +66,27 @@ def test_what_is_given_wins_over_the_environment() -> None:
         ("google/m", {"GEMINI_API_KEY": "sk-env-1"}),
     ],
 )
-def test_a_key_of_the_environment_does_not_go_to_another_address(model: str, environment: dict[str, str]) -> None:
-    _, asked = asked_of(model, environment=environment, base_url="URL/v1")
-    assert len(asked) == 1 and not {"authorization", "x-api-key", "api-key"} & set(asked[0].headers)
-    assert "sk-env-1" not in repr(asked[0])
+def test_an_environment_key_is_not_sent_to_another_address(model: str, environment: dict[str, str]) -> None:
+    _, requests = asked_of(model, environment=environment, base_url="URL/v1")
+    assert len(requests) == 1 and not {"authorization", "x-api-key", "api-key"} & set(requests[0].headers)
+    assert "sk-env-1" not in repr(requests[0])
 
 
-def test_the_key_of_a_provider_of_ones_own_does_not_go_to_another_address() -> None:
+def test_the_key_of_a_custom_provider_is_not_sent_to_another_address() -> None:
     custom = {"mine": {"base_url": "http://127.0.0.1:9/v1", "api_key_env_var": "MY_KEY"}}
-    _, asked = asked_of("mine/m", environment={"MY_KEY": "key-of-mine"}, custom_providers=custom, base_url="URL/v1")
-    assert len(asked) == 1 and "authorization" not in asked[0].headers
+    _, requests = asked_of("mine/m", environment={"MY_KEY": "key-of-mine"}, custom_providers=custom, base_url="URL/v1")
+    assert len(requests) == 1 and "authorization" not in requests[0].headers
 
 
 def test_a_compatible_provider_speaks_the_protocol_of_openai() -> None:
-    result, asked = asked_of("ollama/llama", environment={"OLLAMA_BASE_URL": "URL/api"}, api_key="none")
-    assert result.text == "Hello." and asked[0].path == "/v1/chat/completions"
+    result, requests = asked_of("ollama/llama", environment={"OLLAMA_BASE_URL": "URL/api"}, api_key="none")
+    assert result.text == "Hello." and requests[0].path == "/v1/chat/completions"
 
 
-def test_a_provider_of_ones_own() -> None:
+def test_a_custom_provider() -> None:
     custom = {"mine": {"protocol": "openai-compatible", "base_url": "URL/v1", "model_ids": ["m"], "api_key_env_var": "MY_KEY"}}
-    result, asked = asked_of("mine/m", environment={"MY_KEY": "key-of-mine"}, custom_providers=custom)
-    assert result.text == "Hello." and result.get_provider() == "mine" and asked[0].headers["authorization"] == "Bearer key-of-mine"
+    result, requests = asked_of("mine/m", environment={"MY_KEY": "key-of-mine"}, custom_providers=custom)
+    assert result.text == "Hello." and result.get_provider() == "mine" and requests[0].headers["authorization"] == "Bearer key-of-mine"
 
 
 def test_a_refusal_is_a_result_without_the_key() -> None:

@@ -74,12 +74,12 @@ def test_every_option_is_shown_with_its_default(name: str) -> None:
     parameters = inspect.signature(function).parameters.values()
     shown = {each.name if each.default is each.empty else f"{each.name}={each.default!r}" for each in parameters}
     assert shown - {"function=None"} == expected - {"function"}
-    # Whoever passed an option by name still can; what was given by its place still is.
+    # Options passed by name or by position still work.
     assert not [each for each in parameters if each.kind in (each.VAR_KEYWORD, each.VAR_POSITIONAL)]
 
 
 @pytest.mark.parametrize(
-    ("call", "told"),
+    ("call", "message"),
     [
         (lambda: scorer("s", say_yes, treshold=0.5), r"scorer\(\) has no option 'treshold'; nearest: 'threshold'"),
         (lambda: scorer("s", say_yes, lable="x"), r"scorer\(\) has no option 'lable'; nearest: 'label'"),
@@ -95,6 +95,6 @@ def test_every_option_is_shown_with_its_default(name: str) -> None:
         (lambda: EvalTest("t", say_yes, qqqq=1), r"EvalTest\(\) has no option 'qqqq'$"),
     ],
 )
-def test_an_option_that_does_not_exist_is_refused_with_the_nearest(call: Callable[[], object], told: str) -> None:
-    with pytest.raises(TypeError, match=told):
+def test_an_option_that_does_not_exist_is_refused_with_the_nearest(call: Callable[[], object], message: str) -> None:
+    with pytest.raises(TypeError, match=message):
         call()

@@ -1,4 +1,4 @@
-"""What a prompt's result tells."""
+"""The result of a prompt."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def test_tools() -> None:
 def test_times_and_tokens() -> None:
     assert (FULL.e2e_latency_ms(), FULL.llm_latency_ms(), FULL.mcp_latency_ms()) == (300, 200, 90)
     assert FULL.get_latency() == LatencyBreakdown(e2e_ms=300, llm_ms=200, mcp_ms=90)
-    # The total is always input plus output, whatever the provider says.
+    # The total is always input plus output, whatever the provider reports.
     assert (FULL.input_tokens(), FULL.output_tokens(), FULL.total_tokens()) == (100, 20, 120)
     assert FULL.get_usage() == Usage(input_tokens=100, output_tokens=20, total_tokens=120)
     assert PromptResult(usage=Usage(total_tokens=7)).total_tokens() == 7
@@ -102,7 +102,7 @@ def test_several_prompts_are_one_conversation() -> None:
     assert nothing.tool_calls == () and nothing.text is None
 
 
-def test_what_cannot_be_a_result_is_refused() -> None:
+def test_an_invalid_result_is_refused() -> None:
     with pytest.raises(TypeError, match="nearest: 'tool_calls'"):
         PromptResult.from_(tool_call=[])
     with pytest.raises(TypeError, match="expected calls"):

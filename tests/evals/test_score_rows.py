@@ -93,17 +93,17 @@ def test_no_digit_of_a_number_is_lost(value: float) -> None:
     st.recursive(st.none() | st.booleans() | st.text() | st.integers(), lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner))
 )
 @pytest.mark.timeout(60)
-def test_the_text_reads_as_the_value_whatever_the_order_of_members(value: Any) -> None:
+def test_the_text_parses_to_the_value_in_any_member_order(value: Any) -> None:
     assert json.loads(canonical_json(value)) == value
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, {1: 2}, {"a": {1, 2}}, object(), b"x"])
-def test_what_json_cannot_hold_is_refused(value: Any) -> None:
+def test_values_without_a_json_form_are_refused(value: Any) -> None:
     with pytest.raises((ValueError, TypeError)):
         canonical_json(value)
 
 
-def test_what_holds_itself_or_is_too_deep_is_refused() -> None:
+def test_circular_or_too_deep_values_are_refused() -> None:
     loop: list[Any] = []
     loop.append(loop)
     with pytest.raises(ValueError, match="nested"):
@@ -191,7 +191,7 @@ def test_the_threshold_decides(value: float, passed: bool) -> None:
 
 
 @pytest.mark.parametrize("value", [1.5, -0.1, math.nan, math.inf, 10**400, "1", None, [1]])
-def test_a_value_that_is_no_score_is_an_error_and_never_brought_into_range(value: Any) -> None:
+def test_an_invalid_score_is_an_error_and_is_never_clamped(value: Any) -> None:
     row = make_row(defined(), ScoreOutcome(kind="scored", value=value, rationale="said"))
     assert row.status == "error" and row.value is None and row.passed is None and "0 to 1" in (row.error or "") and row.rationale is None
 
@@ -237,7 +237,7 @@ def test_a_scorer_may_answer_in_several_ways(answer: Any, outcome: ScoreOutcome)
         ({"kind": "scored", "value": 1, "passed": True}, "no member 'passed'"),
     ],
 )
-def test_an_answer_that_is_none_is_refused(answer: Any, message: str) -> None:
+def test_an_invalid_answer_is_refused(answer: Any, message: str) -> None:
     with pytest.raises(TypeError, match=message):
         read_outcome(answer)
 
@@ -265,7 +265,7 @@ def test_an_iteration_passes_by_its_rows(row: dict[str, Any]) -> None:
     assert gating_verdict(found, config).passed is row["expect"]
 
 
-def test_a_verdict_says_who_disagrees_who_is_missing_and_what_belongs_to_nobody() -> None:
+def test_a_verdict_lists_disagreeing_missing_and_unknown_scorers() -> None:
     config, found = given_rows(
         {"rows": [{"status": "scored", "value": 0}, {"status": "error"}, {"status": "none"}, {"status": "scored", "value": 1}]}
     )

@@ -1,4 +1,4 @@
-"""Scorers in tests and suites: what they are shown, how they are run, what their rows do to an iteration."""
+"""Scorers in tests and suites: their input, how they run, and the effect of their rows on an iteration."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def row_named(iteration: IterationResult, id: str) -> ScoreResult:
 # --- built-in rows ------------------------------------------------------------------------------------------------------------
 
 
-def test_every_iteration_has_the_rows_of_what_is_built_in() -> None:
+def test_every_iteration_has_the_rows_of_built_in_scorers() -> None:
     predicates = [{"type": "noToolErrors"}, {"type": "tool_never_called", "tool_name": "a"}]
     done = evaluate(EvalTest("t", asks, expected_tool_calls=["a"], predicates=predicates), iterations=2)
     assert done.evaluation_config is not None
@@ -64,14 +64,14 @@ def test_every_iteration_has_the_rows_of_what_is_built_in() -> None:
         assert [row.definition_hash for row in iteration.scores] == [definition_hash(each) for each in done.evaluation_config.definitions]
 
 
-def test_calls_that_nobody_expects_are_not_applicable() -> None:
+def test_unexpected_calls_are_not_applicable() -> None:
     assert row_named(only(EvalTest("t", asks)), "tool-match").status == "not_applicable"
     assert row_named(only(EvalTest("t", asks, is_negative_test=True)), "tool-match").passed is False
     silent = EvalTest("t", lambda agent: True, is_negative_test=True)
     assert row_named(only(silent), "tool-match").passed is True
 
 
-def test_a_test_that_raises_or_forgets_to_answer_is_an_error_row() -> None:
+def test_a_test_that_raises_or_returns_nothing_is_an_error_row() -> None:
     async def broken(agent: MockAgent) -> bool:
         raise ValueError("no such order")
 
@@ -81,7 +81,7 @@ def test_a_test_that_raises_or_forgets_to_answer_is_an_error_row() -> None:
     assert row_named(only(EvalTest("t", lambda agent: False)), "legacy:test").passed is False
 
 
-def test_the_hash_of_a_test_says_whether_it_is_graded_alike() -> None:
+def test_the_hash_of_a_test_identifies_its_grading() -> None:
     def snapshot(**options: Any) -> str:
         return EvalTest("t", asks, **options).get_evaluation_config_snapshot().hash
 
@@ -101,7 +101,7 @@ def test_the_hash_of_a_test_says_whether_it_is_graded_alike() -> None:
     assert len({same, *others}) == 7
 
 
-# --- scorers of one's own -----------------------------------------------------------------------------------------------------
+# --- custom scorers -----------------------------------------------------------------------------------------------------------
 
 
 def test_a_scorer_is_shown_the_whole_iteration() -> None:
@@ -170,7 +170,7 @@ def test_a_scorer_cannot_save_an_iteration_that_failed() -> None:
     assert not only(EvalTest("t", lambda agent: False, scorers=[scorer("own", lambda context: 1)])).passed
 
 
-def test_what_a_scorer_raises_is_its_row_and_touches_no_other() -> None:
+def test_an_exception_of_a_scorer_affects_only_its_row() -> None:
     def broken(context: ScorerContext) -> float:
         raise KeyError("amount")
 
@@ -203,7 +203,7 @@ def test_a_scorer_may_block_or_be_asynchronous() -> None:
     assert threading.get_ident() not in threads
 
 
-def test_rows_stand_where_their_scorers_were_written_and_four_run_at_once() -> None:
+def test_rows_keep_the_order_of_their_scorers_and_four_run_at_once() -> None:
     now = peak = 0
 
     def made(number: int) -> Scorer:
@@ -252,23 +252,23 @@ def test_a_scorer_has_its_own_limit_and_not_that_of_the_iteration() -> None:
     assert row.status == "error" and "10ms" in (row.error or "")
 
 
-def test_of_an_iteration_that_raised_only_deterministic_scorers_say_something() -> None:
-    asked: list[str] = []
+def test_only_deterministic_scorers_run_after_an_exception() -> None:
+    ran: list[str] = []
 
     async def broken(agent: MockAgent) -> bool:
         await agent.prompt("x")
         raise ValueError("broken")
 
     def sees(name: str) -> Any:
-        return lambda context: asked.append(f"{name} {len(context.prompts)}") or True
+        return lambda context: ran.append(f"{name} {len(context.prompts)}") or True
 
     own = [scorer("plain", sees("plain")), scorer("model", sees("model"), deterministic=False, role="advisory")]
     iteration = only(EvalTest("t", broken, scorers=own), retries=1)
-    assert asked == ["plain 1"] and [row.status for row in iteration.scores[2:]] == ["scored", "skipped"] and not iteration.passed
+    assert ran == ["plain 1"] and [row.status for row in iteration.scores[2:]] == ["scored", "skipped"] and not iteration.passed
 
 
-def test_scorers_are_asked_once_and_not_for_every_try() -> None:
-    asked: list[int] = []
+def test_scorers_run_once_and_not_for_every_try() -> None:
+    ran: list[int] = []
     tries = iter([ValueError("once"), None])
 
     async def twice(agent: MockAgent) -> bool:
@@ -276,8 +276,8 @@ def test_scorers_are_asked_once_and_not_for_every_try() -> None:
             raise error
         return True
 
-    assert only(EvalTest("t", twice, scorers=[scorer("own", lambda context: asked.append(1) or True)]), retries=1).passed
-    assert asked == [1]
+    assert only(EvalTest("t", twice, scorers=[scorer("own", lambda context: ran.append(1) or True)]), retries=1).passed
+    assert ran == [1]
 
 
 def test_a_function_ends_with_its_run() -> None:
@@ -319,7 +319,7 @@ def test_an_id_that_is_taken_is_refused(id: str) -> None:
         )
 
 
-def test_what_is_no_scorer_is_refused() -> None:
+def test_an_invalid_scorer_is_refused() -> None:
     with pytest.raises(TypeError, match="found function"):
         EvalTest("t", asks, scorers=[lambda context: 1])  # type: ignore[list-item]
     with pytest.raises(TypeError, match="found int"):

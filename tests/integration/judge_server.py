@@ -1,4 +1,4 @@
-"""A judge on loopback that speaks OpenAI's protocol: it finds an answer good when it says `good`."""
+"""A judge on loopback with OpenAI's protocol: it passes answers that contain `good`."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ Reply = Callable[[dict[str, Any]], str]
 
 
 class Judge:
-    """What was asked of the judge, and where it sits."""
+    """The requests that the judge received, and its address."""
 
     def __init__(self, url: str) -> None:
         self.url = url
-        self.asked: list[dict[str, Any]] = []
+        self.requests: list[dict[str, Any]] = []
 
     @property
     def criteria(self) -> list[str]:
         """The criteria of every request, in the order they came."""
-        return [item["criterion"] for body in self.asked for item in checks_of(body)]
+        return [item["criterion"] for body in self.requests for item in checks_of(body)]
 
 
 def prompt_of(body: dict[str, Any]) -> str:
@@ -31,7 +31,7 @@ def prompt_of(body: dict[str, Any]) -> str:
 
 
 def checks_of(body: dict[str, Any]) -> list[dict[str, Any]]:
-    """The list of checks that a request holds."""
+    """The list of checks in a request."""
     text = prompt_of(body)
     found = json.JSONDecoder()
     for match in re.finditer(r"\[", text):
@@ -53,17 +53,17 @@ def data_of(body: dict[str, Any]) -> dict[str, Any]:
 
 
 def agreeable(body: dict[str, Any]) -> str:
-    """Passes whatever says `good`; scores are those the text names (`score 0.8`)."""
-    told = json.dumps(data_of(body))
+    """Pass text that contains `good`; take scores from the text (`score 0.8`)."""
+    shown = json.dumps(data_of(body))
     scored = "score" in json.dumps(body["response_format"])
-    found = re.search(r"score (\d(?:\.\d+)?)", told)
+    found = re.search(r"score (\d(?:\.\d+)?)", shown)
     results: list[dict[str, Any]] = []
     for check in checks_of(body):
         entry: dict[str, Any] = {"id": check["id"], "reason": "read it"}
         if scored:
             entry["score"] = float(found[1]) if found else 0.0
         else:
-            entry["pass"] = "good" in told
+            entry["pass"] = "good" in shown
         results.append(entry)
     return json.dumps({"results": results})
 
@@ -77,7 +77,7 @@ def judge_server(reply: Reply = agreeable, status: int = 200) -> Iterator[Judge]
 
         def do_POST(self) -> None:
             body = json.loads(self.rfile.read(int(self.headers["content-length"])))
-            judge.asked.append(body)
+            judge.requests.append(body)
             answer = {
                 "model": "stub-1",
                 "choices": [{"message": {"role": "assistant", "content": reply(body)}, "finish_reason": "stop"}],
@@ -91,7 +91,7 @@ def judge_server(reply: Reply = agreeable, status: int = 200) -> Iterator[Judge]
             self.wfile.write(data)
 
         def log_message(self, format: str, *args: Any) -> None:
-            """Nobody reads it."""
+            """Do not log."""
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     server.daemon_threads = True

@@ -1,4 +1,4 @@
-"""The command line, run in this process: the exit code and what was printed."""
+"""The command line, run in this process: exit code and output."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from proctor.cli.main import run
 
 
 class Done(NamedTuple):
-    """What a command left behind."""
+    """Exit code and output of a command."""
 
     code: int
     out: str

@@ -103,7 +103,7 @@ def test_standard_input_is_read(suite: Path) -> None:
     assert proctor("check", suite, "-", stdin=json.dumps(json.loads(GOOD), indent=2).encode()).code == 0
 
 
-def test_the_json_result_has_the_kept_names(suite: Path, tmp_path: Path) -> None:
+def test_the_json_result_has_stable_names(suite: Path, tmp_path: Path) -> None:
     runs = evidence(tmp_path, BAD, QUIET)
     document = json.loads(proctor("check", suite, runs, "--format", "json").out)
     assert document["schema"] == "proctor.result/1"

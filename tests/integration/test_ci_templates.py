@@ -43,7 +43,7 @@ pytestmark = pytest.mark.timeout(120)
 
 
 class Job:
-    """A job of GitHub on this machine: a folder, an environment, and what its steps left behind."""
+    """A local GitHub job: a folder, an environment and the output of its steps."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -134,7 +134,7 @@ def on_pull_request(job: Job, fails: str = "") -> str:
     return (Path(job.outputs["run"]["report"]) / "comment.md").read_text()
 
 
-def test_the_action_installs_itself_with_the_extras_that_are_asked_for(job: Job) -> None:
+def test_the_action_installs_the_requested_extras(job: Job) -> None:
     job.github["action_path"] = str(ROOT)
     assert job.step("install").returncode == 0
     job.inputs["extras"] = ""
@@ -154,7 +154,7 @@ def test_actions_are_pinned_by_commit() -> None:
 
 
 @pytest.mark.in_turn
-def test_a_pull_request_is_held_against_the_run_of_main_and_told_so(job: Job) -> None:
+def test_a_pull_request_is_compared_with_the_run_of_main(job: Job) -> None:
     on_main(job, fails="a")
     comment = on_pull_request(job, fails="a b")
     assert job.outputs["run"]["exit-code"] == "1" and job.step("verdict").returncode == 1
@@ -166,7 +166,7 @@ def test_a_pull_request_is_held_against_the_run_of_main_and_told_so(job: Job) ->
 
 
 @pytest.mark.on_request
-def test_what_failed_on_main_as_well_does_not_fail_a_pull_request(job: Job) -> None:
+def test_failures_of_main_do_not_fail_a_pull_request(job: Job) -> None:
     on_main(job, fails="a")
     comment = on_pull_request(job, fails="a")
     assert job.outputs["run"]["exit-code"] == "0" and job.step("verdict").returncode == 0
@@ -220,7 +220,7 @@ def test_without_a_run_of_main_every_failure_counts(job: Job) -> None:
 
 
 @pytest.mark.in_turn
-def test_one_comment_is_brought_up_to_date(job: Job) -> None:
+def test_one_comment_is_updated(job: Job) -> None:
     on_main(job)
     (job.folder / "known").write_text("4711")
     on_pull_request(job)
@@ -242,7 +242,7 @@ def test_a_long_comment_is_cut_between_characters(job: Job) -> None:
 
 
 @pytest.mark.on_request
-def test_only_baselines_are_kept_for_later(job: Job) -> None:
+def test_only_baselines_are_cached(job: Job) -> None:
     on_main(job)
     on_main(job)
     assert len(list((job.folder / ".proctor" / "runs").iterdir())) == 1
@@ -308,7 +308,7 @@ def run_gitlab(job: Job, part: str = "script", **variables: str) -> subprocess.C
 
 
 @pytest.mark.live
-def test_gitlab_compares_comments_and_keeps_the_run_of_the_default_branch(job: Job, gitlab: Any) -> None:
+def test_gitlab_compares_comments_and_stores_the_run_of_the_default_branch(job: Job, gitlab: Any) -> None:
     job.environment["AGENT_FAILS"] = "a"
     assert run_gitlab(job).returncode == 1, "it fails on the default branch, and is what others are held against"
     request = {
@@ -329,7 +329,7 @@ def test_gitlab_compares_comments_and_keeps_the_run_of_the_default_branch(job: J
     assert (job.folder / "proctor-report" / "comparison.html").exists()
 
 
-def test_gitlab_installs_proctor_from_where_it_is_kept_and_what_the_agent_needs(job: Job) -> None:
+def test_gitlab_installs_proctor_and_the_needs_of_the_agent(job: Job) -> None:
     refused = run_gitlab(job, "before_script")
     assert refused.returncode == 4 and "set PROCTOR_INSTALL to where proctor is kept" in refused.stderr
     done = run_gitlab(job, "before_script", PROCTOR_INSTALL="proctor @ git+https://here/proctor.git", PROCTOR_REQUIREMENTS="needs.txt")

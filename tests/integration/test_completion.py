@@ -47,7 +47,7 @@ def script(tmp_path: Path) -> Path:
     ),
     ids=" ".join,
 )
-def test_bash_offers_what_fits(script: Path, tmp_path: Path, words: tuple[str, ...], offered: list[str]) -> None:
+def test_bash_offers_matching_words(script: Path, tmp_path: Path, words: tuple[str, ...], offered: list[str]) -> None:
     (tmp_path / "suite.yaml").touch()
     assert sorted(complete(script, *words, folder=tmp_path)) == offered
 
@@ -67,6 +67,6 @@ def test_other_shells_know_the_same_words(shell: str) -> None:
     assert all(shlex.split(line) for line in text.splitlines() if line and not line.startswith("#"))
 
 
-def test_an_unknown_shell_is_refused_with_those_there_are() -> None:
+def test_an_unknown_shell_is_refused_with_the_known_ones() -> None:
     done = proctor("completion", "bsh")
     assert done.code == 4 and "bash" in done.err

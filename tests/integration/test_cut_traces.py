@@ -1,4 +1,4 @@
-"""MCPLab cuts long texts in `trace.jsonl`: the whole is read from beside it, and what nobody has is unknown."""
+"""MCPLab cuts long texts in `trace.jsonl`: the full text is read from the results file, and is unknown without one."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def verdicts(folder: Path, *evidence: object) -> list[tuple[str, str | None]]:
 
 
 @pytest.mark.parametrize("given_as", ["run", "run/trace.jsonl"])
-def test_a_forbidden_text_behind_the_cut_is_found_where_the_whole_lies_beside_it(tmp_path: Path, given_as: str) -> None:
+def test_forbidden_text_after_the_cut_is_found_in_the_full_file(tmp_path: Path, given_as: str) -> None:
     write_run(tmp_path / "run", WHOLE, results=results_of(WHOLE))
     assert verdicts(tmp_path, tmp_path / given_as) == [("fail", None), ("pass", None), ("pass", None), ("pass", None)]
 
@@ -88,7 +88,7 @@ NOT_KNOWN = [("error", "missing_evidence"), ("pass", None), ("fail", "missing_ev
     ],
     ids=["none", "not JSON", "not results", "no such scenario", "another attempt", "another answer", "no more of it", "empty"],
 )
-def test_what_lies_behind_the_cut_is_not_known_where_nobody_has_the_whole(tmp_path: Path, results: Any) -> None:
+def test_text_after_the_cut_is_unknown_without_the_full_file(tmp_path: Path, results: Any) -> None:
     run = write_run(tmp_path / "run", WHOLE, results=results)
     assert verdicts(tmp_path, run / "trace.jsonl") == NOT_KNOWN
 
@@ -107,13 +107,13 @@ def test_a_whole_answer_is_whole(tmp_path: Path, answer: str) -> None:
     assert record.evidence.account is None or "answer" not in record.evidence.account.unknown
 
 
-def test_the_result_of_a_tool_that_was_cut_may_hold_an_error(tmp_path: Path) -> None:
+def test_a_cut_tool_result_may_contain_an_error(tmp_path: Path) -> None:
     failed = json.dumps({"content": [{"type": "text", "text": "y" * 13_000}], "isError": True})
     run = write_run(tmp_path / "run", WHOLE, result=failed, results=results_of(WHOLE))
     assert verdicts(tmp_path, run)[-1] == ("error", "missing_evidence")
 
 
-def test_results_of_another_folder_and_standard_input_are_not_looked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_results_are_not_searched_in_other_folders_or_for_standard_input(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run = write_run(tmp_path / "run", WHOLE, results=results_of(WHOLE))
     line = (run / "trace.jsonl").read_bytes()
     monkeypatch.chdir(run)
@@ -129,16 +129,16 @@ def test_a_document_named_results_that_is_evidence_is_read(tmp_path: Path) -> No
 
 
 @given(text=st.text(alphabet="ab😀\u20ac.", max_size=60), limit=st.integers(4, 40))
-def test_a_cut_is_known_by_the_length_of_what_is_left(text: str, limit: int) -> None:
+def test_a_cut_is_recognised_by_the_remaining_length(text: str, limit: int) -> None:
     for written in (as_written(text, limit), cut_text(text, limit)):
-        kept = text_before_cut(written, limit)
-        assert (kept is None) == (count_units(text) <= limit)
-        if kept is not None:
-            assert text.startswith(kept) and count_units(kept) >= limit - 1
+        before = text_before_cut(written, limit)
+        assert (before is None) == (count_units(text) <= limit)
+        if before is not None:
+            assert text.startswith(before) and count_units(before) >= limit - 1
 
 
 @pytest.mark.parametrize(("named", "known"), [(["lookup"], True), (["lookup", "refund"], False)])
-def test_a_call_that_only_the_results_tell_of_makes_the_calls_of_the_trace_not_known(tmp_path: Path, named: list[str], known: bool) -> None:
+def test_a_call_found_only_in_the_results_makes_trace_calls_unknown(tmp_path: Path, named: list[str], known: bool) -> None:
     write_run(tmp_path / "run", "short", results=results_of("short", tool_calls=named))
     (record,) = read_records([str(tmp_path / "run")])
     assert record.evidence is not None and record.evidence.account is not None

@@ -1,4 +1,4 @@
-"""Trust told to the user: what was read, what is known of it and what is not, wherever a result is shown."""
+"""Evidence coverage: every result shows what was read, what is known and what is not."""
 
 from __future__ import annotations
 
@@ -56,15 +56,15 @@ def test_every_result_in_json_has_the_account_of_its_evidence(place: Path) -> No
     assert third["parts"]["answer"] == {"status": "recorded"}
 
 
-def test_a_line_of_a_stream_has_the_account_where_something_was_missing(place: Path) -> None:
+def test_a_stream_line_has_the_account_if_something_is_missing(place: Path) -> None:
     done = proctor("check", "suite.yaml", "runs.jsonl", "--format", "jsonl")
-    told = [json.loads(line)["evidence"].get("account", {}).get("reader") for line in done.out.splitlines()]
-    assert told == [None, "plain", None]
+    readers = [json.loads(line)["evidence"].get("account", {}).get("reader") for line in done.out.splitlines()]
+    assert readers == [None, "plain", None]
     explained = proctor("check", "suite.yaml", "runs.jsonl", "--format", "jsonl", "--explain")
     assert ["account" in json.loads(line)["evidence"] for line in explained.out.splitlines()] == [True, True, True]
 
 
-def test_a_case_without_evidence_has_none_to_account_for(place: Path) -> None:
+def test_a_case_without_evidence_has_no_account(place: Path) -> None:
     (place / "one.jsonl").write_text(LINES[0])
     cases = json.loads(proctor("check", "suite.yaml", "one.jsonl", "--format", "json").out)["cases"]
     assert [case["evidence"] is None for case in cases] == [False, True]
@@ -73,7 +73,7 @@ def test_a_case_without_evidence_has_none_to_account_for(place: Path) -> None:
 # --- check --explain --------------------------------------------------------------------------------------------------
 
 
-def test_explain_prints_what_was_read_before_the_verdicts(place: Path) -> None:
+def test_explain_prints_the_evidence_before_the_verdicts(place: Path) -> None:
     done = proctor("check", "suite.yaml", "runs.jsonl", "--explain")
     before, after = done.out.split("Desk · suite.yaml")
     assert "runs.jsonl:1 · case refund\n  read as  plain" in before
@@ -83,12 +83,12 @@ def test_explain_prints_what_was_read_before_the_verdicts(place: Path) -> None:
     assert done.code == 1
 
 
-def test_explain_prints_the_status_of_the_answer_and_why_a_run_broke_off(place: Path) -> None:
+def test_explain_prints_the_status_and_why_a_run_ended(place: Path) -> None:
     (place / "broken.jsonl").write_text('{"case": "greet", "text": "oops", "http_status": 503, "error": "overloaded"}\n')
-    told = proctor("check", "suite.yaml", "broken.jsonl", "--explain").out
-    assert "status   503" in told and "error    overloaded" in told
-    assert "the answer               unknown   the run did not finish: overloaded" in told
-    assert "the run ended in an error: overloaded [run_error]" in told
+    output = proctor("check", "suite.yaml", "broken.jsonl", "--explain").out
+    assert "status   503" in output and "error    overloaded" in output
+    assert "the answer               unknown   the run did not finish: overloaded" in output
+    assert "the run ended in an error: overloaded [run_error]" in output
 
 
 @pytest.mark.parametrize("which", ["3", "greet"])
@@ -104,13 +104,13 @@ def test_a_record_that_is_not_there_is_a_usage_error(place: Path) -> None:
     assert (done.code, "--record requires --explain" in done.err) == (4, True)
 
 
-def test_explain_in_json_carries_what_was_read(place: Path) -> None:
+def test_explain_in_json_contains_the_evidence(place: Path) -> None:
     cases = json.loads(proctor("check", "suite.yaml", "runs.jsonl", "--explain", "--format", "json").out)["cases"]
     assert cases[0]["evidence"]["read"]["tool_calls"] == [{"name": "pay", "arguments": {"eur": 9}, "result": "ok"}]
     assert cases[2]["evidence"]["read"] == {"text": "hello"}
 
 
-def test_a_long_file_is_explained_in_part_and_says_so(place: Path) -> None:
+def test_a_long_file_is_explained_in_part(place: Path) -> None:
     (place / "long.jsonl").write_text("\n".join([LINES[2]] * 25))
     done = proctor("check", "suite.yaml", "long.jsonl", "--explain")
     assert done.out.count("read as") == 20
@@ -126,24 +126,24 @@ def test_a_record_that_cannot_be_read_is_explained_too(place: Path) -> None:
 
 
 @pytest.mark.parametrize("format", ["terminal", "markdown"])
-def test_a_case_that_lacks_evidence_says_what_and_where_to_look(place: Path, format: str) -> None:
+def test_a_case_without_evidence_reports_what_is_missing_and_where(place: Path, format: str) -> None:
     done = proctor("check", "suite.yaml", "runs.jsonl", "--format", format)
     assert "unknown: tool calls; `proctor check ... --explain` shows what was read" in done.out
 
 
-def test_the_page_shows_what_was_known_of_each_case(place: Path) -> None:
+def test_the_page_shows_the_account_of_each_case(place: Path) -> None:
     proctor("check", "suite.yaml", "runs.jsonl", "--format", "html", "--output", "report.html")
     page = Page((place / "report.html").read_text())
-    told = page.read_case("greet")
-    assert "Read by plain" in told and "the answerrecorded" in told
-    assert "tool callsunknownnot recorded in this evidence" in told
+    shown = page.read_case("greet")
+    assert "Read by plain" in shown and "the answerrecorded" in shown
+    assert "tool callsunknownnot recorded in this evidence" in shown
 
 
-# --- kept runs --------------------------------------------------------------------------------------------------------
+# --- stored runs ------------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture
-def kept(place: Path) -> Path:
+def run_folder(place: Path) -> Path:
     (place / "shown_agent.py").write_text(
         "def answer(message): return {'text': 'hello', 'tool_calls': [{'name': 'look', 'arguments': {'q': 1}}]}\n"
     )
@@ -153,7 +153,7 @@ def kept(place: Path) -> Path:
     return place
 
 
-def test_show_evidence_prints_each_case_or_the_chosen_one(kept: Path) -> None:
+def test_show_evidence_prints_each_case_or_the_chosen_one(run_folder: Path) -> None:
     done = proctor("show", "latest", "--evidence")
     assert "refund · FAIL\n  read as" in done.out and "greet · PASS\n  read as" in done.out
     assert '1. look {"q":1}' in done.out
@@ -163,30 +163,30 @@ def test_show_evidence_prints_each_case_or_the_chosen_one(kept: Path) -> None:
     assert (none.code, "nothing selected" in none.err) == (5, True)
 
 
-def test_a_chosen_case_is_counted_alone(kept: Path) -> None:
+def test_a_chosen_case_is_counted_alone(run_folder: Path) -> None:
     document = json.loads(proctor("show", "latest", "-k", "greet", "--format", "json").out)
     assert (document["outcome"], document["counts"]["pass"], [case["id"] for case in document["cases"]]) == ("pass", 1, ["greet"])
 
 
 @pytest.mark.parametrize("command", [("show", "latest"), ("recheck", "latest")])
-def test_a_kept_run_has_the_account_of_its_evidence(kept: Path, command: tuple[str, ...]) -> None:
+def test_a_stored_run_has_the_account_of_its_evidence(run_folder: Path, command: tuple[str, ...]) -> None:
     for account in accounts(proctor(*command, "--format", "json").out):
         assert account is not None
         assert account["parts"]["tool_calls"] == {"status": "recorded"}
 
 
-def test_show_evidence_in_json_carries_what_was_read(kept: Path) -> None:
+def test_show_evidence_in_json_contains_the_evidence(run_folder: Path) -> None:
     cases = json.loads(proctor("show", "latest", "--evidence", "--format", "json").out)["cases"]
     assert [case["evidence"]["read"]["text"] for case in cases] == ["hello", "hello"]
 
 
-def test_what_a_reader_doubted_is_kept_with_the_run(kept: Path) -> None:
-    doubt = {"reader": "http target", "unknown": {"tool_calls": "the answer was cut"}}
-    for entries in kept.rglob("*.jsonl"):
+def test_unknown_parts_are_stored_with_the_run(run_folder: Path) -> None:
+    account = {"reader": "http target", "unknown": {"tool_calls": "the answer was cut"}}
+    for entries in run_folder.rglob("*.jsonl"):
         lines = [json.loads(line) for line in entries.read_text().splitlines()]
         for line in lines:
             if isinstance(line, dict) and "evidence" in line:
-                line["evidence"]["account"] = doubt
+                line["evidence"]["account"] = account
         entries.write_text("".join(json.dumps(line) + "\n" for line in lines))
     first, _ = json.loads(proctor("recheck", "latest", "--format", "json").out)["cases"]
     assert first["evidence"]["account"]["parts"]["tool_calls"] == {"status": "unknown", "why": "the answer was cut"}
@@ -210,7 +210,7 @@ TRACE = otlp(("chat", {"gen_ai.operation.name": "chat", "gen_ai.outputs": "x"}),
 
 
 @pytest.mark.parametrize("name", ["trace.json", "trace.jsonl"])
-def test_describe_trace_says_what_was_understood(place: Path, name: str) -> None:
+def test_describe_trace_prints_what_was_recognised(place: Path, name: str) -> None:
     (place / name).write_text(json.dumps(TRACE) + "\n")
     done = proctor("describe", "trace", name)
     assert done.code == 0
@@ -251,7 +251,7 @@ def test_other_evidence_is_described_by_its_reader_and_account(place: Path) -> N
     assert done.out.count("read as         plain") == 3
 
 
-def test_a_file_of_which_nothing_can_be_read_is_exit_4(place: Path) -> None:
+def test_an_unreadable_file_exits_with_4(place: Path) -> None:
     (place / "bad.json").write_text('{"nothing": "known"}')
     done = proctor("describe", "trace", "bad.json")
     assert (done.code, "unreadable      no known form of evidence" in done.out) == (4, True)

@@ -57,7 +57,7 @@ GOOD, BAD = "you said it", "no idea"
 
 
 @pytest.mark.parametrize(
-    ("before", "after", "flags", "code", "told"),
+    ("before", "after", "flags", "code", "message"),
     (
         ("", "b", "new-failure", 1, "failed on new-failure: 1 case passed in"),
         ("b", "b", "new-failure", 0, "1 case that fails: b; let through"),
@@ -71,27 +71,29 @@ GOOD, BAD = "you said it", "no idea"
         ("", "a b c", "regression,new-failure", 1, "failed on new-failure: 3 cases"),
     ),
 )
-def test_a_run_is_held_against_the_baseline(place: Path, before: str, after: str, flags: str, code: int, told: str) -> None:
+def test_a_run_is_compared_with_the_baseline(place: Path, before: str, after: str, flags: str, code: int, message: str) -> None:
     run(fails=before)
     proctor("baseline", "set", "latest")
     done = run("--fail-on", flags, fails=after)
-    assert done.code == code and told in done.err, done
+    assert done.code == code and message in done.err, done
     answers = {case: BAD if case in after.split() else GOOD for case in CASES}
     checked = check(place, answers, *(word for flag in flags.split(",") for word in ("--fail-on", flag)))
-    assert checked.code == code and told in checked.err, checked
+    assert checked.code == code and message in checked.err, checked
     run(fails=after)
     compared = proctor("compare", "baseline", "latest", "--fail-on", flags)
-    assert compared.code == code and (told in compared.err or "let through" in told), compared
+    assert compared.code == code and (message in compared.err or "let through" in message), compared
 
 
-@pytest.mark.parametrize(("flag", "told"), (("flaky", "is about one run: give it to `proctor run`"), ("regresion", "nearest: regression")))
-def test_compare_refuses_a_reason_that_two_runs_cannot_show(place: Path, flag: str, told: str) -> None:
+@pytest.mark.parametrize(
+    ("flag", "message"), (("flaky", "is about one run: give it to `proctor run`"), ("regresion", "nearest: regression"))
+)
+def test_compare_refuses_a_reason_that_two_runs_cannot_show(place: Path, flag: str, message: str) -> None:
     run("--name", "before")
     done = proctor("compare", "before", "latest", "--fail-on", flag)
-    assert done.code == 4 and told in done.err, done
+    assert done.code == 4 and message in done.err, done
 
 
-def test_compare_holds_nothing_against_a_run_without_a_common_case(place: Path) -> None:
+def test_compare_accepts_a_run_without_common_cases(place: Path) -> None:
     run("--name", "before")
     write_suite(place / "suite.yaml", ["x", "y"])
     run(fails="x")
@@ -99,7 +101,7 @@ def test_compare_holds_nothing_against_a_run_without_a_common_case(place: Path) 
     assert done.code == 4 and "no decided case in common" in done.err, done
 
 
-def test_a_regression_that_the_data_can_tell_fails_and_one_that_it_rules_out_does_not(place: Path) -> None:
+def test_a_significant_regression_fails_and_a_ruled_out_one_passes(place: Path) -> None:
     run("-n", "40", fails="b")
     proctor("baseline", "set", "latest")
     assert run("-n", "40", "--fail-on", "regression", fails="b").code == 0
@@ -113,10 +115,10 @@ def test_a_case_that_passed_in_part_and_in_no_attempt_now_is_a_new_failure(place
     monkeypatch.setenv("AGENT_FLAKY", "b")
     run("-n", "4", "-j", "1", "--name", "before")
     done = run("-n", "4", "--fail-on", "new-failure", "--against", "before", fails="b")
-    told = "in part and in no attempt now: b"
-    assert done.code == 1 and told in done.err, done
+    message = "in part and in no attempt now: b"
+    assert done.code == 1 and message in done.err, done
     compared = proctor("compare", "before", "latest", "--fail-on", "new-failure")
-    assert compared.code == 1 and told in compared.err, compared
+    assert compared.code == 1 and message in compared.err, compared
 
 
 @pytest.mark.parametrize("reason", ("regression", "new-failure", "new-failure,regression,missing"))
@@ -125,7 +127,7 @@ def test_a_run_compared_with_itself_does_not_fail(place: Path, reason: str) -> N
     assert proctor("compare", "before", "before", "--fail-on", reason).code == 0
 
 
-def test_cases_that_vanished_fail_where_missing_is_asked_for(place: Path) -> None:
+def test_vanished_cases_fail_with_fail_on_missing(place: Path) -> None:
     run("--name", "before")
     run("-k", "id=a")
     assert proctor("compare", "before", "latest", "--fail-on", "regression").code == 0
@@ -136,13 +138,13 @@ def test_cases_that_vanished_fail_where_missing_is_asked_for(place: Path) -> Non
     assert run("--fail-on", "new-failure,missing", "--against", "before").code == 0
 
 
-def test_compare_finds_missing_what_a_run_finds_missing(place: Path) -> None:
+def test_compare_and_run_agree_on_missing_evidence(place: Path) -> None:
     write_suite(place / "suite.yaml", ["a"], expect=[{"response_contains": "you"}, {"tokens_within": {"total": 5}, "when_missing": "skip"}])
     run("--name", "before")
-    told = "lacks evidence that it needs: a"
-    assert told in run("--fail-on", "missing").err
+    message = "lacks evidence that it needs: a"
+    assert message in run("--fail-on", "missing").err
     done = proctor("compare", "before", "latest", "--fail-on", "missing")
-    assert done.code == 1 and told in done.err, done
+    assert done.code == 1 and message in done.err, done
 
 
 def test_a_case_that_is_new_and_fails_is_a_new_failure(place: Path) -> None:
@@ -153,14 +155,14 @@ def test_a_case_that_is_new_and_fails_is_a_new_failure(place: Path) -> None:
     assert done.code == 1 and "fails and was not decided in" in done.err and ": d" in done.err
 
 
-@pytest.mark.parametrize("door", ("run", "check"))
-def test_a_missing_baseline_is_told_before_anything_is_driven(place: Path, door: str) -> None:
-    done = run("--fail-on", "new-failure") if door == "run" else check(place, {}, "--fail-on", "new-failure")
+@pytest.mark.parametrize("command", ("run", "check"))
+def test_a_missing_baseline_is_reported_before_anything_runs(place: Path, command: str) -> None:
+    done = run("--fail-on", "new-failure") if command == "run" else check(place, {}, "--fail-on", "new-failure")
     assert done.code == 4 and "there is no baseline of the suite 'Gated' yet; `proctor baseline set RUN` chooses one" in done.err
     assert not (place / ".proctor").exists()
 
 
-def test_another_run_is_held_against_by_its_name(place: Path) -> None:
+def test_a_run_is_compared_with_another_by_name(place: Path) -> None:
     run("--name", "before", fails="b")
     assert run("--fail-on", "new-failure", "--against", "before", fails="b").code == 0
     assert run("--fail-on", "new-failure", "--against", "before", fails="a").code == 1
@@ -183,7 +185,7 @@ def test_a_flaky_case_fails_also_where_the_pass_rate_is_reached(place: Path, mon
 
 
 @pytest.mark.parametrize(
-    ("raises", "fails", "flags", "code", "told"),
+    ("raises", "fails", "flags", "code", "message"),
     (
         ("", "", "0.9", 0, "pass rate 100.0 % (3 of 3 attempts), at least 90.0 %: reached"),
         ("", "c", "0.6", 0, "pass rate 66.7 % (2 of 3 attempts), at least 60.0 %: reached"),
@@ -196,20 +198,20 @@ def test_a_flaky_case_fails_also_where_the_pass_rate_is_reached(place: Path, mon
         ("a b c", "", "0 --allow-errors", 1, "nothing was examined, so there is no pass rate"),
     ),
 )
-def test_a_pass_rate_is_told_and_lets_no_errors_through_unless_asked(
-    place: Path, monkeypatch: pytest.MonkeyPatch, raises: str, fails: str, flags: str, code: int, told: str
+def test_a_pass_rate_is_reported_and_accepts_errors_only_on_request(
+    place: Path, monkeypatch: pytest.MonkeyPatch, raises: str, fails: str, flags: str, code: int, message: str
 ) -> None:
     monkeypatch.setenv("AGENT_RAISES", raises)
     done = run("--min-pass-rate", *flags.split(), fails=fails)
-    assert done.code == code and told in done.err, done
+    assert done.code == code and message in done.err, done
 
 
-def test_errors_are_allowed_only_beside_a_pass_rate(place: Path) -> None:
+def test_errors_are_allowed_only_with_a_pass_rate(place: Path) -> None:
     done = run("--allow-errors")
     assert done.code == 4 and "--allow-errors requires --min-pass-rate" in done.err
 
 
-def test_a_skipped_case_and_missing_evidence_fail_where_asked(place: Path) -> None:
+def test_a_skipped_case_and_missing_evidence_fail_on_request(place: Path) -> None:
     answers = {"a": GOOD, "b": GOOD}
     assert check(place, answers).code == 0
     done = check(place, answers, "--fail-on", "skipped")
@@ -219,7 +221,7 @@ def test_a_skipped_case_and_missing_evidence_fail_where_asked(place: Path) -> No
     assert check(place, {**answers, "c": GOOD}, "--fail-on", "skipped,missing").code == 0
 
 
-def test_evidence_that_lacks_what_a_claim_asks_for_is_missing(place: Path) -> None:
+def test_evidence_without_the_part_a_claim_needs_is_missing(place: Path) -> None:
     write_suite(place / "suite.yaml", ["a"], expect=[{"response_contains": "you"}, {"tokens_within": {"total": 5}, "when_missing": "skip"}])
     assert check(place, {"a": GOOD}).code == 0
     done = check(place, {"a": GOOD}, "--fail-on", "missing")
@@ -232,14 +234,14 @@ def test_known_failures_are_not_let_through_below_the_pass_rate(place: Path) -> 
     assert run("--fail-on", "new-failure", "--min-pass-rate", "0.9", fails="b").code == 1
 
 
-def test_a_reason_that_is_none_is_refused_with_the_nearest(place: Path) -> None:
+def test_an_unknown_reason_is_refused_with_the_nearest(place: Path) -> None:
     done = run("--fail-on", "new-failures")
     assert done.code == 4 and "nearest: new-failure" in done.err
 
 
 @pytest.mark.parametrize("format", ["terminal", "markdown", "junit", "json", "html"])
 @pytest.mark.parametrize("gate", ["rate", "baseline"])
-def test_a_green_gate_looks_green_and_says_why(place: Path, monkeypatch: pytest.MonkeyPatch, gate: str, format: str) -> None:
+def test_a_passing_gate_is_green_with_a_reason(place: Path, monkeypatch: pytest.MonkeyPatch, gate: str, format: str) -> None:
     run(fails="b")
     proctor("baseline", "set", "latest")
     flags = ("--min-pass-rate", "0.6") if gate == "rate" else ("--fail-on", "new-failure")
@@ -285,7 +287,7 @@ def test_the_text_of_a_run_with_repeats_has_how_likely_several_attempts_all_pass
         assert "pass^2 72.2 %" in run("-n", "4", "--format", format).out
 
 
-def test_commands_that_show_a_run_take_the_latest_where_none_is_named(place: Path) -> None:
+def test_commands_that_show_a_run_default_to_the_latest(place: Path) -> None:
     run(fails="a")
     run(fails="b")
     assert "FAIL  b" in proctor("show").out and "FAIL  b" in proctor("recheck").out

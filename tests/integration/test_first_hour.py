@@ -1,4 +1,4 @@
-"""What a newcomer stumbles over in the first hour: each told well, or not in the way."""
+"""Problems of the first hour: each is reported well or avoided."""
 
 from __future__ import annotations
 
@@ -38,20 +38,20 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.mark.parametrize(
-    ("returned", "repeats", "told"),
+    ("returned", "repeats", "warns"),
     [("'hello'", 1, True), ("{'text': 'hello', 'tool_calls': []}", 1, False), ("'hello'", 4, False), ("''", 1, False), ("1 / 0", 1, False)],
 )
-def test_a_first_run_says_that_nothing_tells_of_tools(place: Path, returned: str, repeats: int, told: bool) -> None:
+def test_a_first_run_warns_if_tools_are_not_recorded(place: Path, returned: str, repeats: int, warns: bool) -> None:
     (place / "agent.py").write_text(f"def answer(message):\n    return {returned}\n")
     write_suite(place / "suite.yaml", {"id": "a", "input": "what's up?", "expect": ["response_not_empty"]})
     done = proctor("run", "suite.yaml", "--target", "agent:answer", "-n", str(repeats))
     line = """tool calls are not recorded; to see how to record them: proctor try 'what'"'"'s up?' --target agent:answer"""
-    assert (line in done.err) == told, done.err
+    assert (line in done.err) == warns, done.err
     assert "not recorded" not in proctor("run", "suite.yaml", "--target", "agent:answer", "--quiet").err
 
 
 @pytest.mark.parametrize("summary", ("", "summary.md"))
-def test_an_agent_that_is_down_is_told_once_and_not_for_every_claim(place: Path, monkeypatch: pytest.MonkeyPatch, summary: str) -> None:
+def test_an_unreachable_agent_is_reported_once(place: Path, monkeypatch: pytest.MonkeyPatch, summary: str) -> None:
     (place / "agent.py").write_text("def answer(message):\n    raise RuntimeError('the shop is closed')\n")
     (place / "proctor.yaml").write_text('targets: {agent: {type: callable, function: "agent:answer"}}\n')
     write_suite(place / "suite.yaml", *({"id": f"c{n}", "input": "x", "expect": [{"response_contains": "a"}] * 6} for n in range(30)))
@@ -92,7 +92,7 @@ def test_an_agent_that_prints_does_not_break_the_result(place: Path) -> None:
 REPEATED = {"id": "b", "input": "Where is it?", "expect": [{"response_contains": "on its way"}]}
 
 
-def test_attempts_that_fail_alike_are_told_once_with_their_numbers(place: Path) -> None:
+def test_equal_failures_are_reported_once_with_their_attempts(place: Path) -> None:
     (place / "agent.py").write_text("def answer(message):\n    return 'no idea' if 'Where' in message else 'hi'\n")
     passing = {"id": "a", "input": "x", "expect": [{"response_contains": "hi"}]}
     write_suite(place / "suite.yaml", passing, REPEATED)
@@ -107,7 +107,7 @@ def test_attempts_that_fail_alike_are_told_once_with_their_numbers(place: Path) 
     assert "✓ PASS  a\n" in done.out
 
 
-def test_what_a_text_lacks_is_told_with_the_remedy_and_the_name_of_the_run(place: Path) -> None:
+def test_missing_text_is_reported_with_the_remedy_and_the_run_name(place: Path) -> None:
     (place / "agent.py").write_text("def answer(message):\n    return 'hi'\n")
     write_suite(place / "suite.yaml", {"id": "a", "input": "x", "expect": [{"tool_called": "look"}]})
     done = proctor("run", "suite.yaml", "--target", "agent:answer")
@@ -117,14 +117,14 @@ def test_what_a_text_lacks_is_told_with_the_remedy_and_the_name_of_the_run(place
     assert "→ return the result, state or messages of your framework" in shown and "capture: otel" in shown
 
 
-def test_missing_prices_are_told_once_and_no_evidence_is_pointed_at(place: Path) -> None:
+def test_missing_prices_are_reported_once_without_evidence(place: Path) -> None:
     (place / "agent.py").write_text("def answer(message):\n    return {'text': 'hi', 'usage': {'input_tokens': 1, 'output_tokens': 1}}\n")
     write_suite(place / "suite.yaml", {"id": "a", "input": "x", "expect": [{"cost_within": 0.1}]})
     done = proctor("run", "suite.yaml", "--target", "agent:answer")
     assert done.out.count("there are no prices") == 1 and "--evidence" not in done.out
 
 
-def test_the_score_of_a_case_with_an_undecided_claim_says_what_it_is_of(place: Path) -> None:
+def test_the_score_of_a_case_names_its_undecided_claim(place: Path) -> None:
     (place / "agent.py").write_text("def answer(message):\n    return 'hi'\n")
     claims = [{"response_contains": "hi"}, {"response_contains": "no"}, {"judged": "It is polite."}]
     write_suite(place / "suite.yaml", {"id": "a", "input": "x", "expect": claims})
@@ -182,13 +182,13 @@ def test_validate_warns_where_check_does(place: Path) -> None:
     assert done.code == 0 and "case 'a' asserts nothing, so it is skipped" in done.out and "1 warning" in done.err
 
 
-def test_an_unknown_dialect_ends_with_what_there_is(place: Path) -> None:
+def test_an_unknown_dialect_is_reported_with_the_known_ones(place: Path) -> None:
     write_suite(place / "suite.yaml", {"id": "a"})
     assert proctor("validate", "suite.yaml", "--dialect", "xyz").out.rstrip().endswith("mcpjam, pydantic-evals, deepeval")
     assert "nearest: mibo" in proctor("validate", "suite.yaml", "--dialect", "mibbo").out
 
 
-def test_calls_out_of_order_are_told_without_a_bare_number(place: Path) -> None:
+def test_calls_out_of_order_are_reported_without_a_bare_number(place: Path) -> None:
     write_suite(place / "suite.yaml", {"id": "a", "expect": [{"tools_in_order": ["x", "y"]}]})
     (place / "evidence.jsonl").write_text(json.dumps({"case": "a", "tool_calls": [{"name": "x"}]}) + "\n")
     out = proctor("check", "suite.yaml", "evidence.jsonl").out
@@ -211,7 +211,7 @@ BOUGHT = {"tool_calls": [{"name": "buy", "arguments": {"what": DECOMPOSED}}]}
         ),
     ),
 )
-def test_texts_that_look_alike_are_told_apart(place: Path, expect: dict[str, object], evidence: dict[str, object]) -> None:
+def test_similar_texts_are_distinguished(place: Path, expect: dict[str, object], evidence: dict[str, object]) -> None:
     write_suite(place / "suite.yaml", {"id": "a", "expect": [expect]})
     (place / "evidence.jsonl").write_text(json.dumps({"case": "a", **evidence}) + "\n")
     found = json.loads(proctor("check", "suite.yaml", "evidence.jsonl", "--format", "json").out)
@@ -220,11 +220,11 @@ def test_texts_that_look_alike_are_told_apart(place: Path, expect: dict[str, obj
 
 
 @pytest.mark.parametrize(("one", "other"), ((COMPOSED, COMPOSED), ("a", "b"), (COMPOSED, "cafe"), ("a b", "a  b")))
-def test_other_differences_are_not_called_one_of_form(one: str, other: str) -> None:
+def test_other_differences_are_not_reported_as_formatting(one: str, other: str) -> None:
     assert explain_alike(one, other) is None
 
 
-def test_the_help_of_the_service_says_what_is_missing(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_help_of_the_service_names_the_missing_extra(capsys: pytest.CaptureFixture[str]) -> None:
     real = builtins.__import__
 
     def load(name: str, *rest: Any) -> Any:
@@ -269,7 +269,7 @@ cases:
     assert estimate_judging(suite, JudgeSettings(samples=2), jurors=2, repeat=3).calls == 12 * (2 + 1 + 1 + 3 + 1 + 1)
 
 
-def test_the_examples_become_files_of_ones_own_and_overwrite_nothing(place: Path) -> None:
+def test_examples_are_written_as_files_and_overwrite_nothing(place: Path) -> None:
     assert proctor("demo", "--files", "mine") == (0, "wrote 10 files below mine\n", "")
     assert proctor("check", "mine/mcpjam/calculator.yaml", "mine/mcpjam/messages.json").code == 0
     again = proctor("demo", "--files", "mine")
@@ -290,7 +290,7 @@ def test_a_table_has_the_model_and_the_cost_of_each_attempt(place: Path) -> None
     assert [(row["model"], row["cost"], row["currency"]) for row in rows] == [("m", "3.0", "USD"), ("other", "", "")]
 
 
-def test_a_full_score_is_not_shown_beside_an_error(place: Path) -> None:
+def test_no_full_score_is_shown_with_an_error(place: Path) -> None:
     (place / "agent.py").write_text("def answer(message):\n    return 'hi' if message == 'x' else 1 / 0\n")
     claims = [{"response_contains": "hi"}]
     write_suite(place / "suite.yaml", {"id": "a", "input": "x", "expect": claims}, {"id": "b", "input": "y", "expect": claims})
@@ -299,7 +299,7 @@ def test_a_full_score_is_not_shown_beside_an_error(place: Path) -> None:
     assert "score" not in proctor("show", "latest", "--format", "markdown").out.splitlines()[0]
 
 
-def test_a_trial_tells_an_error_once(place: Path) -> None:
+def test_a_trial_reports_an_error_once(place: Path) -> None:
     class Broken(BaseHTTPRequestHandler):
         def do_POST(self) -> None:
             self.send_response(500)
@@ -307,7 +307,7 @@ def test_a_trial_tells_an_error_once(place: Path) -> None:
             self.wfile.write(b"boom")
 
         def log_message(self, format: str, *args: object) -> None:
-            """Nobody reads it."""
+            """Do not log."""
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Broken)
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
@@ -332,9 +332,9 @@ def test_validate_takes_the_flag_for_no_colours_as_other_commands_do(place: Path
         {"proctor": 1, "cases": [{"id": "x", "input": "hi", "expect": []}]},
     ],
 )
-@pytest.mark.parametrize("door", ["check", "validate"])
-def test_a_case_that_asserts_nothing_is_warned_of_once(suite: object, door: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("command", ["check", "validate"])
+def test_a_case_without_claims_is_warned_about_once(suite: object, command: str, tmp_path: Path) -> None:
     (tmp_path / "suite.json").write_text(json.dumps(suite))
     (tmp_path / "runs.jsonl").write_text('{"text": "hi"}\n')
-    done = proctor(door, tmp_path / "suite.json", *([tmp_path / "runs.jsonl", "--format", "json"] if door == "check" else []))
-    assert (done.err if door == "check" else done.out + done.err).count(": warning: ") == 1, done
+    done = proctor(command, tmp_path / "suite.json", *([tmp_path / "runs.jsonl", "--format", "json"] if command == "check" else []))
+    assert (done.err if command == "check" else done.out + done.err).count(": warning: ") == 1, done

@@ -1,4 +1,4 @@
-"""Only what an extra brings is told as one; another module that is missing is told as what it is."""
+"""A missing module is reported with its extra if it has one, and unchanged otherwise."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from tests.integration.running import proctor
 
 
 @pytest.mark.parametrize("name", ["proctor.rest.gone", "fcntl", None])
-def test_a_module_that_no_extra_brings_is_told_as_it_is(name: str | None) -> None:
+def test_a_module_of_no_extra_is_reported_unchanged(name: str | None) -> None:
     with pytest.raises(ModuleNotFoundError, match="no such module"):
         explain_missing(ModuleNotFoundError("no such module", name=name), "`proctor serve`", "serve")
 
 
 @pytest.mark.parametrize("name", ["uvicorn", "fastapi.routing"])
-def test_a_module_of_an_extra_is_told_with_it(name: str) -> None:
-    told = str(explain_missing(ModuleNotFoundError("no such module", name=name), "`proctor serve`", "serve"))
-    assert told == "`proctor serve` needs the extra 'serve': pip install 'proctor-evals[serve]'"
+def test_a_missing_module_is_reported_with_its_extra(name: str) -> None:
+    message = str(explain_missing(ModuleNotFoundError("no such module", name=name), "`proctor serve`", "serve"))
+    assert message == "`proctor serve` needs the extra 'serve': pip install 'proctor-evals[serve]'"
 
 
 @pytest.mark.parametrize(("command", "module"), [("serve", "proctor.rest.settings"), ("view", "proctor.rest.view")])

@@ -1,4 +1,4 @@
-"""Where results go, and what is left of them when the place is full, is no plain file, or somebody presses Ctrl-C."""
+"""Output files: what remains if the disk is full, the path is no plain file, or the user presses Ctrl-C."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def test_a_folder_or_a_missing_folder_as_output_is_exit_4_and_leaves_nothing(giv
 )
 @pytest.mark.parametrize("buffered", ["", "1"])
 @pytest.mark.timeout(60)
-def test_a_full_disk_is_exit_4_and_says_so(given: tuple[Path, Path], arguments: list[str], buffered: str) -> None:
+def test_a_full_disk_is_reported_with_exit_4(given: tuple[Path, Path], arguments: list[str], buffered: str) -> None:
     suite, runs = given
     command = [sys.executable, "-m", "proctor", *(word.format(suite=suite, runs=runs) for word in arguments)]
     with open("/dev/full", "wb") as full:
@@ -106,7 +106,7 @@ def interrupted_after(count: int) -> Iterator[Record]:
 
 
 @pytest.mark.parametrize("format", ["terminal", "json", "jsonl", "junit", "markdown"])
-def test_ctrl_c_is_exit_2_and_keeps_what_was_finished(
+def test_ctrl_c_exits_with_2_and_keeps_finished_results(
     given: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, format: str
 ) -> None:
     monkeypatch.setattr("proctor.cli.commands.check.read_records", lambda *_, **__: interrupted_after(7))
@@ -163,7 +163,7 @@ def test_a_long_line_costs_time_in_proportion_to_its_length(given: tuple[Path, P
 
 
 @pytest.mark.parametrize(("redirection", "word"), [(">&-", "output"), ("<&-", "input")])
-def test_a_closed_stream_is_exit_4_and_says_so(given: tuple[Path, Path], redirection: str, word: str) -> None:
+def test_a_closed_stream_is_reported_with_exit_4(given: tuple[Path, Path], redirection: str, word: str) -> None:
     command = f"'{sys.executable}' -m proctor check '{given[0]}' - {redirection}"
     done = subprocess.run(["sh", "-c", command], input=GOOD if word == "output" else None, capture_output=True, timeout=30, check=False)
     assert done.returncode == 4, done.stderr

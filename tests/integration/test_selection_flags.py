@@ -1,4 +1,4 @@
-"""Which cases are taken, and when a command stops: `--last-failed`, `-x`, `-v`, `-k`."""
+"""Which cases are selected, and when a command stops: `--last-failed`, `-x`, `-v`, `-k`."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import os
 from pathlib import Path
 
 def answer(message):
-    with open(Path(__file__).parent / "asked.log", "a") as log:
+    with open(Path(__file__).parent / "inputs.log", "a") as log:
         log.write(message + "\\n")
     if message == "b" and os.environ.get("AGENT_BREAKS"):
         raise RuntimeError("broken")
@@ -36,31 +36,31 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def asked(place: Path) -> list[str]:
-    path = place / "asked.log"
+def take_inputs(place: Path) -> list[str]:
+    path = place / "inputs.log"
     found = path.read_text().split() if path.exists() else []
     path.unlink(missing_ok=True)
     return sorted(found)
 
 
-def test_only_what_failed_or_broke_the_last_time_is_driven_again(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_cases_that_failed_last_run_again(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AGENT_FAILS", "d")
     monkeypatch.setenv("AGENT_BREAKS", "1")
     proctor("run", "suite.yaml", "--quiet")
-    asked(place)
+    take_inputs(place)
     monkeypatch.delenv("AGENT_BREAKS")
     proctor("run", "other.yaml", "--quiet")
-    asked(place)
+    take_inputs(place)
     done = proctor("run", "suite.yaml", "--last-failed")
-    assert asked(place) == ["b", "d"] and done.code == 1 and "the 2 cases that failed in" in done.err
+    assert take_inputs(place) == ["b", "d"] and done.code == 1 and "the 2 cases that failed in" in done.err
     monkeypatch.delenv("AGENT_FAILS")
-    assert proctor("run", "suite.yaml", "--last-failed").code == 0 and asked(place) == ["d"]
+    assert proctor("run", "suite.yaml", "--last-failed").code == 0 and take_inputs(place) == ["d"]
     done = proctor("run", "suite.yaml", "--last-failed")
-    assert done.code == 5 and "nothing selected: nothing failed in" in done.err and asked(place) == []
+    assert done.code == 5 and "nothing selected: nothing failed in" in done.err and take_inputs(place) == []
 
 
 @pytest.mark.parametrize(
-    ("flags", "told"),
+    ("flags", "message"),
     [
         (["--format", "csv", "--output", "nowhere/results.csv"], "cannot write 'nowhere/results.csv': No such file or directory"),
         (["--output", "."], "cannot write '.': Is a directory"),
@@ -69,65 +69,65 @@ def test_only_what_failed_or_broke_the_last_time_is_driven_again(place: Path, mo
         (["--pivot", "area"], "no case has a tag 'area'"),
     ],
 )
-def test_what_could_not_be_shown_is_refused_before_anybody_is_asked(place: Path, flags: list[str], told: str) -> None:
+def test_unshowable_flags_are_refused_before_any_request(place: Path, flags: list[str], message: str) -> None:
     before = sorted(place.iterdir())
     done = proctor("run", "suite.yaml", *flags)
-    assert done.code == 4 and told in done.err, done
-    assert asked(place) == [] and [path for path in sorted(place.iterdir()) if path.name != "__pycache__"] == before
+    assert done.code == 4 and message in done.err, done
+    assert take_inputs(place) == [] and [path for path in sorted(place.iterdir()) if path.name != "__pycache__"] == before
 
 
-def test_without_an_earlier_run_there_is_nothing_that_failed(place: Path) -> None:
+def test_without_an_earlier_run_nothing_has_failed(place: Path) -> None:
     done = proctor("run", "suite.yaml", "--last-failed")
     assert done.code == 4 and "run it once without --last-failed" in done.err
 
 
-def test_a_run_stops_at_its_first_failure_and_can_go_on(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_stops_at_its_first_failure_and_can_resume(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AGENT_FAILS", "b d")
     done = proctor("run", "suite.yaml", "-x", "-j", "1")
     assert done.code == 2 and "stopped at the first failure; go on with --resume" in done.err
-    assert asked(place) == ["a", "b"]
-    assert proctor("run", "suite.yaml", "--resume", "latest").code == 1 and asked(place) == ["c", "d"]
+    assert take_inputs(place) == ["a", "b"]
+    assert proctor("run", "suite.yaml", "--resume", "latest").code == 1 and take_inputs(place) == ["c", "d"]
     monkeypatch.delenv("AGENT_FAILS")
     assert proctor("run", "suite.yaml", "--exitfirst").code == 0
 
 
-def test_a_bound_that_came_too_late_to_stop_anything_is_told(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_limit_reached_too_late_is_reported(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AGENT_FAILS", "b")
     done = proctor("run", "suite.yaml", "-x", "-j", "4")
-    assert done.code == 1 and asked(place) == CASES
+    assert done.code == 1 and take_inputs(place) == CASES
     assert "1 attempt failed, the limit is 1: everything had been started by then" in done.err and "-j 1 starts one case" in done.err
     done = proctor("run", "suite.yaml", "--max-failures", "2", "-j", "1")
     assert "everything had been started" not in done.err
 
 
-def test_the_short_flag_of_pytest_is_taken_for_what_failed_last(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_short_pytest_flag_means_last_failed(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AGENT_FAILS", "b d")
     proctor("run", "suite.yaml", "--quiet")
-    asked(place)
+    take_inputs(place)
     done = proctor("run", "suite.yaml", "--lf", "-k", "id=b")
-    assert asked(place) == ["b"] and "1 of the 2 cases that failed in" in done.err
+    assert take_inputs(place) == ["b"] and "1 of the 2 cases that failed in" in done.err
 
 
-def test_what_failed_last_is_merged_over_runs_of_parts_of_a_suite(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_last_failures_are_merged_over_partial_runs(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AGENT_FAILS", "b c")
     proctor("run", "suite.yaml", "--quiet")
     monkeypatch.setenv("AGENT_FAILS", "c")
     assert proctor("run", "suite.yaml", "-k", "id=b").code == 0
-    asked(place)
+    take_inputs(place)
     done = proctor("run", "suite.yaml", "--lf")
-    assert asked(place) == ["c"] and "the case that failed in" in done.err and "and the runs before it" in done.err, done
+    assert take_inputs(place) == ["c"] and "the case that failed in" in done.err and "and the runs before it" in done.err, done
     monkeypatch.setenv("AGENT_FAILS", "a")
     proctor("run", "suite.yaml", "-k", "id=a")
-    asked(place)
+    take_inputs(place)
     proctor("run", "suite.yaml", "--lf")
-    assert asked(place) == ["a", "c"]
+    assert take_inputs(place) == ["a", "c"]
     monkeypatch.delenv("AGENT_FAILS")
     proctor("run", "suite.yaml", "--lf")
     done = proctor("run", "suite.yaml", "--lf")
     assert done.code == 5 and "nothing failed in" in done.err
 
 
-def test_a_missing_judge_is_told_before_the_agent_is_imported(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_judge_is_reported_before_the_agent_is_imported(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("PROCTOR_JUDGE_MODEL", raising=False)
     (place / "agent.py").write_text("raise SystemExit('imported')\n")
     suite = {"proctor": 1, "name": "Judged", "cases": [{"id": "a", "input": "a", "expect": [{"judged": "It is polite."}]}]}
@@ -144,12 +144,12 @@ def test_a_check_stops_at_its_first_failure(place: Path) -> None:
     assert "stopped at the first failure" in done.err
 
 
-@pytest.mark.parametrize("door", ("run", "check"))
-def test_every_assertion_is_shown_as_its_case_ends(place: Path, monkeypatch: pytest.MonkeyPatch, door: str) -> None:
+@pytest.mark.parametrize("command", ("run", "check"))
+def test_every_assertion_is_shown_as_its_case_ends(place: Path, monkeypatch: pytest.MonkeyPatch, command: str) -> None:
     monkeypatch.setenv("AGENT_FAILS", "a")
     (place / "evidence.jsonl").write_text(json.dumps({"case": "a", "text": "no idea"}) + "\n")
-    given = ("evidence.jsonl",) if door == "check" else ()
-    done = proctor(door, "suite.yaml", *given, "-k", "id=a", "-v", "--format", "json")
+    given = ("evidence.jsonl",) if command == "check" else ()
+    done = proctor(command, "suite.yaml", *given, "-k", "id=a", "-v", "--format", "json")
     lines = done.err.splitlines()
     start = lines.index("✗ a")
     assert lines[start + 1].startswith("    ✗ response_contains") and "you said" in lines[start + 1] and "found" in lines[start + 1]

@@ -1,4 +1,4 @@
-"""Numbers that make no sense are refused by name, before anything happens, at every door."""
+"""Senseless numbers are refused by name at every entry point, before anything runs."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def suite(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     ],
     ids=lambda value: " ".join(value) if isinstance(value, tuple) else value,
 )
-def test_run_refuses_it_by_name(flags: tuple[str, ...], name: str) -> None:
+def test_run_refuses_senseless_numbers_by_name(flags: tuple[str, ...], name: str) -> None:
     done = proctor("run", "suite.json", *flags)
     assert done.code == 4, done
     assert name in done.err
@@ -62,7 +62,7 @@ def test_run_refuses_it_by_name(flags: tuple[str, ...], name: str) -> None:
 
 
 @pytest.mark.parametrize("alpha", ["0", "1", "-1", "nan", "2"])
-def test_compare_refuses_it_by_name(alpha: str) -> None:
+def test_compare_refuses_senseless_numbers_by_name(alpha: str) -> None:
     done = proctor("compare", "a", "b", "--alpha", alpha)
     assert (done.code, "alpha" in done.err) == (4, True), done
 
@@ -70,13 +70,13 @@ def test_compare_refuses_it_by_name(alpha: str) -> None:
 @pytest.mark.parametrize(
     "options", [{"repeat": 0}, {"repeat": 10**9}, {"concurrency": 0}, {"timeout_s": math.nan}, {"timeout_s": -1.0}, {"repeat": True}]
 )
-def test_python_refuses_it_by_name(options: dict[str, Any]) -> None:
+def test_python_refuses_senseless_numbers_by_name(options: dict[str, Any]) -> None:
     with pytest.raises(InputError, match=next(iter(options)).removesuffix("_s")):
         library.run("suite.json", **options)
 
 
 @pytest.mark.parametrize("repeat", [0, -1, 10**9, 1.5, 1001])
-def test_a_suite_that_repeats_so_is_refused_with_its_line(repeat: float) -> None:
+def test_a_suite_with_a_senseless_repeat_is_refused_with_its_line(repeat: float) -> None:
     Path("much.json").write_text(json.dumps({"proctor": 1, "cases": [{**ONE, "repeat": repeat}]}))
     done = proctor("run", "much.json")
     assert done.code == 4
@@ -95,7 +95,7 @@ def test_a_suite_that_repeats_so_is_refused_with_its_line(repeat: float) -> None
     ],
 )
 @pytest.mark.timeout(60)
-def test_a_suite_too_large_to_be_taken_apart_is_refused_with_the_limit(name: str, text: str) -> None:
+def test_a_suite_too_large_to_parse_is_refused_with_the_limit(name: str, text: str) -> None:
     Path(name).write_text(text)
     done = proctor("validate", name)
     assert done.code in (1, 4)
@@ -103,7 +103,7 @@ def test_a_suite_too_large_to_be_taken_apart_is_refused_with_the_limit(name: str
     assert "several files" in done.err + done.out
 
 
-def test_thousands_of_cases_take_time_by_their_number_alone() -> None:
+def test_thousands_of_cases_take_linear_time() -> None:
     """Ten times the cases, about ten times the steps: counted, not timed."""
     import sys
 

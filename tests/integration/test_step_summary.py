@@ -1,4 +1,4 @@
-"""On GitHub every command that decides something leaves a summary beside the job, and never fails because of it."""
+"""On GitHub every deciding command writes a job summary and never fails because of it."""
 
 from __future__ import annotations
 
@@ -46,11 +46,11 @@ def test_a_check_is_summed_up_whatever_it_prints(tmp_path: Path, github: Path, f
     assert done.code == 1
     assert text.startswith("# before\n## ❌ Summed up: 1 failed, 1 passed")
     assert "| ❌ | `bad` |" in text and "| ✅ | `good` |" in text and "### Failures" in text
-    assert "@everyone" not in text.split("### Failures")[0], "nobody is notified"
+    assert "@everyone" not in text.split("### Failures")[0], "no one is notified"
     assert "##" not in done.out or format == "markdown"
 
 
-def test_many_failures_are_counted_though_only_some_are_kept(tmp_path: Path, github: Path) -> None:
+def test_all_failures_are_counted_and_some_are_listed(tmp_path: Path, github: Path) -> None:
     done = proctor("check", *recorded(tmp_path, 300), "--quiet", summary=github)
     text = github.read_text()
     assert done.code == 1 and "300 failed, 300 passed" in text
@@ -81,7 +81,7 @@ def test_a_full_disk_is_a_warning(tmp_path: Path, github: Path) -> None:
     assert (done.code, "No space left on device" in done.err) == (0, True)
 
 
-def test_output_that_already_goes_there_is_not_doubled(tmp_path: Path, github: Path) -> None:
+def test_output_to_the_summary_is_not_repeated(tmp_path: Path, github: Path) -> None:
     suite, evidence = recorded(tmp_path)
     command = [sys.executable, "-m", "proctor", "check", str(suite), str(evidence), "--format", "markdown", "--quiet"]
     environment = {**os.environ, "GITHUB_STEP_SUMMARY": str(github)}

@@ -76,7 +76,7 @@ def test_each_suite_has_its_own_judge(tmp_path: Path, judge: Judge, other: Judge
     assert judges == {"hello-one": "stub-1", "hello-two": "stub-2"}
 
 
-def test_what_judging_takes_is_told_of_all_judges(tmp_path: Path, judge: Judge, other: Judge) -> None:
+def test_judge_costs_are_reported_for_all_judges(tmp_path: Path, judge: Judge, other: Judge) -> None:
     workspace(tmp_path, judge)
     one = suite(tmp_path / "one.json")
     two = suite(tmp_path / "two.json", models={"mine": model(other, "stub-2")}, judge={"model": "mine", "samples": 3})
@@ -93,16 +93,16 @@ def test_each_suite_has_its_own_target(tmp_path: Path) -> None:
     assert ran(one, two, "--target", "own", code=1)["counts"]["pass"] == 1
 
 
-def test_a_relative_file_is_looked_for_beside_the_suite_that_names_it(tmp_path: Path, judge: Judge) -> None:
+def test_a_relative_file_is_resolved_from_its_suite(tmp_path: Path, judge: Judge) -> None:
     workspace(tmp_path, judge)
     suite(tmp_path / "suites" / "one.json")
     suite(tmp_path / "suites" / "two.json", models={"mine": model(judge)}, judge={"model": "mine", "prompt": "strict.md"})
     (tmp_path / "suites" / "strict.md").write_text("Be strict, says the second suite.")
     ran("suites")
-    assert [("Be strict" in json.dumps(body)) for body in judge.asked] in ([True, False], [False, True])
+    assert [("Be strict" in json.dumps(body)) for body in judge.requests] in ([True, False], [False, True])
 
 
-def test_suites_that_say_nothing_of_their_own_share_one_judge(tmp_path: Path, judge: Judge) -> None:
+def test_suites_without_a_judge_share_one(tmp_path: Path, judge: Judge) -> None:
     workspace(tmp_path, judge)
     for name in ("one", "two"):
         suite(tmp_path / "suites" / f"{name}.json")
@@ -115,7 +115,7 @@ def test_a_limit_of_judge_calls_holds_for_all_judges_together(tmp_path: Path, ju
     suite(tmp_path / "suites" / "one.json")
     suite(tmp_path / "suites" / "two.json", models={"mine": model(other, "stub-2")}, judge={"model": "mine"})
     assert ran("suites", "--max-judge-calls", "1", code=1)["counts"] == {"pass": 1, "fail": 0, "error": 1, "skip": 0}
-    assert len(judge.asked) + len(other.asked) == 1
+    assert len(judge.requests) + len(other.requests) == 1
 
 
 def test_recordings_are_judged_by_the_judge_of_their_suite(tmp_path: Path, judge: Judge, other: Judge) -> None:
@@ -131,7 +131,7 @@ def test_recordings_are_judged_by_the_judge_of_their_suite(tmp_path: Path, judge
     assert done.code == 0 and (judge.criteria[2:], other.criteria[2:]) == (["is good for one"], ["is good for two"])
 
 
-def test_a_mistake_is_told_with_the_suite_that_makes_it(tmp_path: Path, judge: Judge) -> None:
+def test_an_error_is_reported_with_its_suite(tmp_path: Path, judge: Judge) -> None:
     workspace(tmp_path, judge)
     one = suite(tmp_path / "one.json")
     two = suite(tmp_path / "two.json", judge={"model": "mian"})
@@ -142,13 +142,13 @@ def test_a_mistake_is_told_with_the_suite_that_makes_it(tmp_path: Path, judge: J
     assert done.code == 4 and "suite 'one': there is no target 'mine'" in done.err
 
 
-def test_a_suite_without_any_judge_is_told_before_anything_is_asked(tmp_path: Path, judge: Judge) -> None:
+def test_a_suite_without_a_judge_is_reported_before_any_request(tmp_path: Path, judge: Judge) -> None:
     workspace(tmp_path)
     one = suite(tmp_path / "one.json")
     two = suite(tmp_path / "two.json", case="bye", models={"mine": model(judge)}, judge={"model": "mine"})
     done = proctor("run", one, two)
     assert done.code == 4 and "claims of 1 case need a judge, and none is configured: 'hello-one'\n" in done.err and "'bye'" not in done.err
-    assert judge.asked == []
+    assert judge.requests == []
     assert ran(one, two, "--allow-missing-judge", code=1)["counts"] == {"pass": 1, "fail": 0, "error": 1, "skip": 0}
 
 
@@ -157,42 +157,42 @@ def test_a_run_of_several_suites_is_recorded_replayed_and_resumed(tmp_path: Path
     suite(tmp_path / "suites" / "one.json")
     suite(tmp_path / "suites" / "two.json", models={"mine": model(other, "stub-2")}, judge={"model": "mine"})
     ran("suites", "--record", "tape.jsonl", "--no-cache")
-    asked = len(judge.asked) + len(other.asked)
+    requests = len(judge.requests) + len(other.requests)
     done = ran("suites", "--replay", "tape.jsonl", "--no-cache")
-    assert done["counts"]["pass"] == 2 and len(judge.asked) + len(other.asked) == asked == 2
+    assert done["counts"]["pass"] == 2 and len(judge.requests) + len(other.requests) == requests == 2
     assert "sk-judge-secret" not in (tmp_path / "tape.jsonl").read_text()
     assert ran("suites", "--resume", done["run_id"])["counts"]["pass"] == 2
 
 
-def test_the_chosen_cases_alone_decide_what_is_needed(tmp_path: Path, judge: Judge) -> None:
+def test_only_selected_cases_decide_what_is_needed(tmp_path: Path, judge: Judge) -> None:
     workspace(tmp_path, judge)
     suite(tmp_path / "suites" / "one.json", case="first")
     suite(tmp_path / "suites" / "two.json", case="second", judge={"model": "mian"}, default_target="nowhere")
     assert ran("suites", "-k", "first")["counts"]["pass"] == 1
 
 
-def test_a_list_of_suites_that_a_file_has_written_itself_is_not_looked_at(tmp_path: Path, judge: Judge) -> None:
+def test_a_list_of_suites_written_into_a_file_is_ignored(tmp_path: Path, judge: Judge) -> None:
     workspace(tmp_path, judge)
     (tmp_path / "elsewhere").mkdir()
     (tmp_path / "elsewhere" / "secret.md").write_text("the content of another folder")
     own = {"models": {"mine": model(judge)}, "judge": {"model": "mine", "prompt": "secret.md"}}
     forged = [{"name": "x", "dialect": "native", "file": "../elsewhere/x.json", "cases": ["hello"], "settings": own}]
-    path = suite(tmp_path / "suites" / "one.json", settings={"suites": forged, "kept": 1})
+    path = suite(tmp_path / "suites" / "one.json", settings={"suites": forged, "version": 1})
     for given in ("suites", path):
         assert ran(given, "--no-cache")["counts"]["pass"] == 1
-    assert len(judge.asked) == 2 and "another folder" not in json.dumps(judge.asked)
+    assert len(judge.requests) == 2 and "another folder" not in json.dumps(judge.requests)
 
 
-def test_a_folder_of_one_suite_is_run_as_the_suite_would_be(tmp_path: Path) -> None:
+def test_a_folder_with_one_suite_runs_like_the_suite(tmp_path: Path) -> None:
     workspace(tmp_path)
     own = {"type": "recorded", "evidence": "answers.jsonl"}
-    suite(tmp_path / "suites" / "one.json", {"response_contains": "beside"}, targets={"mine": own}, default_target="mine")
-    (tmp_path / "suites" / "answers.jsonl").write_text('{"case": "hello-one", "text": "found beside the suite"}\n')
+    suite(tmp_path / "suites" / "one.json", {"response_contains": "found"}, targets={"mine": own}, default_target="mine")
+    (tmp_path / "suites" / "answers.jsonl").write_text('{"case": "hello-one", "text": "found next to the suite"}\n')
     alone, inside = ran("suites/one.json"), ran("suites")
     assert alone["counts"] == inside["counts"] == {"pass": 1, "fail": 0, "error": 0, "skip": 0}
 
 
-def test_a_folder_that_is_converted_keeps_what_one_suite_can_say(tmp_path: Path) -> None:
+def test_a_converted_folder_keeps_what_one_suite_can_express(tmp_path: Path) -> None:
     suite(tmp_path / "suites" / "one.json", {"response_contains": "x"}, judge={"model": "openai/m"})
     done = proctor("convert", "suites")
     assert done.code == 0 and done.err == "" and "\njudge: {model: openai/m}\ncases:" in done.out

@@ -1,4 +1,4 @@
-"""Traces of spans as they lie around in files: in pieces, over lines and documents, with or without the name of their case."""
+"""Traces of spans in files: split over lines and documents, with or without the name of their case."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def in_lines(documents: list[Any]) -> str:
     ("name", "written"),
     [("runs.jsonl", in_lines(PIECES)), ("runs.json", in_lines(PIECES)), ("list.json", json.dumps(PIECES, indent=1))],
 )
-def test_the_pieces_of_a_trace_in_one_file_are_one_run_of_the_case_it_names(tmp_path: Path, name: str, written: str) -> None:
+def test_spans_of_one_file_are_one_run_of_their_case(tmp_path: Path, name: str, written: str) -> None:
     (tmp_path / "suite.yaml").write_text(SUITE)
     (tmp_path / name).write_text(written)
     done = proctor("check", tmp_path / "suite.yaml", tmp_path / name, "--format", "json")
@@ -64,7 +64,7 @@ def test_the_pieces_of_a_trace_in_one_file_are_one_run_of_the_case_it_names(tmp_
     assert done.code == 0
 
 
-def test_the_pieces_of_a_trace_in_several_files_are_one_run(tmp_path: Path) -> None:
+def test_spans_of_several_files_are_one_run(tmp_path: Path) -> None:
     (tmp_path / "suite.yaml").write_text(SUITE)
     folder = tmp_path / "traces"
     folder.mkdir()

@@ -56,7 +56,7 @@ ROWS = [
 
 
 @pytest.mark.parametrize(("lines", "unmet", "code", "strict"), ROWS)
-def test_what_does_not_meet_is_counted_and_strict_fails_on_either(
+def test_unmatched_cases_and_records_are_counted_and_fail_with_strict(
     lines: tuple[str, ...], unmet: dict[str, int], code: int, strict: int
 ) -> None:
     result = check(*lines, flags=("--format", "json"), code=code)
@@ -104,20 +104,20 @@ def test_a_selected_case_takes_a_record_that_fits_no_input_and_warns() -> None:
     assert (result["counts"]["pass"], [warning["code"] for warning in result["warnings"]]) == (1, ["other_input"])
 
 
-def test_every_format_says_how_many_did_not_meet() -> None:
-    told = "1 case without evidence, 1 record without a case"
-    assert told in check(REFUND, STRANGER).out.splitlines()[-1]
-    assert f"**{told}**" in check(REFUND, STRANGER, flags=("--format", "markdown")).out
-    assert told in check(REFUND, STRANGER, flags=("--format", "html")).out
+def test_every_format_counts_unmatched_cases_and_records() -> None:
+    message = "1 case without evidence, 1 record without a case"
+    assert message in check(REFUND, STRANGER).out.splitlines()[-1]
+    assert f"**{message}**" in check(REFUND, STRANGER, flags=("--format", "markdown")).out
+    assert message in check(REFUND, STRANGER, flags=("--format", "html")).out
     properties = ET.fromstring(check(REFUND, STRANGER, flags=("--format", "junit")).out).iter("property")
     found = {each.get("name"): each.get("value") for each in properties}
     assert (found["cases_without_evidence"], found["records_without_case"]) == ("1", "1")
     lines = check(REFUND, STRANGER, flags=("--format", "jsonl"))
-    assert told in lines.err and told not in check(REFUND, STRANGER, flags=("--format", "jsonl", "--quiet")).err
+    assert message in lines.err and message not in check(REFUND, STRANGER, flags=("--format", "jsonl", "--quiet")).err
     assert "without" not in check(REFUND, GREET).out
 
 
-def test_a_selection_neither_takes_the_records_of_other_cases_nor_misses_them() -> None:
+def test_a_selection_ignores_records_of_other_cases() -> None:
     result = check(REFUND, GREET, STRANGER, flags=("-k", "refund", "--format", "json"), code=0)
     assert [case["id"] for case in result["cases"]] == ["refund"]
     assert result["unmet"] == {**NOTHING_MISSING, "records_without_case": 1, "records_not_selected": 1}
@@ -125,7 +125,7 @@ def test_a_selection_neither_takes_the_records_of_other_cases_nor_misses_them() 
     assert check(GREET, flags=("-k", "refund", "--format", "json"), code=5)["unmet"]["cases_without_evidence"] == 1
 
 
-def test_in_python_the_same_counts_are_there() -> None:
+def test_python_returns_the_same_counts() -> None:
     suite = library.load_suite("suite.yaml")
     result = library.check(suite, [json.loads(REFUND), json.loads(STRANGER), json.loads(UNCLEAR)])
     assert (result.unmet.cases_without_evidence, result.unmet.records_without_case, result.outcome) == (1, 2, "error")
@@ -162,7 +162,7 @@ def agents(inside: Path) -> Path:
     return inside
 
 
-def test_a_run_counts_the_cases_that_left_nothing_to_decide_on(agents: Path) -> None:
+def test_a_run_counts_cases_without_evidence(agents: Path) -> None:
     done = proctor("run", "suite.yaml", "--target", "half", "--format", "json")
     assert (done.code, json.loads(done.out)["unmet"]) == (1, {**NOTHING_MISSING, "cases_without_evidence": 1})
     assert "1 case without evidence" in done.err
@@ -171,7 +171,7 @@ def test_a_run_counts_the_cases_that_left_nothing_to_decide_on(agents: Path) -> 
     assert proctor("run", "suite.yaml", "--target", "half", "-k", "greet", "--strict").code == 0
 
 
-def test_a_run_counts_recordings_that_answer_no_case(agents: Path) -> None:
+def test_a_run_counts_recordings_without_a_case(agents: Path) -> None:
     done = proctor("run", "suite.yaml", "--target", "tape", "--format", "json")
     assert (done.code, json.loads(done.out)["unmet"]) == (0, {**NOTHING_MISSING, "records_without_case": 1})
     assert proctor("run", "suite.yaml", "--target", "tape", "--strict").code == 4
@@ -215,7 +215,7 @@ def two_suites(folder: Path) -> tuple[Path, Path]:
 
 def test_the_same_id_in_two_suites_is_an_error_that_names_both_places(inside: Path) -> None:
     one, two = two_suites(inside)
-    told = f"{two}:4:3: the case id 'a' is also used at {one}:3:3"
+    message = f"{two}:4:3: the case id 'a' is also used at {one}:3:3"
     (inside / "runs.jsonl").write_text('{"case": "a", "text": "x", "tool_calls": []}\n')
     for command in (
         ("check", inside / "suites", "runs.jsonl"),
@@ -226,10 +226,10 @@ def test_the_same_id_in_two_suites_is_an_error_that_names_both_places(inside: Pa
         ("convert", inside / "suites"),
     ):
         done = proctor(*command)
-        assert done.code == 4 and told in done.out + done.err, (command, done)
+        assert done.code == 4 and message in done.out + done.err, (command, done)
     with pytest.raises(InputError) as caught:
         library.load_suite(inside / "suites")
-    assert told in str(caught.value)
+    assert message in str(caught.value)
 
 
 def test_the_same_suite_given_twice_is_an_error_too(inside: Path) -> None:
@@ -248,9 +248,8 @@ def test_configs_of_mcplab_may_use_an_id_twice_and_a_trace_that_names_it_is_refu
     (inside / "runs.jsonl").write_text('{"case": "look", "text": "One"}\n{"case": "Two/look", "text": "Two"}\n')
     done = proctor("check", "mcplab", "runs.jsonl", "--format", "json")
     result = json.loads(done.out)
-    assert done.code == 1 and [(case["id"], case["outcome"]) for case in result["cases"]] == [
-        (None, "error"),
-        ("Two/look", "pass"),
-        ("look", "skip"),
+    assert done.code == 1 and [(case["id"], case["outcome"], case["code"]) for case in result["cases"]] == [
+        (None, "error", "case_not_named"),
+        ("Two/look", "pass", None),
+        ("look", "skip", "no_evidence"),
     ]
-    assert '2 cases are called "look"' in result["cases"][0]["reason"]

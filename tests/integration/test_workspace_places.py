@@ -1,4 +1,4 @@
-"""Where settings come from: `[tool.proctor]` in `pyproject.toml`, and `.env` beside the workspace."""
+"""Where settings come from: `[tool.proctor]` in `pyproject.toml`, and `.env` next to the workspace file."""
 
 from __future__ import annotations
 
@@ -41,10 +41,10 @@ def test_a_project_describes_its_agent_in_pyproject(place: Path, monkeypatch: py
     monkeypatch.chdir(place / "below")
     done = proctor("run", "../suite.yaml")
     assert done.code == 0, done.err
-    assert (place / ".proctor" / "runs").is_dir(), "kept beside the file"
+    assert (place / ".proctor" / "runs").is_dir(), "stored next to the file"
 
 
-def test_proctor_yaml_counts_and_the_table_is_said_to_be_passed_over(place: Path) -> None:
+def test_proctor_yaml_wins_and_the_ignored_table_is_reported(place: Path) -> None:
     (place / "pyproject.toml").write_text(TABLE)
     (place / "proctor.yaml").write_text('targets: {agent: {type: callable, function: "agent:other"}}\n')
     done = proctor("run", "suite.yaml")
@@ -52,7 +52,7 @@ def test_proctor_yaml_counts_and_the_table_is_said_to_be_passed_over(place: Path
 
 
 @pytest.mark.parametrize(
-    ("table", "told"),
+    ("table", "message"),
     (
         ("[tool.proctor]\ntarget = 1\n", "unknown key 'target'"),
         ('[tool.proctor]\ndefault_target = "x"\n', "there is no target 'x'"),
@@ -60,10 +60,10 @@ def test_proctor_yaml_counts_and_the_table_is_said_to_be_passed_over(place: Path
         ("[tool.proctor]\ntargets = \n", "is no TOML"),
     ),
 )
-def test_what_is_wrong_with_the_table_is_said_with_its_file(place: Path, table: str, told: str) -> None:
+def test_table_errors_are_reported_with_their_file(place: Path, table: str, message: str) -> None:
     (place / "pyproject.toml").write_text(table)
     done = proctor("run", "suite.yaml")
-    assert done.code == 4 and told in done.err and "pyproject.toml" in done.err
+    assert done.code == 4 and message in done.err and "pyproject.toml" in done.err
 
 
 @pytest.mark.parametrize("text", ("[tool.other]\n", "broken [", '[project]\ndependencies = ["proctor"]\n'))
@@ -76,7 +76,7 @@ def test_a_project_without_the_table_is_no_workspace(place: Path, text: str) -> 
 HTTP = "targets: {agent: {type: http, url: 'http://127.0.0.1:9/${PLACE}'}}\n"
 
 
-def test_variables_of_a_dotenv_file_are_taken_and_said_and_never_count_more(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_dotenv_variables_are_used_reported_and_never_override(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (place / "proctor.yaml").write_text(HTTP)
     done = proctor("run", "suite.yaml", "--retries", "0")
     assert done.code == 4 and "PLACE" in done.err
@@ -89,7 +89,7 @@ def test_variables_of_a_dotenv_file_are_taken_and_said_and_never_count_more(plac
     assert "taken from" not in proctor("run", "suite.yaml", "--retries", "0", "--quiet").err
 
 
-def test_a_dotenv_file_outside_of_the_working_folder_is_left_alone(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_dotenv_file_outside_the_working_folder_is_ignored(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (place / "proctor.yaml").write_text(HTTP)
     (place / ".env").write_text("PLACE=from-file\n")
     elsewhere = place / "elsewhere"
@@ -118,22 +118,22 @@ def test_home_is_the_folder_of_the_workspace_file(place: Path) -> None:
         assert len(json.loads(proctor("list", "--home", home, "--format", "json").out)) == 1
 
 
-def test_home_without_a_workspace_file_takes_none_of_its_parent(place: Path) -> None:
+def test_home_without_a_workspace_file_ignores_its_parent(place: Path) -> None:
     (place / "proctor.yaml").write_text('targets: {agent: {type: callable, function: "agent:answer"}}\n')
     (place / "empty").mkdir()
     done = proctor("run", "suite.yaml", "--home", "empty")
     assert done.code == 4 and "target" in done.err
 
 
-def test_a_home_that_holds_runs_itself_is_used_as_it_is(place: Path) -> None:
-    (place / "kept").mkdir()
-    (place / "kept" / "agent.py").write_text(AGENT)
-    (place / "kept" / "proctor.yaml").write_text('targets: {agent: {type: callable, function: "agent:answer"}}\n')
-    proctor("run", "suite.yaml", "--home", "kept")
-    (place / "kept" / ".proctor" / "runs").rename(place / "kept" / "runs")
-    (place / "kept" / ".proctor").rename(place / "elsewhere")
-    assert proctor("run", "suite.yaml", "--home", "kept").code == 0
-    assert len(list((place / "kept" / "runs").iterdir())) == 2 and not (place / "kept" / ".proctor").exists()
+def test_a_home_with_runs_is_used_unchanged(place: Path) -> None:
+    (place / "home").mkdir()
+    (place / "home" / "agent.py").write_text(AGENT)
+    (place / "home" / "proctor.yaml").write_text('targets: {agent: {type: callable, function: "agent:answer"}}\n')
+    proctor("run", "suite.yaml", "--home", "home")
+    (place / "home" / ".proctor" / "runs").rename(place / "home" / "runs")
+    (place / "home" / ".proctor").rename(place / "elsewhere")
+    assert proctor("run", "suite.yaml", "--home", "home").code == 0
+    assert len(list((place / "home" / "runs").iterdir())) == 2 and not (place / "home" / ".proctor").exists()
 
 
 def test_a_database_stays_in_the_home_that_was_named(place: Path) -> None:

@@ -1,4 +1,4 @@
-"""A working folder, a folder of somebody else, and traps: whatever is sent is counted, whatever is started or imported leaves a mark."""
+"""A working folder, a foreign folder, and traps: requests are counted, and started or imported code leaves a mark."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class World(NamedTuple):
     folder: Path
     """The working folder."""
     outside: Path
-    """A folder of somebody else."""
+    """A foreign folder."""
     trap: Judge
 
     @property
@@ -36,7 +36,7 @@ class World(NamedTuple):
         return self.outside / "mark"
 
     def untouched(self) -> bool:
-        return not self.trap.asked and not self.mark.exists()
+        return not self.trap.requests and not self.mark.exists()
 
 
 @pytest.fixture
@@ -48,11 +48,11 @@ def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
     for name in ("PROCTOR_TRUST", "PROCTOR_JUDGE_MODEL", "PROCTOR_JUDGE_BASE_URL", "PROCTOR_MODEL", "OPENAI_BASE_URL"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv(VARIABLE, SECRET)
-    # The traps are no tool servers; nobody need wait for them to become some.
+    # The traps are no tool servers; do not wait for them.
     monkeypatch.setattr("proctor.targets.mcp.connection.RETRY_WAITS_S", (0.01,))
     (folder / "runs.jsonl").write_text(EVIDENCE)
     with judge_server() as trap:
-        # A provider of the user's own must not be asked on a stranger's word either.
+        # A foreign suite must not use the user's own provider either.
         monkeypatch.setenv("OPENAI_BASE_URL", trap.url)
         monkeypatch.setenv("OPENAI_API_KEY", SECRET)
         yield World(folder, outside, trap)
@@ -73,7 +73,7 @@ def describe_program(world: World) -> dict[str, Any]:
 
 
 def judges(world: World) -> dict[str, dict[str, Any]]:
-    """Every way in which a suite names somebody who judges."""
+    """Every way to name a judge in a suite."""
     return {
         "a model at an address": {"models": {"m": describe_model(world)}, "judge": {"model": "m"}},
         "a jury": {"models": {"m": describe_model(world), "n": describe_model(world)}, "judge": {"model": ["m", "n"]}},
@@ -85,7 +85,7 @@ def judges(world: World) -> dict[str, dict[str, Any]]:
 def targets(world: World) -> dict[str, dict[str, Any]]:
     """Every kind of target, described by a suite."""
     url, key = world.trap.url, f"${{{VARIABLE}}}"
-    (world.outside / "strange_agent.py").write_text(
+    (world.outside / "foreign_agent.py").write_text(
         f"import pathlib\n\npathlib.Path({str(world.mark)!r}).touch()\n\ndef answer(message):\n    return 'hello'\n"
     )
     model = {"models": {"m": describe_model(world)}}
@@ -93,7 +93,7 @@ def targets(world: World) -> dict[str, dict[str, Any]]:
         "http": {"targets": {"t": {"type": "http", "url": url, "auth": {"type": "bearer", "token": key}}}},
         "n8n": {"targets": {"t": {"type": "n8n", "webhook": f"{url}/hook", "api": url, "api_key": key}}},
         "flowise": {"targets": {"t": {"type": "flowise", "url": url, "flow": "f1", "api_key": key}}},
-        "callable": {"targets": {"t": {"type": "callable", "function": "strange_agent:answer"}}},
+        "callable": {"targets": {"t": {"type": "callable", "function": "foreign_agent:answer"}}},
         "command": {
             "targets": {"t": {"type": "command", "command": [sys.executable, "-c", f"open({str(world.mark)!r}, 'w'); print('hello')"]}}
         },
@@ -111,13 +111,13 @@ TARGETS = ("http", "n8n", "flowise", "callable", "command", "recorded", "a progr
 
 
 def suite_with(settings: dict[str, Any], place: Path, *claims: dict[str, Any]) -> Path:
-    document = {"proctor": 1, "name": "strange", "cases": [{"id": "one", "input": "hi", "expect": list(claims) or [PLAIN]}], **settings}
+    document = {"proctor": 1, "name": "foreign", "cases": [{"id": "one", "input": "hi", "expect": list(claims) or [PLAIN]}], **settings}
     place.write_text(json.dumps(document))
     (place.parent / "prompt.md").write_text("Judge. {checks} {data}")
     return place
 
 
-def kept_run(world: World) -> None:
+def store_run(world: World) -> None:
     """A run of the user's own, to be decided again."""
     own = {"targets": {"t": {"type": "recorded", "evidence": ["runs.jsonl"]}}}
     suite_with(own, world.folder / "own.json")
@@ -150,6 +150,6 @@ def live_session(world: World, *arguments: object) -> subprocess.CompletedProces
         "--proctor-live",
         *map(str, arguments),
     ]
-    # The plugins that lie beside ours in this environment take longer to load than everything else here takes.
+    # Other plugins of this environment take longer to load than everything else here.
     environment = {**os.environ, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
     return subprocess.run(command, capture_output=True, text=True, cwd=world.folder, timeout=120, check=False, env=environment)

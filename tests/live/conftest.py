@@ -1,4 +1,4 @@
-"""Suites of these tests lie in folders of their own, and are the tests' own."""
+"""Trust the suites of these tests, which are in temporary folders."""
 
 from __future__ import annotations
 

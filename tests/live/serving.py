@@ -1,4 +1,4 @@
-"""A real `proctor serve` in a process of its own, for tests that end it the hard way."""
+"""A real `proctor serve` in a separate process, for tests that kill it."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ class Serving:
 
 @contextlib.contextmanager
 def serving(home: Path, *, database: str | None = None, flags: tuple[str, ...] = (), before: tuple[str, ...] = ()) -> Iterator[Serving]:
-    """A server that is gone at the end, whatever happens; `before` stands in front of its command."""
+    """A server that is always stopped at the end; `before` is prepended to its command."""
     server = Serving(home, database=database, flags=flags, before=before)
     try:
         yield server

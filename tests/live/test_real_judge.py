@@ -20,7 +20,7 @@ def address() -> Iterator[str]:
         yield url
 
 
-def test_a_real_model_is_held_to_the_shape_of_the_reply(address: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_real_model_returns_the_required_reply_shape(address: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     settings = {"provider": "openai", "model": "smollm2", "base_url": address, "timeout_s": 300}
     cases = [{"id": "polite", "input": "Where is my order?", "expect": [{"judged": {"criteria": "The answer is polite."}}]}]
@@ -40,7 +40,7 @@ def test_a_real_model_is_held_to_the_shape_of_the_reply(address: str, tmp_path: 
     assert done.out, done.err
     for case in json.loads(done.out)["cases"]:
         verdict = case["assertions"][0]
-        # So small a model quotes what is not there, which is noticed; the shape is what it is held to.
+        # A small model invents quotes, which is detected; only the reply shape is required.
         assert verdict["outcome"] in ("pass", "fail") or verdict["code"] == "judge_unfounded", json.dumps(verdict)
         assert 0 <= verdict["score"] <= 1
         assert verdict["reason"]

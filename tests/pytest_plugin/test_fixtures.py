@@ -26,7 +26,7 @@ def write(project: pytest.Pytester, body: str) -> None:
     (project.path / "agent" / "test_it.py").write_text(body, encoding="utf-8")
 
 
-def test_a_check_that_holds_gives_the_result_and_paths_are_beside_the_test(project: pytest.Pytester, session: Session) -> None:
+def test_a_passing_check_returns_the_result_and_paths_are_relative_to_the_test(project: pytest.Pytester, session: Session) -> None:
     write(
         project,
         """
@@ -43,7 +43,7 @@ def test_text(proctor_check):
     session().assert_outcomes(passed=3)
 
 
-def test_a_check_that_does_not_hold_is_reported_in_our_words_with_the_line_of_the_test(project: pytest.Pytester, session: Session) -> None:
+def test_a_failing_check_is_reported_with_the_line_of_the_test(project: pytest.Pytester, session: Session) -> None:
     write(
         project,
         'def helper(check, run):\n    check("desk.yaml", run)\n\ndef test_it(proctor_check, proctor_evidence):\n'
@@ -65,7 +65,7 @@ def test_a_check_that_does_not_hold_is_reported_in_our_words_with_the_line_of_th
 
 
 @pytest.mark.parametrize(
-    ("line", "told"),
+    ("line", "message"),
     [
         ('proctor_check("nowhere.yaml", {})', "error: no suite at*"),
         ('proctor_check("desk.yaml", "nowhere.json")', "error: no evidence at*"),
@@ -75,11 +75,11 @@ def test_a_check_that_does_not_hold_is_reported_in_our_words_with_the_line_of_th
         ('proctor_target("shop", "hi")', "error: *shop*"),
     ],
 )
-def test_mistakes_are_told_without_a_traceback(project: pytest.Pytester, session: Session, line: str, told: str) -> None:
+def test_mistakes_are_reported_without_a_traceback(project: pytest.Pytester, session: Session, line: str, message: str) -> None:
     write(project, f"def test_it(proctor_check, proctor_evidence, proctor_target):\n    {line}\n")
     result = session()
     result.assert_outcomes(failed=1)
-    result.stdout.fnmatch_lines(["agent/test_it.py:2: in test_it", told])
+    result.stdout.fnmatch_lines(["agent/test_it.py:2: in test_it", message])
     result.stdout.no_fnmatch_line("*fixtures.py*")
 
 
@@ -145,7 +145,7 @@ def test_captured(proctor_target):
     session().assert_outcomes(passed=5)
 
 
-def test_what_a_target_did_is_checked_with_any_suite(project: pytest.Pytester, session: Session) -> None:
+def test_a_driven_target_is_checked_with_any_suite(project: pytest.Pytester, session: Session) -> None:
     write(
         project,
         """
@@ -170,14 +170,14 @@ def test_an_agent_that_breaks_fails_the_test_with_its_reason(project: pytest.Pyt
     result.stdout.fnmatch_lines(["agent/test_it.py:5: in test_it", "error: agent() raised ZeroDivisionError*"])
 
 
-def test_tests_that_need_a_judge_are_skipped_with_a_clear_word(project: pytest.Pytester, session: Session) -> None:
+def test_tests_that_need_a_judge_are_skipped_with_a_reason(project: pytest.Pytester, session: Session) -> None:
     write(project, "def test_it(proctor_judge):\n    raise SystemExit\n")
     result = session("-rs")
     result.assert_outcomes(skipped=1)
     result.stdout.fnmatch_lines(["SKIPPED *proctor_judge: no judge is configured; *"])
 
 
-def test_a_judge_decides_what_a_test_asks_and_fails_it_with_its_reason(project: pytest.Pytester, session: Session) -> None:
+def test_a_judge_decides_a_test_and_fails_it_with_its_reason(project: pytest.Pytester, session: Session) -> None:
     with judge_server() as judge:
         document = {"models": {"j": {"provider": "openai", "model": "m", "base_url": judge.url}}, "judge": {"model": "j"}}
         (project.path / "proctor.yaml").write_text(json.dumps(document))
@@ -197,7 +197,7 @@ def test_bad(proctor_judge):
     result.stdout.fnmatch_lines(["not met: is good", "*read it", "*judge * m", "FAILED *test_bad - not met: is good"])
 
 
-def test_an_async_test_is_told_how_to_drive_an_agent(project: pytest.Pytester, session: Session) -> None:
+def test_an_async_test_gets_a_hint_how_to_drive_an_agent(project: pytest.Pytester, session: Session) -> None:
     write(
         project,
         """
@@ -209,9 +209,9 @@ def test_inside(proctor_target):
     asyncio.run(inside())
 
 def test_in_a_thread(proctor_target):
-    async def beside():
+    async def main():
         return await asyncio.to_thread(proctor_target, lambda message: message, "hi")
-    assert asyncio.run(beside()).text == "hi"
+    assert asyncio.run(main()).text == "hi"
 """,
     )
     result = session("-W", "error")

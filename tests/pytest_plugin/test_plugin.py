@@ -70,9 +70,7 @@ def record(desk: pytest.Pytester, *records: object, name: str = "desk.evidence.j
 # --- collection -----------------------------------------------------------------------------------------------------------
 
 
-def test_cases_that_are_made_when_asked_for_find_their_records(
-    pytester: pytest.Pytester, session: Session, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_lazily_generated_cases_find_their_records(pytester: pytest.Pytester, session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("proctor.formats.native.rows.HELD", 1)
     files = {
         "desk.proctor.yaml": "proctor: 1\ncases: {from: rows.csv, as: {input: 'Order {n}', expect: [response_contains: 'order {n}']}}\n",
@@ -103,7 +101,7 @@ def test_the_other_endings_are_collected_too(pytester: pytest.Pytester, session:
     session("--collect-only", "-q").stdout.fnmatch_lines([f"{name}::x"])
 
 
-def test_other_yaml_files_are_left_alone(pytester: pytest.Pytester, session: Session) -> None:
+def test_other_yaml_files_are_ignored(pytester: pytest.Pytester, session: Session) -> None:
     (pytester.path / "desk.yaml").write_text(SUITE, encoding="utf-8")
     assert session("-q").ret == pytest.ExitCode.NO_TESTS_COLLECTED
 
@@ -117,7 +115,7 @@ def test_listed_suites_are_collected(pytester: pytest.Pytester, session: Session
     session().assert_outcomes(passed=2)
 
 
-def test_a_project_folder_that_looks_like_a_pattern_is_none(
+def test_a_project_folder_that_looks_like_a_pattern_is_a_folder(
     pytester: pytest.Pytester, session: Session, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder = pytester.mkdir("odd*x")
@@ -126,14 +124,14 @@ def test_a_project_folder_that_looks_like_a_pattern_is_none(
     assert session().ret == pytest.ExitCode.USAGE_ERROR
 
 
-def test_a_listed_suite_that_is_not_there_is_a_usage_error(pytester: pytest.Pytester, session: Session) -> None:
+def test_a_missing_listed_suite_is_a_usage_error(pytester: pytest.Pytester, session: Session) -> None:
     pytester.makeini("[pytest]\nproctor_suites = suites/desk.yaml\n")
     result = session()
     assert result.ret == pytest.ExitCode.USAGE_ERROR
     result.stderr.fnmatch_lines(["*proctor_suites: no suite file at '*suites/desk.yaml'"])
 
 
-def test_a_suite_that_cannot_be_read_is_told_with_its_place_and_no_traceback(pytester: pytest.Pytester, session: Session) -> None:
+def test_an_unreadable_suite_is_reported_at_its_place_without_a_traceback(pytester: pytest.Pytester, session: Session) -> None:
     (pytester.path / "desk.proctor.yaml").write_text(SUITE.replace("tool_called:", "tool_caled:"), encoding="utf-8")
     result = session()
     result.assert_outcomes(errors=1)
@@ -151,12 +149,12 @@ def test_warnings_of_a_suite_are_warnings_of_the_session(pytester: pytest.Pytest
 
 def test_a_record_with_another_input_than_its_case_is_decided_with_a_warning(desk: pytest.Pytester, session: Session) -> None:
     record(desk, GOOD, {**HELLO, "input": "Good morning"})
-    told = (
+    warning = (
         "*SuiteWarning: desk.proctor.yaml:*: warning: 1 record was decided although its input differs from that of the case 'greeting': *"
     )
     result = session("-W", "default")
     result.assert_outcomes(passed=2, warnings=1)
-    result.stdout.fnmatch_lines([told])
+    result.stdout.fnmatch_lines([warning])
     session("-W", "error::proctor.pytest_plugin.reporting.SuiteWarning").assert_outcomes(passed=1, failed=1)
     desk.makepyfile("""
         def test_greeting(proctor_check):
@@ -165,7 +163,7 @@ def test_a_record_with_another_input_than_its_case_is_decided_with_a_warning(des
     session("-W", "default", "-k", "test_greeting").assert_outcomes(passed=1, warnings=1, deselected=2)
 
 
-def test_ids_that_pytest_or_a_terminal_would_stumble_over_are_tamed(pytester: pytest.Pytester, session: Session) -> None:
+def test_ids_that_break_pytest_or_terminals_are_escaped(pytester: pytest.Pytester, session: Session) -> None:
     cases = [{"id": case_id, "expect": ["no_tools_called"]} for case_id in ("a::b", "a:b", "red \x1b[31m")]
     (pytester.path / "odd.proctor.json").write_text(json.dumps({"proctor": 1, "cases": cases}), encoding="utf-8")
     found = session("--collect-only", "-q").stdout
@@ -175,14 +173,12 @@ def test_ids_that_pytest_or_a_terminal_would_stumble_over_are_tamed(pytester: py
 # --- evidence -------------------------------------------------------------------------------------------------------------
 
 
-def test_evidence_beside_the_suite_is_found(desk: pytest.Pytester, session: Session) -> None:
+def test_evidence_next_to_the_suite_is_found(desk: pytest.Pytester, session: Session) -> None:
     record(desk, GOOD, HELLO)
     session().assert_outcomes(passed=2)
 
 
-def test_evidence_on_the_command_line_wins_over_what_lies_beside_and_that_over_the_ini_file(
-    desk: pytest.Pytester, session: Session
-) -> None:
+def test_command_line_evidence_wins_over_the_folder_and_that_over_the_ini_file(desk: pytest.Pytester, session: Session) -> None:
     record(desk, BAD, HELLO, name="old.jsonl")
     desk.makeini("[pytest]\nproctor_evidence = old.jsonl\n")
     session().assert_outcomes(passed=1, failed=1)
@@ -192,7 +188,7 @@ def test_evidence_on_the_command_line_wins_over_what_lies_beside_and_that_over_t
     session("--proctor-evidence", "new.jsonl").assert_outcomes(failed=2)
 
 
-def test_evidence_that_is_not_there_is_a_usage_error(desk: pytest.Pytester, session: Session) -> None:
+def test_missing_evidence_is_a_usage_error(desk: pytest.Pytester, session: Session) -> None:
     result = session("--proctor-evidence", "nowhere.jsonl")
     assert result.ret == pytest.ExitCode.USAGE_ERROR
     result.stderr.fnmatch_lines(["*no evidence at '*nowhere.jsonl': no such file or folder"])
@@ -207,7 +203,7 @@ def test_a_suite_without_any_evidence_is_an_error_with_the_next_step(desk: pytes
     session().assert_outcomes(failed=2)
 
 
-def test_a_suite_without_any_evidence_is_skipped_where_the_ini_file_says_so(desk: pytest.Pytester, session: Session) -> None:
+def test_a_suite_without_any_evidence_is_skipped_if_the_ini_file_allows_it(desk: pytest.Pytester, session: Session) -> None:
     result = session("-rs", "-o", "proctor_without_evidence=skip")
     result.assert_outcomes(skipped=2)
     result.stdout.fnmatch_lines(
@@ -216,7 +212,7 @@ def test_a_suite_without_any_evidence_is_skipped_where_the_ini_file_says_so(desk
     assert session("-o", "proctor_without_evidence=pass").ret == pytest.ExitCode.USAGE_ERROR
 
 
-def test_a_case_that_nothing_was_recorded_of_is_skipped_beside_others(desk: pytest.Pytester, session: Session) -> None:
+def test_a_case_without_recordings_is_skipped_among_others(desk: pytest.Pytester, session: Session) -> None:
     record(desk, HELLO)
     result = session("-rs")
     result.assert_outcomes(passed=1, skipped=1)
@@ -233,8 +229,8 @@ def test_a_skipped_case_names_evidence_that_is_probably_its_own(desk: pytest.Pyt
 def test_evidence_that_names_no_case_answers_that_with_its_input_and_a_name_is_as_good_as_an_id(
     desk: pytest.Pytester, session: Session
 ) -> None:
-    asked = {"input": "I was charged twice", "text": "hello", "tool_calls": []}
-    record(desk, {**GOOD, "case": "Charged twice"}, asked, {"input": "Hello", "text": "hello"})
+    by_input = {"input": "I was charged twice", "text": "hello", "tool_calls": []}
+    record(desk, {**GOOD, "case": "Charged twice"}, by_input, {"input": "Hello", "text": "hello"})
     result = session()
     result.assert_outcomes(passed=1, failed=1)
     result.stdout.fnmatch_lines(["1 of 2 results did not pass"])
@@ -386,12 +382,12 @@ def live_desk(desk: pytest.Pytester) -> pytest.Pytester:
     return desk
 
 
-def test_nothing_is_driven_without_being_asked_for(live_desk: pytest.Pytester, session: Session) -> None:
+def test_no_target_runs_unless_requested(live_desk: pytest.Pytester, session: Session) -> None:
     session().assert_outcomes(failed=2)
     assert not (live_desk.path / ".proctor").exists()
 
 
-def test_the_default_target_is_driven_when_asked_for_and_the_run_is_kept(live_desk: pytest.Pytester, session: Session) -> None:
+def test_the_default_target_runs_on_request_and_the_run_is_stored(live_desk: pytest.Pytester, session: Session) -> None:
     session("--proctor-live").assert_outcomes(passed=2)
     assert (live_desk.path / ".proctor").is_dir()
 
@@ -409,7 +405,7 @@ def test_recorded_evidence_is_preferred_and_only_the_rest_is_driven(live_desk: p
     session("--proctor-live").assert_outcomes(passed=1, failed=1)
 
 
-def test_a_target_that_nobody_described_is_told_without_a_traceback(live_desk: pytest.Pytester, session: Session) -> None:
+def test_an_undescribed_target_is_reported_without_a_traceback(live_desk: pytest.Pytester, session: Session) -> None:
     result = session("--proctor-live", "--proctor-target", "god")
     result.assert_outcomes(failed=2)
     result.stdout.fnmatch_lines(["error: *god*"])
@@ -450,8 +446,8 @@ def test_checks_of_the_file_that_the_workspace_names_are_known(pytester: pytest.
     suite = "proctor: 1\ncases:\n  - {id: a, expect: [{short: 3}]}\n  - {id: b, expect: [{short: 3}]}\n"
     for name, text in (("proctor.yaml", "checks: checks.py\n"), ("checks.py", checks), ("own.proctor.yaml", suite)):
         pytester.path.joinpath(name).write_text(text, encoding="utf-8")
-    beside = lines({"case": "a", "text": "hi"}, {"case": "b", "text": "hello"})
-    pytester.path.joinpath("own.evidence.jsonl").write_text(beside, encoding="utf-8")
+    evidence = lines({"case": "a", "text": "hi"}, {"case": "b", "text": "hello"})
+    pytester.path.joinpath("own.evidence.jsonl").write_text(evidence, encoding="utf-8")
     session().assert_outcomes(passed=1, failed=1)
 
 

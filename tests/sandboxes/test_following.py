@@ -1,4 +1,4 @@
-"""A call on loopback goes on beside everything else, and ends with its sandbox."""
+"""A call on loopback continues in parallel, and ends with its sandbox."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ SYSTEMS = (System(name="phone", kind="voice", seed={"lines": [{"number": NUMBER,
 
 
 class Webhook(BaseHTTPRequestHandler):
-    """Says something, and is in no hurry where it is told so."""
+    """Answers with speech, slowly on request."""
 
     reached = threading.Event()
     released = threading.Event()
@@ -85,7 +85,7 @@ def begin_call(server: LoopbackServer, url: str) -> tuple[Sandbox, Any]:
     return sandbox, lambda: ask(f"Calls/{call['sid']}.json")
 
 
-def test_a_call_goes_on_after_the_request_that_made_it(server: LoopbackServer, webhook: str) -> None:
+def test_a_call_continues_after_its_request(server: LoopbackServer, webhook: str) -> None:
     sandbox, read_call = begin_call(server, webhook)
     assert Webhook.reached.wait(5) and read_call()["status"] == "in-progress", "nothing is held while the webhook thinks"
     Webhook.released.set()

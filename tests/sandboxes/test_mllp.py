@@ -28,13 +28,13 @@ ADT = b"MSH|^~\\&|A|B|C|D|2026||ADT^A01|C-%d|P|2.5\rPID|1||17\r"
         (b"\x0bone\x1c", [], b"\x0bone\x1c"),
     ],
 )
-def test_frames_are_taken_when_they_are_whole(came: bytes, frames: list[bytes], left: bytes) -> None:
+def test_only_complete_frames_are_accepted(came: bytes, frames: list[bytes], left: bytes) -> None:
     waiting = bytearray(came)
     assert take_frames(waiting) == frames
     assert bytes(waiting) == left
 
 
-def test_messages_are_acknowledged_in_order_and_kept() -> None:
+def test_messages_are_acknowledged_in_order_and_stored() -> None:
     before = threading.active_count()
     systems = (System(name="feed", kind="hl7", seed={"mllp": True}),)
     around = make_surroundings()

@@ -1,4 +1,4 @@
-"""A simulated EHR on loopback asks the agent's service, which may use the sandbox meanwhile."""
+"""A simulated EHR on loopback calls the agent's service, which may use the sandbox during the call."""
 
 from __future__ import annotations
 
@@ -39,9 +39,9 @@ class Service(BaseHTTPRequestHandler):
         self.answer(302 if self.path == "/elsewhere" else 200, body)
 
     def do_POST(self) -> None:
-        asked = json.loads(self.rfile.read(int(self.headers["content-length"])))
+        request = json.loads(self.rfile.read(int(self.headers["content-length"])))
         headers = {"authorization": f"Bearer {self.place.token}"}
-        with urlopen(Request(f"{self.place.url}/clinic/Patient/{asked['context']['patientId']}", headers=headers), timeout=5) as found:
+        with urlopen(Request(f"{self.place.url}/clinic/Patient/{request['context']['patientId']}", headers=headers), timeout=5) as found:
             family = json.loads(found.read())["name"][0]["family"]
         card = {"summary": f"This is {family}", "indicator": "info", "source": {"label": "agent"}}
         self.answer(200, json.dumps({"cards": [card]}).encode())
@@ -68,7 +68,7 @@ def service() -> Iterator[str]:
     thread.join()
 
 
-def test_the_service_is_called_and_may_use_the_sandbox_meanwhile(service: str) -> None:
+def test_the_service_may_use_the_sandbox_while_it_is_called(service: str) -> None:
     around = make_surroundings()
     server = LoopbackServer()
     server.open()
@@ -83,14 +83,14 @@ def test_the_service_is_called_and_may_use_the_sandbox_meanwhile(service: str) -
                 return json.loads(answer.read())
 
         ask("/services", {"discovery_url": f"{service}/cds-services"})
-        told = ask("/hooks/patient-view", {"patient_id": "ann"})
-        assert isinstance(told, dict) and [card["summary"] for card in told["cards"]] == ["This is Smith"]
+        reply = ask("/hooks/patient-view", {"patient_id": "ann"})
+        assert isinstance(reply, dict) and [card["summary"] for card in reply["cards"]] == ["This is Smith"]
     finally:
         server.close()
 
 
 @pytest.mark.parametrize(
-    ("url", "told"),
+    ("url", "message"),
     [
         ("http://169.254.169.254/latest", "refused"),
         ("http://10.0.0.1/", "refused"),
@@ -99,11 +99,11 @@ def test_the_service_is_called_and_may_use_the_sandbox_meanwhile(service: str) -
         ("http://[/", "reached"),
     ],
 )
-def test_an_address_that_may_not_or_cannot_be_asked_is_told(url: str, told: str) -> None:
+def test_a_forbidden_or_unreachable_address_is_reported(url: str, message: str) -> None:
     fetched = asyncio.run(fetch_outside(Errand("GET", url)))
-    assert fetched.status == 0 and told in fetched.problem
+    assert fetched.status == 0 and message in fetched.problem
 
 
-def test_an_answer_without_end_and_a_redirect_are_not_followed(service: str) -> None:
+def test_endless_answers_and_redirects_are_not_followed(service: str) -> None:
     assert "bytes" in asyncio.run(fetch_outside(Errand("GET", f"{service}/large"))).problem
     assert asyncio.run(fetch_outside(Errand("GET", f"{service}/elsewhere"))).status == 302

@@ -1,4 +1,4 @@
-"""Sandboxes on loopback, asked by Python's own client and over a bare socket."""
+"""Sandboxes on loopback, called by Python's own client and over a bare socket."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def test_systems_are_reached_with_the_token(site: Site) -> None:
         ("/clinic", None, 405),
     ],
 )
-def test_what_is_open_and_what_is_not(site: Site, path: str, token: str | None, status: int) -> None:
+def test_open_and_protected_paths(site: Site, path: str, token: str | None, status: int) -> None:
     assert site.ask("GET", path, token=token)[0] == status
 
 
@@ -96,7 +96,7 @@ def test_a_sandbox_that_is_removed_answers_no_more(site: Site) -> None:
     site.server.remove(site.sandbox)
 
 
-def test_bodies_come_in_chunks_too(site: Site) -> None:
+def test_chunked_bodies_are_read(site: Site) -> None:
     parts = iter([b"one ", b"two"])
     assert site.ask("PUT", "/drop/a.txt", parts)[0] == 201
     assert site.ask("GET", "/drop/a.txt")[1] == b"one two"
@@ -111,7 +111,7 @@ def test_bodies_come_in_chunks_too(site: Site) -> None:
         (f"Content-Length: {MOST_BYTES + 1}\r\n\r\n", b"413"),
         ("Transfer-Encoding: chunked\r\n\r\nzz\r\n", b"400"),
         (f"Transfer-Encoding: chunked\r\n\r\n{MOST_BYTES + 1:x}\r\n", b"413"),
-        # What breaks off in the middle is half a request.
+        # An interrupted body is an incomplete request.
         ("Content-Length: 9\r\n\r\nhalf", b"400"),
         ("Transfer-Encoding: chunked\r\n\r\n9\r\nhalf", b"400"),
         ("Transfer-Encoding: chunked\r\n\r\n4\r\nhalf\r\n", b"400"),
@@ -130,12 +130,12 @@ def test_a_body_that_cannot_be_read_is_refused_and_an_event(site: Site, headers:
     assert (event.method, event.path, event.status, event.cut) == ("PUT", "/a", int(status), ("body",))
 
 
-def test_a_body_that_cannot_be_read_is_no_event_of_who_has_no_token(site: Site) -> None:
+def test_an_unreadable_body_without_a_token_is_no_event(site: Site) -> None:
     assert site.ask("PUT", "/drop/a", token="wrong", content_length="x")[0] == 401
     assert asyncio.run(site.sandbox.read_state()).requests == ()
 
 
-def test_nothing_is_done_in_a_sandbox_that_was_removed_while_a_request_waited(site: Site) -> None:
+def test_a_request_that_waits_for_a_removed_sandbox_does_nothing(site: Site) -> None:
     served = site.server._served["s1"]
     site.server.remove(site.sandbox)
     # As for a request that had found the sandbox, and waited for its turn while it was removed.
@@ -158,12 +158,12 @@ def test_twenty_clients_at_once_lose_no_write(site: Site) -> None:
     assert len(state.changes or ()) == len(state.requests or ()) == 100
 
 
-def test_closing_leaves_no_thread_behind() -> None:
+def test_closing_leaves_no_thread() -> None:
     before = threading.active_count()
     site = Site()
     connection = http.client.HTTPConnection("127.0.0.1", site.address.port or 0, timeout=5)
     connection.request("GET", f"{site.address.path}/clinic/metadata")
-    connection.getresponse().read()  # kept alive by the client
+    connection.getresponse().read()  # the client keeps the connection open
     site.server.close()
     connection.close()
     for thread in threading.enumerate():

@@ -84,7 +84,7 @@ async def test_files_are_written_read_renamed_and_removed(serving: Serving) -> N
     ]
 
 
-async def test_folders_come_with_files_and_may_be_made(serving: Serving) -> None:
+async def test_folders_are_created_with_files_or_alone(serving: Serving) -> None:
     async with serving.connect() as client:
         assert await client.isdir("archive/2025") and await client.isfile("inbox/referral.json")
         assert (await client.stat("inbox/referral.json")).size == 9
@@ -109,7 +109,7 @@ async def test_a_path_that_leaves_the_drop_is_refused_and_an_event(serving: Serv
             lambda: client.remove(path),
             lambda: client.stat(path),
         ):
-            # The client resolves paths itself where it has been told a folder; these go out as they are.
+            # The client resolves paths itself if it has a folder; these are sent unchanged.
             with pytest.raises(asyncssh.SFTPPermissionDenied, match="inside the drop"):
                 await work()
         assert await client.realpath("../..") == "/"
@@ -141,7 +141,7 @@ async def test_a_wrong_password_is_refused(serving: Serving, password: str) -> N
     assert await serving.list_events() == []
 
 
-async def test_limits_are_told_and_nothing_beyond_them_is_kept(serving: Serving, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_limits_are_reported_and_nothing_beyond_them_is_stored(serving: Serving, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sftp, "MOST_BYTES", 10)
     monkeypatch.setattr("proctor.simulators.kinds.files.MOST_BYTES", 10)
     monkeypatch.setattr(sftp, "MOST_BUFFERED", 25)
@@ -166,7 +166,7 @@ async def test_limits_are_told_and_nothing_beyond_them_is_kept(serving: Serving,
     assert ("PUT", "/big", 413) in await serving.list_events()
 
 
-async def test_who_never_signs_in_takes_the_place_of_nobody(serving: Serving) -> None:
+async def test_clients_that_never_sign_in_block_no_one(serving: Serving) -> None:
     host, _, port = serving.place.find_variables(("drop",))["drop_sftp"].partition(":")
     silent = [await asyncio.open_connection(host, int(port)) for _ in range(2)]
     try:
@@ -179,7 +179,7 @@ async def test_who_never_signs_in_takes_the_place_of_nobody(serving: Serving) ->
             writer.close()
 
 
-async def test_an_upload_that_breaks_off_leaves_what_had_come(serving: Serving) -> None:
+async def test_an_interrupted_upload_keeps_the_received_part(serving: Serving) -> None:
     async with serving.connect() as client:
         file = await client.open("half", "wb")
         await file.write(b"half")
@@ -190,7 +190,7 @@ async def test_an_upload_that_breaks_off_leaves_what_had_come(serving: Serving) 
     raise AssertionError("the file is not there")
 
 
-async def test_nothing_is_reached_or_kept_after_the_end(serving: Serving) -> None:
+async def test_nothing_is_reachable_or_stored_after_the_end(serving: Serving) -> None:
     before = threading.active_count()
     async with serving.connect() as client:
         file = await client.open("late", "wb")
@@ -207,7 +207,7 @@ async def test_nothing_is_reached_or_kept_after_the_end(serving: Serving) -> Non
 
 
 def test_no_method_of_the_library_reaches_the_disk() -> None:
-    """What a later version of it adds is looked at before it is let in."""
+    """New methods of a later library version must be reviewed first."""
     harmless = {"channel", "connection", "convert_attrs", "env", "exit", "format_longname", "lock", "logger", "unlock"}
     base = {name for name, _ in inspect.getmembers(asyncssh.SFTPServer) if not name.startswith("_")}
     own = {name for name in vars(sftp._Session) if not name.startswith("_")}

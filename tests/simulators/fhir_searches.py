@@ -1,4 +1,4 @@
-"""Searches made of the resources that they are to find: for each type and parameter the values that stand there, in several forms."""
+"""Searches derived from the resources to find: for each type and parameter the existing values, in several forms."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def _iterate_conditions(parameter: Parameter, elements: list[Any]) -> Iterator[t
                 if not set(",|$\\") & set(code):
                     yield f"{name}:not", code
         case "reference":
-            # What is contained has no address that one could search for.
+            # Contained resources have no searchable address.
             texts = dict.fromkeys(text for element in elements if (text := find_reference_text(element)) and not {",", "#"} & set(text))
             for text in list(texts)[:_MOST_VALUES]:
                 yield name, text

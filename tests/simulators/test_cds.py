@@ -1,4 +1,4 @@
-"""Both sides of CDS Hooks; a real service over a wire is asked in `tests/sandboxes/test_outside.py`."""
+"""Both sides of CDS Hooks; `tests/sandboxes/test_outside.py` calls a real service over a wire."""
 
 from __future__ import annotations
 
@@ -47,10 +47,10 @@ class Agent:
 
     def __init__(self, answers: dict[str, Any]) -> None:
         self.answers = answers
-        self.asked: list[tuple[str, str, Any]] = []
+        self.requests: list[tuple[str, str, Any]] = []
 
     async def fetch(self, errand: Errand) -> Fetched:
-        self.asked.append((errand.method, errand.url, msgspec.json.decode(errand.body) if errand.body else None))
+        self.requests.append((errand.method, errand.url, msgspec.json.decode(errand.body) if errand.body else None))
         answer = self.answers.get(errand.url)
         if answer is None:
             return Fetched(url=errand.url, problem="the service cannot be reached")
@@ -62,8 +62,8 @@ class Agent:
 
 
 def test_a_hook_is_answered_by_the_services_of_the_suite(ehr: Workplace) -> None:
-    told = read(ehr.ask("POST", "/hooks/order-select", {"patient_id": "ann", "user_id": "Practitioner/1"}))
-    assert [card["summary"] for card in told["cards"]] == ["Interaction", "Always"] and told["problems"] == []
+    answer = read(ehr.ask("POST", "/hooks/order-select", {"patient_id": "ann", "user_id": "Practitioner/1"}))
+    assert [card["summary"] for card in answer["cards"]] == ["Interaction", "Always"] and answer["problems"] == []
     assert [card["summary"] for card in read(ehr.ask("POST", "/hooks/order-select", {"patient_id": "bob"}))["cards"]] == [
         "Always",
         "Of Bob",
@@ -72,7 +72,7 @@ def test_a_hook_is_answered_by_the_services_of_the_suite(ehr: Workplace) -> None
     assert summaries(ehr)[0] == ("order-select", "interactions", "Interaction")
 
 
-def test_feedback_is_kept_with_its_card(ehr: Workplace) -> None:
+def test_feedback_is_stored_with_its_card(ehr: Workplace) -> None:
     card = read(ehr.ask("POST", "/hooks/patient-view", {}))["cards"][0]["uuid"]
     assert read(ehr.ask("POST", "/feedback", {"card": card, "outcome": "overridden", "reason": "known"}))["feedback"] == "overridden"
     state = ehr.state()
@@ -81,10 +81,10 @@ def test_feedback_is_kept_with_its_card(ehr: Workplace) -> None:
     assert refusal(ehr.ask("POST", "/feedback", {"card": "x", "outcome": "ignored"})) == (404, "not_found")
 
 
-def test_an_agent_that_is_the_ehr_calls_the_services_as_the_specification_has_it(ehr: Workplace) -> None:
+def test_an_agent_as_the_ehr_calls_the_services_by_the_specification(ehr: Workplace) -> None:
     assert [one["id"] for one in ehr.get("/cds-services")["services"]] == ["interactions", "greeter"]
-    asked = {"hook": "order-select", "hookInstance": "d1577c69-dfbe-44ad-ba6d-3e05e953b2ea", "context": {"patientId": "ann"}}
-    cards = read(ehr.ask("POST", "/cds-services/interactions", asked))["cards"]
+    request = {"hook": "order-select", "hookInstance": "d1577c69-dfbe-44ad-ba6d-3e05e953b2ea", "context": {"patientId": "ann"}}
+    cards = read(ehr.ask("POST", "/cds-services/interactions", request))["cards"]
     assert [card["summary"] for card in cards] == ["Interaction", "Always"]
     given = {"feedback": [{"card": cards[0]["uuid"], "outcome": "accepted"}]}
     assert ehr.ask("POST", "/cds-services/interactions/feedback", given).status == 200
@@ -110,7 +110,7 @@ def test_an_agent_that_is_the_ehr_calls_the_services_as_the_specification_has_it
         ("/what", {}, 404, "not_found"),
     ],
 )
-def test_what_cannot_be_done_is_refused(ehr: Workplace, path: str, body: Any, status: int, code: str) -> None:
+def test_impossible_requests_are_refused(ehr: Workplace, path: str, body: Any, status: int, code: str) -> None:
     assert refusal(ehr.ask("POST", path, body)) == (status, code)
     assert ehr.state().changes == ()
 
@@ -119,16 +119,16 @@ def test_the_service_of_the_agent_is_registered_and_called(ehr: Workplace) -> No
     place = "http://agent.example/cds-services"
     agent = Agent({place: {"services": [{"id": "mine", "hook": "patient-view"}]}, f"{place}/mine": {"cards": [CARD, {"summary": "x"}]}})
     assert agent.ask(ehr, "/services", {"discovery_url": place}).status == 201
-    told = read(agent.ask(ehr, "/hooks/patient-view", {"patient_id": "ann", "prefetch": {"patient": {"id": "ann"}}}))
-    assert [card["summary"] for card in told["cards"]] == ["Hello", "Interaction"]
-    assert told["problems"] == ["mine: cards.1: indicator: expected one of info, warning, critical, found null"]
-    _, (method, url, asked) = agent.asked
+    answer = read(agent.ask(ehr, "/hooks/patient-view", {"patient_id": "ann", "prefetch": {"patient": {"id": "ann"}}}))
+    assert [card["summary"] for card in answer["cards"]] == ["Hello", "Interaction"]
+    assert answer["problems"] == ["mine: cards.1: indicator: expected one of info, warning, critical, found null"]
+    _, (method, url, request) = agent.requests
     assert (method, url) == ("POST", f"{place}/mine")
-    assert (asked["hook"], asked["context"], asked["fhirServer"]) == ("patient-view", {"patientId": "ann"}, "http://ehr.example/fhir")
-    assert asked["prefetch"] == {"patient": {"id": "ann"}} and len(asked["hookInstance"]) == 36
+    assert (request["hook"], request["context"], request["fhirServer"]) == ("patient-view", {"patientId": "ann"}, "http://ehr.example/fhir")
+    assert request["prefetch"] == {"patient": {"id": "ann"}} and len(request["hookInstance"]) == 36
     assert summaries(ehr) == [("patient-view", "greeter", "Hello"), ("patient-view", "mine", "Interaction")]
     assert {one["id"]: one["url"] for one in ehr.get("/services")["services"]}["mine"] == f"{place}/mine"
-    assert len(ehr.state().requests or ()) == 3, "what is asked outside is no request of its own"
+    assert len(ehr.state().requests or ()) == 3, "requests to outside are not counted"
 
 
 def test_feedback_reaches_the_service_that_answered_the_card(ehr: Workplace) -> None:
@@ -137,17 +137,17 @@ def test_feedback_reaches_the_service_that_answered_the_card(ehr: Workplace) -> 
     agent = Agent({discovery: services, f"{place}/mine": {"cards": [CARD]}, f"{place}/mine/feedback": {}})
     assert agent.ask(ehr, "/services", {"discovery_url": discovery, "services_url": place}).status == 201
     (card,) = read(agent.ask(ehr, "/hooks/order-sign", {}))["cards"]
-    told = read(agent.ask(ehr, "/feedback", {"card": card["uuid"], "outcome": "overridden", "reason": {"code": "known"}}))
-    assert (told["feedback"], told["delivered"], told["problems"]) == ("overridden", True, [])
+    answer = read(agent.ask(ehr, "/feedback", {"card": card["uuid"], "outcome": "overridden", "reason": {"code": "known"}}))
+    assert (answer["feedback"], answer["delivered"], answer["problems"]) == ("overridden", True, [])
     one = {"card": card["uuid"], "outcome": "overridden", "outcomeTimestamp": NOW, "overrideReason": {"code": "known"}}
-    assert agent.asked[-1] == ("POST", f"{place}/mine/feedback", {"feedback": [one]})
+    assert agent.requests[-1] == ("POST", f"{place}/mine/feedback", {"feedback": [one]})
     unheard = read(Agent({}).ask(ehr, "/feedback", {"card": card["uuid"], "outcome": "accepted"}))
     assert (unheard["feedback"], unheard["delivered"], unheard["problems"]) == ("accepted", False, ["the service cannot be reached"])
     assert "delivered" not in read(agent.ask(ehr, "/feedback", {"card": card["uuid"], "outcome": "ignored"}))
 
 
 @pytest.mark.parametrize("answer", [b"{", {"services": 1}, {"services": [{}]}, [], {"services": [{"id": "", "hook": "x"}]}])
-def test_a_discovery_that_is_none_registers_nothing(ehr: Workplace, answer: Any) -> None:
+def test_an_invalid_discovery_registers_nothing(ehr: Workplace, answer: Any) -> None:
     agent = Agent({"http://a.example/cds-services": answer})
     assert refusal(agent.ask(ehr, "/services", {"discovery_url": "http://a.example/cds-services"})) == (422, "discovery_failed")
     assert len(ehr.get("/services")["services"]) == 2
@@ -156,16 +156,16 @@ def test_a_discovery_that_is_none_registers_nothing(ehr: Workplace, answer: Any)
 @pytest.mark.parametrize(
     ("answer", "problem"), [(b"x", "no list of cards"), ({"cards": [1]}, "a card is an object"), (None, "cannot be reached")]
 )
-def test_a_service_that_answers_no_cards_is_told_and_the_others_are_heard(ehr: Workplace, answer: Any, problem: str) -> None:
+def test_a_service_without_cards_is_reported_and_the_others_are_used(ehr: Workplace, answer: Any, problem: str) -> None:
     place = "http://a.example/cds-services"
     agent = Agent({place: {"services": [{"id": "mine", "hook": "patient-view"}]}, f"{place}/mine": answer})
     agent.ask(ehr, "/services", {"discovery_url": place})
-    told = read(agent.ask(ehr, "/hooks/patient-view", {}))
-    assert [card["summary"] for card in told["cards"]] == ["Hello"] and problem in told["problems"][0]
+    reply = read(agent.ask(ehr, "/hooks/patient-view", {}))
+    assert [card["summary"] for card in reply["cards"]] == ["Hello"] and problem in reply["problems"][0]
 
 
 @pytest.mark.parametrize(
-    ("service", "told", "place"),
+    ("service", "message", "place"),
     [
         ({"id": "a"}, "hook is missing", "services.0"),
         ({"id": "a", "hook": "patient view"}, "the name of a hook", "services.0.hook"),
@@ -174,8 +174,8 @@ def test_a_service_that_answers_no_cards_is_told_and_the_others_are_heard(ehr: W
         ({"id": "a", "hook": "b", "cards": [{"when": [], "summary": "x"}, {"when": 1}]}, "expected an object", "services.0.cards.1.when"),
     ],
 )
-def test_a_seed_that_cannot_be_used_is_refused_with_its_place(service: Any, told: str, place: str) -> None:
-    with pytest.raises(SpecError, match=told) as caught:
+def test_an_unusable_seed_is_refused_at_its_place(service: Any, message: str, place: str) -> None:
+    with pytest.raises(SpecError, match=message) as caught:
         Workplace("cds", {"services": [service]})
     assert caught.value.field == f"cds.seed.{place}"
 
@@ -187,14 +187,14 @@ def test_two_services_of_a_suite_have_two_names() -> None:
     assert caught.value.field == "cds.seed.services.1.id"
 
 
-def test_an_agent_cannot_put_its_service_in_the_place_of_one_of_the_suite(ehr: Workplace) -> None:
+def test_an_agent_cannot_replace_a_service_of_the_suite(ehr: Workplace) -> None:
     place = "http://a.example/cds-services"
     agent = Agent({place: {"services": [{"id": "greeter", "hook": "patient-view"}]}})
     assert refusal(agent.ask(ehr, "/services", {"discovery_url": place})) == (409, "name_taken")
     assert [card["summary"] for card in read(agent.ask(ehr, "/hooks/patient-view", {}))["cards"]] == ["Hello"]
 
 
-def test_a_card_that_is_answered_again_does_not_take_the_place_of_the_one_before(ehr: Workplace) -> None:
+def test_a_repeated_card_does_not_replace_the_earlier_one(ehr: Workplace) -> None:
     place = "http://a.example/cds-services"
     services = {"services": [{"id": "mine", "hook": "order-sign"}]}
     for summary in ("Critical", "Harmless"):
@@ -205,12 +205,12 @@ def test_a_card_that_is_answered_again_does_not_take_the_place_of_the_one_before
     assert [summary for _, _, summary in summaries(ehr)] == ["Critical", "Harmless"]
 
 
-def test_more_services_than_one_request_asks_are_told_and_the_others_are_heard(ehr: Workplace) -> None:
+def test_services_beyond_the_limit_are_reported_and_the_others_are_used(ehr: Workplace) -> None:
     place = "http://a.example/cds-services"
     names = [f"s{number}" for number in range(25)]
     answers: dict[str, Any] = {f"{place}/{name}": {"cards": [CARD] * 101} for name in names}
     agent = Agent({place: {"services": [{"id": name, "hook": "order-sign"} for name in names]}, **answers})
     assert agent.ask(ehr, "/services", {"discovery_url": place}).status == 201
-    told = read(agent.ask(ehr, "/hooks/order-sign", {}))
-    assert (len(told["cards"]), len(told["problems"])) == (20 * 101, 5)
-    assert "one request asks at most 20" in told["problems"][0]
+    answer = read(agent.ask(ehr, "/hooks/order-sign", {}))
+    assert (len(answer["cards"]), len(answer["problems"])) == (20 * 101, 5)
+    assert "one request asks at most 20" in answer["problems"][0]

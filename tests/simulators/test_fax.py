@@ -1,4 +1,4 @@
-"""The fax line: documents that go out, documents that come in, and what is read of them."""
+"""The fax line: outgoing and incoming documents, and their text."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def test_the_text_layer_of_a_pdf_is_read(line: Workplace) -> None:
     assert (broken["pages"], broken["text"]) == (None, "") and "cannot be read" in broken["note"]
 
 
-def test_a_pdf_without_a_reader_is_kept_and_says_why_it_has_no_text(line: Workplace, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_pdf_without_a_reader_is_stored_with_the_reason_for_missing_text(line: Workplace, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pypdf", None)
     row = read(line.ask("POST", "/faxes?to=%2B15550199", write_pdf("hello"), content_type="application/pdf"))
     assert (row["pages"], row["text"]) == (None, "") and "pypdf is not installed" in row["note"]
@@ -95,7 +95,7 @@ def test_a_tiff_that_is_broken_or_goes_in_circles_is_read_as_far_as_it_goes(data
 
 
 @pytest.mark.parametrize("data", [b"", b"what", b"\x89PNG\r\n", b"{}"])
-def test_what_is_no_document_is_none(data: bytes) -> None:
+def test_other_content_is_no_document(data: bytes) -> None:
     assert read_document(data) is None
 
 
@@ -112,12 +112,12 @@ def test_what_is_no_document_is_none(data: bytes) -> None:
         (b"GIF89a", 400, "bad_json"),
     ],
 )
-def test_what_cannot_be_sent_is_refused(line: Workplace, body: Any, status: int, code: str) -> None:
+def test_an_unsendable_message_is_refused(line: Workplace, body: Any, status: int, code: str) -> None:
     assert refusal(line.ask("POST", "/faxes", body)) == (status, code)
     assert line.state().changes == ()
 
 
-def test_what_is_not_there_is_refused(line: Workplace) -> None:
+def test_a_missing_resource_is_refused(line: Workplace) -> None:
     assert refusal(line.ask("GET", "/faxes/x")) == (404, "not_found")
     assert refusal(line.ask("GET", "/faxes/x/pages")) == (404, "not_found")
     assert refusal(line.ask("DELETE", "/faxes")) == (405, "method_not_allowed")
@@ -132,7 +132,7 @@ def test_a_fax_arrives_in_a_scenario() -> None:
 
 
 @pytest.mark.parametrize(
-    ("seed", "told", "place"),
+    ("seed", "message", "place"),
     [
         ({"number": "x"}, "fax number", "fax.seed.number"),
         ({"inbox": [{"from": "+15550101"}]}, "one of text", "fax.seed.inbox.0"),
@@ -140,13 +140,13 @@ def test_a_fax_arrives_in_a_scenario() -> None:
         ({"inbox": [{"text": "x", "to": "y"}]}, "unknown key", "fax.seed.inbox.0.to"),
     ],
 )
-def test_a_seed_that_cannot_be_used_is_refused_with_its_place(seed: Any, told: str, place: str) -> None:
-    with pytest.raises(SpecError, match=told) as caught:
+def test_an_unusable_seed_is_refused_at_its_place(seed: Any, message: str, place: str) -> None:
+    with pytest.raises(SpecError, match=message) as caught:
         Workplace("fax", seed)
     assert caught.value.field == place
 
 
-def test_pages_of_a_pdf_that_nobody_can_read_are_told(line: Workplace) -> None:
+def test_unreadable_pdf_pages_are_reported(line: Workplace) -> None:
     pypdf = pytest.importorskip("pypdf", reason="an extra, which not every environment has")
     drawn = write_pdf("x").replace(b"(x) Tj", b"0 0 m ")
     writer = pypdf.PdfWriter()

@@ -25,7 +25,7 @@ def test_a_file_is_written_read_replaced_and_deleted(drop: Workplace) -> None:
     assert refusal(drop.ask("DELETE", "/outbox/a%20b.txt")) == (404, "not_found")
 
 
-def test_bytes_that_are_no_text_come_back_as_they_were(drop: Workplace) -> None:
+def test_binary_content_is_returned_unchanged(drop: Workplace) -> None:
     drop.ask("PUT", "/scan.pdf", b"%PDF\xff\x00")
     assert drop.ask("GET", "/scan.pdf").body == b"%PDF\xff\x00"
     assert (drop.state().files or ())[-1] == StateFile(path="scan.pdf", content="data:application/octet-stream;base64,JVBERv8A")
@@ -75,7 +75,7 @@ def test_a_file_is_moved_over_another_one_and_nothing_is_lost(drop: Workplace) -
 
 
 @pytest.mark.parametrize("given", ["yes", "true", 1, {}])
-def test_sftp_is_asked_for_and_never_a_file(given: object) -> None:
+def test_sftp_is_optional_and_never_a_file(given: object) -> None:
     assert Workplace("files", {"sftp": True}).state().files == ()
     with pytest.raises(SpecError, match="expected true or false") as caught:
         Workplace("files", {"sftp": given})

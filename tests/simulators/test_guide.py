@@ -12,8 +12,8 @@ import pytest
 import proctor.simulators.kinds
 from proctor.simulators.ports import find_simulator, list_kinds
 from tests.executed_page import FENCE
-from tests.simulators.test_sandbox import test_every_kind_says_what_it_is_and_offers_tools_with_schemas as describe_kind
-from tests.simulators.test_tools import test_no_arguments_whatever_break_a_kind as call_without_a_seed
+from tests.simulators.test_sandbox import test_every_kind_has_a_description_and_tools_with_schemas as describe_kind
+from tests.simulators.test_tools import test_no_arguments_break_a_kind as call_without_a_seed
 from tests.simulators.workplace import Workplace
 
 GUIDE = Path(__file__).parents[2] / "docs" / "how-to" / "write-a-simulator.md"
@@ -21,7 +21,7 @@ GUIDE = Path(__file__).parents[2] / "docs" / "how-to" / "write-a-simulator.md"
 
 @pytest.fixture
 def its_test(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, Any]]:
-    """What the test file of the guide has; its simulator is a kind meanwhile."""
+    """Run the test file of the guide while its simulator is a kind."""
     shown = {found["language"]: found["body"] for found in FENCE.finditer(GUIDE.read_text(encoding="utf-8"))}
     simulator, test = shown["python"], shown["py"]
     (tmp_path / "doorbell.py").write_text(simulator.partition("\nids = ")[0], encoding="utf-8")

@@ -1,4 +1,4 @@
-"""The HL7 feed: what is acknowledged how, and what is left of it."""
+"""The HL7 feed: acknowledgements, and the end state."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def test_a_message_that_is_the_body_is_answered_with_the_ack_alone(feed: Workpla
     assert answer.headers["content-type"].startswith("application/hl7-v2")
     assert answer.body.split(b"\r")[1] == b"MSA|AA|C-1"
     state = feed.state()
-    assert state.hl7 is not None and state.hl7.outbound == (ADT,), "kept in one form, however it was framed"
+    assert state.hl7 is not None and state.hl7.outbound == (ADT,), "stored in one form, however it was framed"
 
 
 @pytest.mark.parametrize(
@@ -63,7 +63,7 @@ def test_a_message_that_is_the_body_is_answered_with_the_ack_alone(feed: Workpla
         (ADT.replace("17^^^MRN", ""), "AE", "101", "no patient | given"),
     ],
 )
-def test_what_is_wrong_is_told_in_the_acknowledgement(feed: Workplace, message: str, ack: str, code: str, reason: str) -> None:
+def test_errors_are_reported_in_the_acknowledgement(feed: Workplace, message: str, ack: str, code: str, reason: str) -> None:
     response = feed.ask("POST", "/outbound", {"payload": message})
     answer = read(response)
     assert (response.status, answer["code"], answer["accepted"]) == (200, ack, False)
@@ -71,7 +71,7 @@ def test_what_is_wrong_is_told_in_the_acknowledgement(feed: Workplace, message: 
     assert (find(answer["ack"], "MSA.1"), find(answer["ack"], "ERR.3.1")) == (ack, code)
     assert reason in (find(answer["ack"], "MSA.3") or ""), "with its escapes undone"
     state = feed.state()
-    assert state.hl7 is not None and state.hl7.outbound == (), "a message that was refused has reached nobody"
+    assert state.hl7 is not None and state.hl7.outbound == (), "a refused message was not delivered"
     assert state.changes == () and len(state.requests or ()) == 1
 
 
@@ -93,13 +93,13 @@ def test_messages_arrive_in_the_inbox() -> None:
     assert state.hl7 is not None and state.hl7.outbound == ()
 
 
-def test_without_rules_everything_that_is_a_message_is_taken() -> None:
+def test_every_message_is_accepted_without_rules() -> None:
     feed = Workplace("hl7")
     assert read(feed.ask("POST", "/outbound", {"payload": ORU}))["code"] == "AA"
 
 
 @pytest.mark.parametrize(
-    ("seed", "told", "place"),
+    ("seed", "message", "place"),
     [
         ("MSH", "expected an object", "hl7.seed"),
         ({"inboxes": []}, "unknown key", "hl7.seed.inboxes"),
@@ -111,8 +111,8 @@ def test_without_rules_everything_that_is_a_message_is_taken() -> None:
         ({"mllp": "yes"}, "true or false", "hl7.seed.mllp"),
     ],
 )
-def test_a_seed_that_cannot_be_used_is_refused_with_its_place(seed: Any, told: str, place: str) -> None:
-    with pytest.raises(SpecError, match=told) as caught:
+def test_an_unusable_seed_is_refused_at_its_place(seed: Any, message: str, place: str) -> None:
+    with pytest.raises(SpecError, match=message) as caught:
         Workplace("hl7", seed)
     assert caught.value.field == place
 

@@ -1,4 +1,4 @@
-"""Whatever an agent sends, a simulated system answers it, refuses it, and stays what it was where it refuses."""
+"""A simulated system answers or refuses any request, and a refusal changes nothing."""
 
 from __future__ import annotations
 
@@ -237,8 +237,8 @@ def test_no_request_breaks_a_system(
 ) -> None:
     system = _SYSTEMS.setdefault(kind, Workplace(kind, SEEDS[kind]))
     before = system.state()
-    told = "&".join(f"{name}={value}" for name, value in query)
-    response = system.ask(method, f"/{'/'.join(parts)}?{told}", body, content_type=sent_as)
+    encoded = "&".join(f"{name}={value}" for name, value in query)
+    response = system.ask(method, f"/{'/'.join(parts)}?{encoded}", body, content_type=sent_as)
     assert response.status < 500, response.body
     after = system.state()
     assert len(after.requests or ()) == len(before.requests or ()) + 1
@@ -251,10 +251,10 @@ def test_no_request_breaks_a_system(
 def test_no_bundle_breaks_the_server(entry: Any) -> None:
     system = _SYSTEMS.setdefault("bundles", Workplace("fhir", SEEDS["fhir"]))
     for kind in ("batch", "transaction"):
-        asked = {"method": "PUT", "url": "Patient/ann", **(entry if isinstance(entry, dict) else {})}
-        bundle = {"resourceType": "Bundle", "type": kind, "entry": [entry, {"request": asked, "resource": entry}]}
+        request = {"method": "PUT", "url": "Patient/ann", **(entry if isinstance(entry, dict) else {})}
+        bundle = {"resourceType": "Bundle", "type": kind, "entry": [entry, {"request": request, "resource": entry}]}
         assert system.ask("POST", "/", bundle).status < 500
 
 
 _SYSTEMS: dict[str, Workplace] = {}
-"""Made once for all examples: a system that went through a thousand requests must hold, too."""
+"""Built once for all examples: a system must survive thousands of requests, too."""

@@ -41,7 +41,7 @@ def texts(phone: Workplace) -> list[tuple[str, str, str]]:
     return [(one["direction"], one["to"], one["text"]) for one in state.messages.messages]
 
 
-def test_what_people_answer_is_no_change_of_the_agent(phone: Workplace) -> None:
+def test_replies_are_no_change_by_the_agent(phone: Workplace) -> None:
     sent = read(phone.ask("POST", "/messages", {"channel": "sms", "patient_id": "ann", "body": "Hello"}))
     state = phone.state()
     assert len(texts(phone)) == 2
@@ -74,7 +74,7 @@ def test_a_message_is_sent_and_answered_from_the_script(phone: Workplace) -> Non
     assert phone.get(f"/messages/{sent['id']}")["body"] == "Hello"
 
 
-def test_who_is_not_known_answers_as_everybody_does(phone: Workplace) -> None:
+def test_unknown_contacts_use_the_default_reply(phone: Workplace) -> None:
     phone.ask("POST", "/", {"to": "+15550999", "body": "Hello"})
     phone.ask("POST", "/", {"to": "+15550888", "body": "Hello"})
     assert [text for way, _, text in texts(phone) if way == "inbound"] == ["Wrong number.", "Wrong number."]
@@ -91,7 +91,7 @@ def test_an_email_has_a_subject_and_is_answered_to_it() -> None:
     ]
 
 
-def test_messages_are_chosen(phone: Workplace) -> None:
+def test_messages_are_filtered(phone: Workplace) -> None:
     phone.ask("POST", "/", {"patient_id": "ann", "body": "One"})
     phone.ask("POST", "/", {"channel": "chat", "patient_id": "ann", "body": "Two"})
     assert [one["body"] for one in phone.get("/messages?channel=sms&direction=outbound")["messages"]] == ["One"]
@@ -114,7 +114,7 @@ def test_messages_are_chosen(phone: Workplace) -> None:
         (b"{", 400, "bad_json"),
     ],
 )
-def test_what_cannot_be_sent_is_refused(phone: Workplace, body: Any, status: int, code: str) -> None:
+def test_an_unsendable_message_is_refused(phone: Workplace, body: Any, status: int, code: str) -> None:
     assert refusal(phone.ask("POST", "/messages", body)) == (status, code)
     assert phone.state().changes == ()
 
@@ -141,10 +141,10 @@ def test_the_shape_of_twilio(phone: Workplace) -> None:
         form(To="+15550101", From="+15550100", Body="Tuesday & ten?"),
         content_type="application/x-www-form-urlencoded",
     )
-    told = read(sent)
-    assert (sent.status, told["status"], told["direction"], told["body"]) == (201, "queued", "outbound-api", "Tuesday & ten?")
-    assert told["date_created"] == "Mon, 16 Nov 2026 09:30:00 +0000"
-    assert phone.get(f"{TWILIO}/{told['sid']}.json")["status"] == "delivered"
+    answer = read(sent)
+    assert (sent.status, answer["status"], answer["direction"], answer["body"]) == (201, "queued", "outbound-api", "Tuesday & ten?")
+    assert answer["date_created"] == "Mon, 16 Nov 2026 09:30:00 +0000"
+    assert phone.get(f"{TWILIO}/{answer['sid']}.json")["status"] == "delivered"
     assert [one["body"] for one in phone.get(f"{TWILIO}.json")["messages"]] == ["Yes.", "Tuesday & ten?"]
     assert [one["direction"] for one in phone.get(f"{TWILIO}.json?To=%2B15550100")["messages"]] == ["inbound"]
 
@@ -162,7 +162,7 @@ def test_the_shape_of_twilio(phone: Workplace) -> None:
         ("DELETE", ".json", b"", 405, 20004),
     ],
 )
-def test_what_twilio_refuses(phone: Workplace, method: str, path: str, body: bytes, status: int, code: int) -> None:
+def test_messages_that_twilio_refuses(phone: Workplace, method: str, path: str, body: bytes, status: int, code: int) -> None:
     response = phone.ask(method, f"{TWILIO}{path}", body)
     assert (response.status, read(response)["code"]) == (status, code)
     assert phone.state().changes == ()
@@ -170,9 +170,14 @@ def test_what_twilio_refuses(phone: Workplace, method: str, path: str, body: byt
 
 def test_the_shape_of_telnyx(phone: Workplace) -> None:
     sent = phone.ask("POST", "/v2/messages", {"from": "+15550100", "to": "+15550101", "text": "Tuesday?"})
-    told = read(sent)["data"]
-    assert (sent.status, told["to"][0]["status"], told["text"], told["from"]["phone_number"]) == (200, "queued", "Tuesday?", "+15550100")
-    assert phone.get(f"/v2/messages/{told['id']}")["data"]["to"][0] == {**told["to"][0], "status": "delivered"}
+    answer = read(sent)["data"]
+    assert (sent.status, answer["to"][0]["status"], answer["text"], answer["from"]["phone_number"]) == (
+        200,
+        "queued",
+        "Tuesday?",
+        "+15550100",
+    )
+    assert phone.get(f"/v2/messages/{answer['id']}")["data"]["to"][0] == {**answer["to"][0], "status": "delivered"}
     assert [text for way, _, text in texts(phone) if way == "inbound"] == ["Yes."]
     for method, path, body, status in (
         ("POST", "/v2/messages", {"to": "x", "text": "x"}, 422),
@@ -186,7 +191,7 @@ def test_the_shape_of_telnyx(phone: Workplace) -> None:
 
 
 @pytest.mark.parametrize(
-    ("heard", "said", "answer"),
+    ("heard", "lines_used", "answer"),
     [
         ("hello", 0, ("one", 1)),
         ("hello", 1, ("two", 2)),
@@ -196,13 +201,13 @@ def test_the_shape_of_telnyx(phone: Workplace) -> None:
         ("redblue", 2, (None, 2)),
     ],
 )
-def test_rules_come_before_lines(heard: str, said: int, answer: tuple[str | None, int]) -> None:
+def test_rules_come_before_lines(heard: str, lines_used: int, answer: tuple[str | None, int]) -> None:
     script = read_script(["one", {"when": ["red", "blue"], "say": "both"}, {"say": "two"}], "answers")
-    assert find_answer(script, heard, said) == answer
+    assert find_answer(script, heard, lines_used) == answer
 
 
 @pytest.mark.parametrize(
-    ("seed", "told", "place"),
+    ("seed", "message", "place"),
     [
         ({"people": [{}]}, "id is missing", "messages.seed.people.0"),
         ({"people": [{"id": "a", "phone": "x"}]}, "phone number", "messages.seed.people.0.phone"),
@@ -212,7 +217,7 @@ def test_rules_come_before_lines(heard: str, said: int, answer: tuple[str | None
         ({"inbox": [{"text": "x", "from": "bob"}]}, "no address", "messages.seed.inbox.0.from"),
     ],
 )
-def test_a_seed_that_cannot_be_used_is_refused_with_its_place(seed: Any, told: str, place: str) -> None:
-    with pytest.raises(SpecError, match=told) as caught:
+def test_an_unusable_seed_is_refused_at_its_place(seed: Any, message: str, place: str) -> None:
+    with pytest.raises(SpecError, match=message) as caught:
         Workplace("messages", seed)
     assert caught.value.field == place

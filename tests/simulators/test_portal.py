@@ -29,7 +29,7 @@ SEED: dict[str, Any] = {
     ],
     "default_determination": {"status": "pending"},
 }
-ASKED = {
+REQUEST = {
     "patient_member_id": "W1",
     "provider_npi": "1234567893",
     "procedure_code": "70551",
@@ -40,7 +40,7 @@ FORM = "application/x-www-form-urlencoded"
 
 
 class Browser:
-    """Somebody at the pages of a portal, who follows redirects and keeps the cookie."""
+    """A user of the portal's pages: follows redirects and keeps the cookie."""
 
     def __init__(self, portal: Workplace) -> None:
         self.portal = portal
@@ -69,7 +69,7 @@ class Browser:
 
 
 def split(*steps: tuple[str, ...]) -> list[dict[str, str]]:
-    return [{name: ASKED.get(name, "") for name in step} for step in steps]
+    return [{name: REQUEST.get(name, "") for name in step} for step in steps]
 
 
 RADMD = split(("patient_member_id",), ("provider_npi",), ("procedure_code", "diagnosis_code"), ("urgency", "clinical_notes"))
@@ -87,12 +87,12 @@ def rows(portal: Workplace) -> list[dict[str, Any]]:
 
 
 def test_a_request_by_rest_is_determined(portal: Workplace) -> None:
-    made = portal.ask("POST", "/api/prior-auths", ASKED)
+    made = portal.ask("POST", "/api/prior-auths", REQUEST)
     row = read(made)
     assert (made.status, row["status"], row["request_id"], row["auth_number"]) == (201, "approved", "REQ-0001", "PA-000001")
     assert (row["patient_name"], row["procedure_code"], row["clinical_notes"]) == ("Ann Smith", "70551", "")
     assert portal.get("/api/prior-auths/PA-000001") == portal.get("/api/prior-auths/REQ-0001") == row == rows(portal)[0]
-    assert read(portal.ask("POST", "/api/prior-auths", {**ASKED, "procedure_code": "73721"}))["status"] == "pending"
+    assert read(portal.ask("POST", "/api/prior-auths", {**REQUEST, "procedure_code": "73721"}))["status"] == "pending"
     assert [one["member_id"] for one in portal.get("/api/patients?q=smith")["patients"]] == ["W1"]
     assert portal.get("/api/providers")["providers"][0]["npi"] == "1234567893"
     assert len(portal.get("/api/prior-auths?q=70551")["prior_auths"]) == 1
@@ -108,7 +108,7 @@ def test_the_wizard_makes_the_same_request(portal: Workplace) -> None:
     submit = browser.at.rpartition("/")[0] + "/submit"
     assert b"REQ-0001: approved" in browser.open(submit, {}).body
     assert b"REQ-0001: approved" in browser.open(submit, {}).body, "posted twice, it is one request"
-    made = read(portal.ask("POST", "/api/prior-auths", ASKED))
+    made = read(portal.ask("POST", "/api/prior-auths", REQUEST))
     one, other = rows(portal)
     same = {"request_id": None, "auth_number": None}
     assert {**one, **same} == {**other, **same} and other == made
@@ -134,7 +134,7 @@ def test_the_other_wizard_asks_for_a_medication() -> None:
     assert (row["medication"], row["status"], row["portal"]) == ("Humira 40 mg", "submitted", "covermymeds")
 
 
-def test_a_wrong_password_opens_nothing(portal: Workplace) -> None:
+def test_a_wrong_password_is_refused_at_the_sign_in(portal: Workplace) -> None:
     browser = Browser(portal)
     wrong = browser.sign_in("guess")
     assert wrong.status == 403 and b'role="alert"' in wrong.body
@@ -150,7 +150,7 @@ def test_signing_out_ends_the_session(portal: Workplace) -> None:
     assert b"Sign in" in browser.open("/requests").body
 
 
-def test_what_is_wrong_in_a_step_is_told_beside_its_field(portal: Workplace) -> None:
+def test_errors_of_a_step_are_shown_next_to_their_field(portal: Workplace) -> None:
     browser = Browser(portal)
     browser.sign_in()
     page = browser.fill([{"patient_member_id": ""}])
@@ -165,7 +165,7 @@ def test_what_is_wrong_in_a_step_is_told_beside_its_field(portal: Workplace) -> 
         assert browser.open(f"/requests/new/x/{step}").status == 404, step[:10]
 
 
-def test_everything_that_is_asked_has_a_label(portal: Workplace) -> None:
+def test_every_field_has_a_label(portal: Workplace) -> None:
     browser = Browser(portal)
     pages = [browser.open("/login"), browser.sign_in(), browser.open("/requests"), browser.open("/patients")]
     browser.open("/requests/new")
@@ -174,25 +174,25 @@ def test_everything_that_is_asked_has_a_label(portal: Workplace) -> None:
         browser.open(browser.at, step)
     for page in pages:
         text = page.body.decode()
-        asked = re.findall(r"<(?:input|select|textarea) id=\"([^\"]+)\"", text)
-        assert set(asked) == set(re.findall(r"<label for=\"([^\"]+)\"", text))
+        fields = re.findall(r"<(?:input|select|textarea) id=\"([^\"]+)\"", text)
+        assert set(fields) == set(re.findall(r"<label for=\"([^\"]+)\"", text))
         assert '<html lang="en">' in text and "<title>" in text and text.count("<h1>") == 1
 
 
-def test_a_determination_with_a_delay_is_made_when_it_is_over() -> None:
+def test_a_delayed_determination_is_made_after_its_delay() -> None:
     clock = {"now": "2026-11-16T09:30:00.000Z"}
     around = Surroundings(now=lambda: clock["now"], new_id=lambda: "x", seconds=lambda: 0.0)
     draft = Draft({}, "portal")
     desk = Desk(draft, around)
     SIMULATOR.seed(SEED, desk)
-    body = msgspec.json.encode({**ASKED, "patient_member_id": "W2", "procedure_code": "1aaaa"})
+    body = msgspec.json.encode({**REQUEST, "patient_member_id": "W2", "procedure_code": "1aaaa"})
     made = SIMULATOR.handle(Request(method="POST", path="/api/prior-auths", body=body), desk)
     assert read(made)["status"] == "submitted"
     look = Request(method="GET", path="/api/prior-auths/REQ-0001")
     clock["now"] = "2026-11-16T09:30:59.000Z"
     assert read(SIMULATOR.handle(look, desk))["status"] == "submitted"
     clock["now"] = "2026-11-16T09:31:00.000Z"
-    assert {**read(SIMULATOR.handle(look, desk)), **ASKED}["status"] == "denied"
+    assert {**read(SIMULATOR.handle(look, desk)), **REQUEST}["status"] == "denied"
     state = SIMULATOR.read_state(desk)
     assert state.portal is not None and state.portal["prior_auth_requests"][0]["reason"] == "not covered"
 
@@ -201,17 +201,17 @@ def test_a_determination_with_a_delay_is_made_when_it_is_over() -> None:
     ("method", "path", "body", "status", "code"),
     [
         ("POST", "/api/prior-auths", {}, 422, "wrong_value"),
-        ("POST", "/api/prior-auths", {**ASKED, "procedure_code": "x"}, 422, "wrong_value"),
-        ("POST", "/api/prior-auths", {**ASKED, "urgency": "now"}, 422, "wrong_value"),
-        ("POST", "/api/prior-auths", {**ASKED, "patient_member_id": "W9"}, 422, "unknown_member"),
-        ("POST", "/api/prior-auths", {**ASKED, "clinical_notes": ["x"]}, 422, "wrong_value"),
+        ("POST", "/api/prior-auths", {**REQUEST, "procedure_code": "x"}, 422, "wrong_value"),
+        ("POST", "/api/prior-auths", {**REQUEST, "urgency": "now"}, 422, "wrong_value"),
+        ("POST", "/api/prior-auths", {**REQUEST, "patient_member_id": "W9"}, 422, "unknown_member"),
+        ("POST", "/api/prior-auths", {**REQUEST, "clinical_notes": ["x"]}, 422, "wrong_value"),
         ("POST", "/api/prior-auths", b"{", 400, "bad_json"),
         ("GET", "/api/prior-auths/PA-9", None, 404, "not_found"),
         ("GET", "/api/nothing", None, 404, "not_found"),
         ("DELETE", "/api/patients", None, 405, "method_not_allowed"),
     ],
 )
-def test_what_cannot_be_done_is_refused(portal: Workplace, method: str, path: str, body: Any, status: int, code: str) -> None:
+def test_impossible_requests_are_refused(portal: Workplace, method: str, path: str, body: Any, status: int, code: str) -> None:
     assert refusal(portal.ask(method, path, body)) == (status, code)
     assert portal.state().changes == ()
 
@@ -225,7 +225,7 @@ def test_only_pages_are_reached_without_the_token(path: str, is_open: bool) -> N
 
 
 @pytest.mark.parametrize(
-    ("seed", "told", "place"),
+    ("seed", "message", "place"),
     [
         ({"portal": "radmed"}, "expected one of", "portal.seed.portal"),
         ({"patients": [{"name": "x"}]}, "member_id is missing", "portal.seed.patients.0"),
@@ -238,8 +238,8 @@ def test_only_pages_are_reached_without_the_token(path: str, is_open: bool) -> N
         ),
     ],
 )
-def test_a_seed_that_cannot_be_used_is_refused_with_its_place(seed: Any, told: str, place: str) -> None:
-    with pytest.raises(SpecError, match=told) as caught:
+def test_an_unusable_seed_is_refused_at_its_place(seed: Any, message: str, place: str) -> None:
+    with pytest.raises(SpecError, match=message) as caught:
         Workplace("portal", seed)
     assert caught.value.field == place
 
@@ -257,7 +257,7 @@ def test_a_new_request_takes_no_number_that_the_seed_has() -> None:
     assert [change.change for change in portal.state().changes or ()] == ["added"]
 
 
-def test_seeded_requests_may_say_more_and_are_determined_when_their_delay_is_over() -> None:
+def test_seeded_requests_may_have_more_fields_and_are_determined_after_their_delay() -> None:
     """A day without a time of day is one in UTC; members of an author's own stay."""
     request = {"request_id": "R-1", "provider_name": "Dr. Rivera", "submitted_at": "2026-11-15", "determined_by": "nobody"}
     late = {"request_id": "R-2", "submitted_at": "2199-01-01T00:00:00+02:00"}

@@ -68,7 +68,7 @@ def test_rules_compare_as_checks_do(when: dict[str, Any], row: dict[str, Any], s
     assert shop.ask("POST", "/orders", row).status == status
 
 
-def test_a_matcher_of_a_rule_that_is_none_is_refused_with_its_place() -> None:
+def test_an_invalid_matcher_of_a_rule_is_refused_at_its_place() -> None:
     with pytest.raises(SpecError) as refused:
         Workplace("records", {"orders": {"rules": [{"when": {"quantity": {"$gtt": 5}}, "refuse": "no"}]}})
     assert refused.value.field == "records.seed.orders.rules.0.when.quantity.$gtt"
@@ -132,7 +132,7 @@ def test_the_total_counts_what_fits_beyond_the_limit(shop: Workplace) -> None:
         ("DELETE", "/prices/lamp", None, (409, "read_only")),
     ],
 )
-def test_what_is_refused_changes_nothing(shop: Workplace, method: str, target: str, body: Any, expected: tuple[int, str]) -> None:
+def test_refused_requests_change_nothing(shop: Workplace, method: str, target: str, body: Any, expected: tuple[int, str]) -> None:
     assert refusal(shop.ask(method, target, body)) == expected
     assert shop.state().changes == ()
 
@@ -150,5 +150,5 @@ def test_collections_are_listed(shop: Workplace) -> None:
 
 
 @pytest.mark.parametrize(("path", "id"), [("None", None), ("True", True), ("1.0", 1.0)])
-def test_a_row_that_is_put_has_an_id_that_is_one(shop: Workplace, path: str, id: Any) -> None:
+def test_a_put_row_needs_a_valid_id(shop: Workplace, path: str, id: Any) -> None:
     assert refusal(shop.ask("PUT", f"/notes/{path}", {"id": id})) == (422, "wrong_id")

@@ -1,4 +1,4 @@
-"""Sandboxes: events, differences, resets, and what happens when two requests meet or one breaks."""
+"""Sandboxes: events, differences, resets, and conflicting or failing requests."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def test_no_claim_is_decided_on_a_part_of_a_body(claim: str) -> None:
     assert (verdict.outcome, verdict.code) == ("error", "missing_evidence"), verdict.reason
 
 
-def test_differences_tell_what_was_added_changed_and_removed() -> None:
+def test_differences_list_added_changed_and_removed_items() -> None:
     shop = Workplace("records", SHOP)
     shop.ask("POST", "/orders", {"id": "3"})
     shop.ask("PATCH", "/orders/1", {"status": "paid"})
@@ -89,7 +89,7 @@ def test_differences_tell_what_was_added_changed_and_removed() -> None:
     assert shop.state().records == SHOP
 
 
-def test_a_scenario_is_part_of_how_it_began() -> None:
+def test_a_scenario_is_part_of_the_initial_state() -> None:
     drop = Workplace("files", {"a.txt": "a"}, scenario=(Step(name="drop_file_inbox", given={"path": "b.txt", "content": "b"}),))
     assert [file.path for file in drop.state().files or ()] == ["a.txt", "inbox/b.txt"]
     assert drop.state().changes == ()
@@ -109,7 +109,7 @@ def test_nothing_an_agent_does_changes_the_dataset() -> None:
     assert rows == before
 
 
-def test_a_request_that_meets_another_is_handled_again_on_the_newer_rows() -> None:
+def test_a_conflicting_request_is_repeated_on_the_newer_rows() -> None:
     class Meddler(MemoryStore):
         met = False
 
@@ -137,7 +137,7 @@ def test_a_bug_in_a_system_keeps_nothing_but_its_event(monkeypatch: pytest.Monke
 
 
 @pytest.mark.parametrize("kind", list_kinds())
-def test_every_kind_says_what_it_is_and_offers_tools_with_schemas(kind: str) -> None:
+def test_every_kind_has_a_description_and_tools_with_schemas(kind: str) -> None:
     simulator: Simulator = find_simulator(kind)
     assert simulator.kind == kind
     assert simulator.summary.endswith(".")
@@ -165,7 +165,7 @@ def test_tools_do_what_requests_do() -> None:
 
 
 @pytest.mark.parametrize(
-    ("system", "field", "told"),
+    ("system", "field", "message"),
     [
         (System(name="a", kind="recrods"), "kind", "unknown kind"),
         (System(name="a", kind="records", seed=[]), "a.seed", "collections"),
@@ -178,13 +178,13 @@ def test_tools_do_what_requests_do() -> None:
         (System(name="a", kind="files", scenario=(Step(name="drop_file_inbox"),)), "a.scenario.0.drop_file_inbox", "path"),
     ],
 )
-def test_what_cannot_be_seeded_is_refused_with_its_place(system: System, field: str, told: str) -> None:
-    with pytest.raises(SpecError, match=told) as caught:
+def test_an_unusable_seed_field_is_refused_at_its_place(system: System, field: str, message: str) -> None:
+    with pytest.raises(SpecError, match=message) as caught:
         provision_rows((system,), make_surroundings())
     assert caught.value.field == field
 
 
-def test_systems_of_one_sandbox_hold_their_own() -> None:
+def test_systems_of_one_sandbox_are_separate() -> None:
     around = make_surroundings()
     systems = (System(name="shop", kind="records", seed=SHOP), System(name="drop", kind="files", seed={"orders/1": "a file"}))
     sandbox = Sandbox("s", systems, MemoryStore(), around)
@@ -213,7 +213,7 @@ def drop(path: str, after_s: float) -> Step:
     return Step(name="drop_file_inbox", given={"path": path, "content": "x"}, after_s=after_s)
 
 
-def test_what_comes_later_is_there_for_whoever_asks_next_and_is_nobodys_change() -> None:
+def test_late_steps_are_visible_to_the_next_request_and_are_no_change() -> None:
     late = LateDrop(drop("c.txt", 60), drop("b.txt", 30), drop("a.txt", 0))
     assert late.list_files() == ["inbox/a.txt"]
     late.seconds += 45
@@ -227,12 +227,12 @@ def test_what_comes_later_is_there_for_whoever_asks_next_and_is_nobodys_change()
     assert (state.changes, late.sandbox.failed_steps) == ((), [])
 
 
-def test_a_late_step_that_cannot_be_performed_is_told() -> None:
+def test_an_impossible_late_step_is_reported() -> None:
     late = LateDrop(Step(name="drop_file_inbox", given={"path": "../a"}, after_s=5))
     late.seconds += 10
     assert late.list_files() == []
-    (told,) = late.sandbox.failed_steps
-    assert told.startswith("drop: drop_file_inbox: ")
+    (message,) = late.sandbox.failed_steps
+    assert message.startswith("drop: drop_file_inbox: ")
 
 
 def test_datasets_are_added_to_the_seed() -> None:
@@ -244,7 +244,7 @@ def test_datasets_are_added_to_the_seed() -> None:
     assert list(rows["a/"]) == ["a", "b"]
 
 
-def test_a_late_step_that_a_bug_breaks_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_late_step_with_a_bug_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     def break_down(self: object, step: str, given: object, desk: object) -> None:
         raise ZeroDivisionError("by mistake")
 
@@ -276,7 +276,7 @@ def test_systems_whose_state_is_of_one_family_keep_all_of_it() -> None:
 
 
 @pytest.mark.parametrize(
-    ("kind", "seed", "place", "told"),
+    ("kind", "seed", "place", "message"),
     [
         ("records", {"o": {"rules": 5}}, "o.rules", "expected a list"),
         ("records", {"o": {"rules": [{"on": "updte", "refuse": "x"}]}}, "o.rules.0.on", "one of create, update, delete"),
@@ -301,20 +301,20 @@ def test_systems_whose_state_is_of_one_family_keep_all_of_it() -> None:
         ("hl7", {"accepts": ["ORM^O01", "orm"]}, "accepts.1", "a type such as"),
     ],
 )
-def test_a_seed_of_which_something_would_be_left_out_is_refused(kind: str, seed: Any, place: str, told: str) -> None:
-    with pytest.raises(SpecError, match=told) as caught:
+def test_a_seed_that_would_lose_data_is_refused(kind: str, seed: Any, place: str, message: str) -> None:
+    with pytest.raises(SpecError, match=message) as caught:
         provision_rows((System(name="a", kind=kind, seed=seed),), make_surroundings())
     assert caught.value.field == f"a.seed.{place}"
 
 
-def test_steps_whose_time_has_not_come_are_told() -> None:
+def test_pending_steps_are_reported() -> None:
     late = LateDrop(drop("a.txt", 5), drop("b.txt", 60))
     late.seconds += 10
     late.list_files()
     assert late.sandbox.list_unplayed() == ("the step drop_file_inbox of drop, due after 60 s, did not happen: the agent was done before",)
 
 
-def test_what_the_config_and_a_dataset_both_have_is_kept_of_both() -> None:
+def test_config_and_dataset_are_merged() -> None:
     config, dataset = {"patients": [{"member_id": "a"}], "portal": "radmd"}, {"patients": [{"member_id": "b"}]}
     assert join_config("portal", config, [dataset]) == [config, dataset]
     assert join_config("portal", {"portal": "radmd"}, [dataset]) == [{"portal": "radmd", **dataset}]

@@ -1,4 +1,4 @@
-"""What the simulated systems leave behind is what the checks read: each holds after the right work, and fails after the wrong or none."""
+"""Checks on the state of the simulated systems: each passes after the right work, and fails after wrong or no work."""
 
 from __future__ import annotations
 
@@ -53,8 +53,8 @@ ROWS: dict[str, tuple[str, Any, list[tuple[str, Any]], list[tuple[str, Any]], di
     "portal": (
         "portal_record",
         test_portal.SEED,
-        [("/api/prior-auths", test_portal.ASKED)],
-        [("/api/prior-auths", {**test_portal.ASKED, "procedure_code": "73721"})],
+        [("/api/prior-auths", test_portal.REQUEST)],
+        [("/api/prior-auths", {**test_portal.REQUEST, "procedure_code": "73721"})],
         {"resource": "prior_auth_requests", "fields": [{"path": "status", "expected": "approved"}]},
     ),
     "cds": (
@@ -68,7 +68,7 @@ ROWS: dict[str, tuple[str, Any, list[tuple[str, Any]], list[tuple[str, Any]], di
 
 
 @pytest.mark.parametrize("kind", ROWS)
-def test_the_check_of_a_kind_tells_the_right_work_from_the_wrong(kind: str) -> None:
+def test_the_check_of_a_kind_distinguishes_right_from_wrong_work(kind: str) -> None:
     name, seed, right, wrong, spec = ROWS[kind]
     entry = default_registry().get(name)
     decide = entry.prepare(msgspec.convert(spec, entry.spec))

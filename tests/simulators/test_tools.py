@@ -1,4 +1,4 @@
-"""Tools of simulated systems: arguments held against schemas, and responses as results of MCP."""
+"""Tools of simulated systems: arguments checked against schemas, and responses as MCP results."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ TOOLS = {tool.name: tool for simulator in (fhir.SIMULATOR, records.SIMULATOR) fo
 
 
 @pytest.mark.parametrize(
-    ("tool", "arguments", "told"),
+    ("tool", "arguments", "message"),
     [
         ("fhir_read", {"resource_type": "Patient"}, "fhir_read needs id"),
         ("fhir_read", {"resource_type": "Patient", "id": None}, "fhir_read needs id"),
@@ -35,22 +35,22 @@ TOOLS = {tool.name: tool for simulator in (fhir.SIMULATOR, records.SIMULATOR) fo
         ("records_create", {"collection": "orders", "row": {"note": "\ud800"}}, "lone surrogate"),
     ],
 )
-def test_arguments_that_fit_no_schema_make_no_request(tool: str, arguments: dict[str, Any], told: str) -> None:
+def test_invalid_arguments_make_no_request(tool: str, arguments: dict[str, Any], message: str) -> None:
     with pytest.raises(SpecError) as wrong:
         make_tool_request(TOOLS[tool], arguments)
-    assert told in describe_wrong_call(wrong.value)
+    assert message in describe_wrong_call(wrong.value)
 
 
-def test_what_models_do_all_the_time_is_forgiven() -> None:
-    asked = make_tool_request(TOOLS["fhir_search"], {"resource_type": "Patient", "search": '{"active": true, "_count": 5, "name": null}'})
-    assert asked.target == "/Patient?active=true&_count=5"
+def test_common_mistakes_of_models_are_corrected() -> None:
+    request = make_tool_request(TOOLS["fhir_search"], {"resource_type": "Patient", "search": '{"active": true, "_count": 5, "name": null}'})
+    assert request.target == "/Patient?active=true&_count=5"
     assert make_tool_request(TOOLS["records_get"], {"collection": "orders", "id": 7}).path == "/orders/7"
     assert make_query({"date": ["ge2026-01-01", "lt2027-01-01"]}) == (("date", "ge2026-01-01"), ("date", "lt2027-01-01"))
 
 
 @pytest.mark.parametrize("kind", list_kinds())
-def test_no_arguments_whatever_break_a_kind(kind: str) -> None:
-    """Every tool of every kind makes a request of the least it takes, which is answered without a bug, or says what is wrong."""
+def test_no_arguments_break_a_kind(kind: str) -> None:
+    """Every tool of every kind makes a minimal request, which is answered without a bug or refused with a reason."""
     workplace = Workplace(kind)
     samples: dict[str, Any] = {"string": "x", "object": {}, "array": [], "integer": 1, "boolean": True}
     for tool in find_tools(find_simulator(kind)):

@@ -29,8 +29,8 @@ def phone() -> Workplace:
 
 
 def heard(phone: Workplace, call: str, body: Any) -> tuple[str, list[str]]:
-    told = read(phone.ask("POST", f"/calls/{call}/turns", body))
-    return told["status"], [turn["text"] for turn in told["turns"]]
+    answer = read(phone.ask("POST", f"/calls/{call}/turns", body))
+    return answer["status"], [turn["text"] for turn in answer["turns"]]
 
 
 def test_a_call_goes_through_the_menus_by_keys(phone: Workplace) -> None:
@@ -55,7 +55,7 @@ def test_a_call_goes_through_the_menus_by_keys(phone: Workplace) -> None:
     )
 
 
-def test_words_lead_to_a_person_with_a_script(phone: Workplace) -> None:
+def test_speech_reaches_a_person_with_a_script(phone: Workplace) -> None:
     call = read(phone.ask("POST", "/calls", {"to": NUMBER}))["id"]
     assert heard(phone, call, {"say": "I want to talk to a PERSON"})[1] == ["Member services."]
     assert heard(phone, call, {"say": "Hello"})[1] == ["What is it about?"]
@@ -64,13 +64,13 @@ def test_words_lead_to_a_person_with_a_script(phone: Workplace) -> None:
     assert read(phone.ask("POST", f"/calls/{call}/hangup"))["status"] == "completed"
 
 
-def test_a_number_that_nobody_has_is_not_answered(phone: Workplace) -> None:
+def test_an_unassigned_number_is_not_answered(phone: Workplace) -> None:
     call = read(phone.ask("POST", "/calls", {"to": "+15559999"}))
     assert (call["status"], call["turns"]) == ("no-answer", [])
     assert refusal(phone.ask("POST", f"/calls/{call['id']}/turns", {"say": "x"})) == (409, "call_over")
 
 
-def test_somebody_calls() -> None:
+def test_an_incoming_call() -> None:
     given = {"from": "+15550101", "opening": "Is this the clinic?", "answers": ["I need an appointment."]}
     phone = Workplace("voice", None, scenario=(Step(name="call_arrives", given=given),))
     (ringing,) = phone.get("/calls")["calls"]
@@ -98,7 +98,7 @@ def test_somebody_calls() -> None:
         ("/", {}, 404, "not_found"),
     ],
 )
-def test_what_cannot_be_done_is_refused(phone: Workplace, path: str, body: Any, status: int, code: str) -> None:
+def test_impossible_requests_are_refused(phone: Workplace, path: str, body: Any, status: int, code: str) -> None:
     phone.ask("POST", "/calls", {"to": NUMBER})
     before = phone.state().changes
     assert refusal(phone.ask("POST", path, body)) == (status, code)
@@ -106,7 +106,7 @@ def test_what_cannot_be_done_is_refused(phone: Workplace, path: str, body: Any, 
 
 
 @pytest.mark.parametrize(
-    ("line", "told", "place"),
+    ("line", "message", "place"),
     [
         ({"number": "x", "answers": []}, "phone number", "lines.0.number"),
         ({"number": NUMBER}, "ivr or answers", "lines.0"),
@@ -117,8 +117,8 @@ def test_what_cannot_be_done_is_refused(phone: Workplace, path: str, body: Any, 
         ({"number": NUMBER, "ivr": {"start": {"options": [{"go": "start"}]}}}, "press or hear", "lines.0.ivr.start.options.0"),
     ],
 )
-def test_a_line_that_cannot_be_used_is_refused_with_its_place(line: Any, told: str, place: str) -> None:
-    with pytest.raises(SpecError, match=told) as caught:
+def test_an_unusable_line_is_refused_at_its_place(line: Any, message: str, place: str) -> None:
+    with pytest.raises(SpecError, match=message) as caught:
         Workplace("voice", {"lines": [line]})
     assert caught.value.field == f"voice.seed.{place}"
 
@@ -140,9 +140,9 @@ def test_bare_menus_answer_under_the_number_of_the_sandbox(ivr: Any, first: str)
     assert [turn["text"] for turn in call["turns"]] == ["Hello."]
 
 
-@pytest.mark.parametrize(("ivr", "told"), [({}, "start is missing"), (17, "expected an object"), ({"menu": {}}, "start is missing")])
-def test_bare_menus_that_cannot_be_used_are_refused(ivr: Any, told: str) -> None:
-    with pytest.raises(SpecError, match=told):
+@pytest.mark.parametrize(("ivr", "message"), [({}, "start is missing"), (17, "expected an object"), ({"menu": {}}, "start is missing")])
+def test_bare_menus_that_cannot_be_used_are_refused(ivr: Any, message: str) -> None:
+    with pytest.raises(SpecError, match=message):
         Workplace("voice", {"ivr": ivr})
 
 
@@ -150,8 +150,8 @@ def test_a_model_calls_and_talks(phone: Workplace) -> None:
     tools = {tool.name: tool for tool in phone.sandbox.list_tools()["voice"]}
     made = tools["voice_call"].make_request({"to": NUMBER})
     call = read(phone.ask(made.method, made.path, made.body))["id"]
-    said = tools["voice_say"].make_request({"id": call, "say": "benefits"})
-    assert (said.path, read(phone.ask(said.method, said.path, said.body))["turns"][0]["text"]) == (
+    request = tools["voice_say"].make_request({"id": call, "say": "benefits"})
+    assert (request.path, read(phone.ask(request.method, request.path, request.body))["turns"][0]["text"]) == (
         f"/calls/{call}/turns",
         "Enter the member id.",
     )

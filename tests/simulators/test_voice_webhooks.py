@@ -27,21 +27,21 @@ class Line:
     def __init__(self, answer: Answer, *, scenario: tuple[Step, ...] = ()) -> None:
         self.phone = Workplace("voice", {"phone": "+15550100", "lines": [{"number": NUMBER, "ivr": IVR}]}, scenario=scenario)
         self.answer = answer
-        self.asked: list[tuple[str, dict[str, str]]] = []
+        self.requests: list[tuple[str, dict[str, str]]] = []
         self.headers: list[dict[str, str]] = []
 
     async def fetch(self, errand: Errand) -> Fetched:
         fields = dict(decode_query(errand.body.decode() or errand.url.partition("?")[2]))
-        self.asked.append((errand.url.removeprefix("http://agent.test"), fields))
+        self.requests.append((errand.url.removeprefix("http://agent.test"), fields))
         self.headers.append(errand.headers)
-        # In a thread, so that the agent may ask for something while it is asked.
-        told = await asyncio.to_thread(self.answer, errand.url.removeprefix("http://agent.test").partition("?")[0], fields)
-        if isinstance(told, int):
-            return Fetched(url=errand.url, status=told)
-        return Fetched(url=errand.url, status=200, body=told.encode())
+        # In a thread, so that the agent may send requests while it answers.
+        answer = await asyncio.to_thread(self.answer, errand.url.removeprefix("http://agent.test").partition("?")[0], fields)
+        if isinstance(answer, int):
+            return Fetched(url=errand.url, status=answer)
+        return Fetched(url=errand.url, status=200, body=answer.encode())
 
     def ask(self, method: str, path: str, *, then: str = "", **form: str) -> Response:
-        """Send one request, and let the line go on as long as it has something to do."""
+        """Send one request, and run the line until it is idle."""
         pairs = [(name, part) for name, value in form.items() for part in (value.split() if name == "StatusCallbackEvent" else [value])]
         body = encode_query(pairs).encode()
         headers = {"content-type": "application/x-www-form-urlencoded"}
@@ -94,19 +94,19 @@ def test_webhooks_lead_a_call_through_a_menu_to_a_person() -> None:
         ("agent", "Thank you."),
         ("caller", "What is it about?"),
     ]
-    assert [(path, fields.get("SpeechResult")) for path, fields in line.asked] == [
+    assert [(path, fields.get("SpeechResult")) for path, fields in line.requests] == [
         ("/begin", None),
         ("/menu", "Welcome. For benefits press 1."),
         ("/menu", "Member services."),
         ("/menu", "It is 25 dollars."),
     ]
-    first = line.asked[0][1]
+    first = line.requests[0][1]
     assert (first["CallSid"], first["AccountSid"], first["To"], first["CallStatus"]) == (call["id"], "AC1", NUMBER, "in-progress")
     events = line.phone.state().requests or ()
     assert [(one.method, one.status) for one in events][:5] == [("POST", 201)] + [("WEBHOOK", 200)] * 4
 
 
-def test_keys_are_pressed_and_last_words_are_told() -> None:
+def test_keys_are_pressed_and_the_final_status_is_reported() -> None:
     def answer(path: str, fields: dict[str, str]) -> str:
         return twiml('<Play digits="ww1w999#"/>', "<Say>W 12345</Say>", listen("/end"), "<Redirect>/lost</Redirect>")
 
@@ -114,20 +114,22 @@ def test_keys_are_pressed_and_last_words_are_told() -> None:
     call = line.call(Method="GET", StatusCallback="http://agent.test/status", StatusCallbackEvent="initiated ringing answered completed")
     assert (call["status"], call["collected"]) == ("completed", {"member_id": "W 12345"})
     assert [turn["text"] for turn in call["turns"] if turn["speaker"] == "agent"] == ["1", "999#", "W 12345"]
-    paths = [path.partition("?")[0] for path, _ in line.asked]
+    paths = [path.partition("?")[0] for path, _ in line.requests]
     assert paths == ["/status", "/status", "/status", "/begin", "/end", "/status"]
-    assert [fields["CallStatus"] for path, fields in line.asked if path == "/status"] == [
+    assert [fields["CallStatus"] for path, fields in line.requests if path == "/status"] == [
         "initiated",
         "ringing",
         "in-progress",
         "completed",
     ]
-    last = line.asked[4][1]
+    last = line.requests[4][1]
     assert last["SpeechResult"].endswith("The coverage is active. Goodbye.") and last["CallStatus"] == "completed"
-    assert line.headers[3]["x-twilio-signature"] == sign_request(f"http://agent.test{line.asked[3][0]}", (), "token")["x-twilio-signature"]
+    assert (
+        line.headers[3]["x-twilio-signature"] == sign_request(f"http://agent.test{line.requests[3][0]}", (), "token")["x-twilio-signature"]
+    )
     assert (
         line.headers[0]["x-twilio-signature"]
-        == sign_request("http://agent.test/status", line.asked[0][1].items(), "token")["x-twilio-signature"]
+        == sign_request("http://agent.test/status", line.requests[0][1].items(), "token")["x-twilio-signature"]
     )
 
 
@@ -145,7 +147,7 @@ def test_keys_of_the_other_end_are_digits() -> None:
     (ringing,) = read(line.ask("GET", f"{CALLS}.json"))["calls"]
     assert (ringing["status"], ringing["direction"]) == ("ringing", "inbound")
     line.follow(line.ask("POST", f"{CALLS}/{ringing['sid']}.json", Url="http://agent.test/in"))
-    assert [(path, fields.get("Digits")) for path, fields in line.asked] == [
+    assert [(path, fields.get("Digits")) for path, fields in line.requests] == [
         ("/in", None),
         ("/keys", "12345"),
         ("/one", "7"),
@@ -155,7 +157,7 @@ def test_keys_of_the_other_end_are_digits() -> None:
 
 
 @pytest.mark.parametrize(
-    ("answer", "status", "told"),
+    ("answer", "status", "message"),
     [
         (500, "failed", "answers 500"),
         ("no TwiML", "failed", "not TwiML"),
@@ -171,14 +173,14 @@ def test_keys_of_the_other_end_are_digits() -> None:
     ],
     ids=lambda value: str(value)[:80],
 )
-def test_what_cannot_be_performed_ends_the_call_and_is_told(answer: str | int, status: str, told: str) -> None:
+def test_an_impossible_instruction_ends_the_call_and_is_reported(answer: str | int, status: str, message: str) -> None:
     line = Line(lambda path, fields: answer)
     assert line.call()["status"] == status
     problems = [problem for one in line.phone.state().requests or () if one.method == GO_ON for problem in one.response["problems"]]
-    assert told in " ".join(problems) and bool(problems) == bool(told)
+    assert message in " ".join(problems) and bool(problems) == bool(message)
 
 
-def test_a_call_that_is_hung_up_meanwhile_does_not_go_on() -> None:
+def test_a_call_hung_up_during_a_webhook_ends() -> None:
     line = Line(lambda path, fields: 200)
 
     def hang_up(path: str, fields: dict[str, str]) -> str:
@@ -189,13 +191,13 @@ def test_a_call_that_is_hung_up_meanwhile_does_not_go_on() -> None:
 
     line.answer = hang_up
     call = line.call()
-    assert (call["status"], len(call["turns"]), len(line.asked)) == ("completed", 1, 1)
+    assert (call["status"], len(call["turns"]), len(line.requests)) == ("completed", 1, 1)
 
 
-def test_a_call_to_nobody_and_one_with_its_document() -> None:
+def test_a_call_to_an_unassigned_number_and_one_with_a_document() -> None:
     line = Line(lambda path, fields: 404)
     assert line.call(To="+15559999", StatusCallback="http://agent.test/status")["status"] == "no-answer"
-    assert [(path, fields["CallStatus"]) for path, fields in line.asked] == [("/status", "no-answer")]
+    assert [(path, fields["CallStatus"]) for path, fields in line.requests] == [("/status", "no-answer")]
     call = line.call(Url="", Twiml="<Response><Say>benefits</Say></Response>")
     assert [turn["text"] for turn in call["turns"]][1:] == ["benefits", "Enter the member id."]
 
@@ -221,7 +223,7 @@ def test_a_call_that_cannot_be_made_is_refused_as_twilio_does(form: dict[str, st
     assert line.phone.state().changes == ()
 
 
-def test_limits_and_wrong_places_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_limits_and_wrong_paths_are_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     line = Line(lambda path, fields: twiml())
     monkeypatch.setattr(webhooks, "MOST_LED", 1)
     form = {"To": NUMBER, "From": "+15550100", "Url": "http://agent.test/begin"}

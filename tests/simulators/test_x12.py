@@ -1,4 +1,4 @@
-"""The clearinghouse: inquiries and what is answered, and EDI that cannot be taken."""
+"""The clearinghouse: inquiries, answers, and rejected EDI."""
 
 from __future__ import annotations
 
@@ -49,8 +49,8 @@ def interchange(kind: str, body: str, *, count: int | None = None, control: str 
     )
 
 
-def inquiry(subscriber: str = "NM1*IL*1*SMITH*ANN****MI*W1", asked: str = "EQ*30") -> str:
-    return interchange("270", f"{_HEAD}HL*3*2*22*0~TRN*1*T-1*9ORIGIN~{subscriber}~{asked}~")
+def inquiry(subscriber: str = "NM1*IL*1*SMITH*ANN****MI*W1", service: str = "EQ*30") -> str:
+    return interchange("270", f"{_HEAD}HL*3*2*22*0~TRN*1*T-1*9ORIGIN~{subscriber}~{service}~")
 
 
 def find(edi: str, *paths: str) -> list[str | None]:
@@ -72,12 +72,12 @@ def test_an_inquiry_is_answered_with_the_benefits(house: Workplace) -> None:
     assert find(edi, "ISA.6", "ISA.8", "GS.1", "GS.2") == ["ACME", "CLINIC", "HB", "ACME"]
     state = house.state()
     assert state.x12 is not None and state.x12.responses == (edi,)
-    kept = house.get("/transactions/1")
-    assert (kept["kind"], kept["accepted"], kept["request"], kept["response"]) == ("271", True, inquiry(), edi)
+    stored = house.get("/transactions/1")
+    assert (stored["kind"], stored["accepted"], stored["request"], stored["response"]) == ("271", True, inquiry(), edi)
 
 
 @pytest.mark.parametrize(
-    ("subscriber", "asked", "path", "value"),
+    ("subscriber", "service", "path", "value"),
     [
         ("NM1*IL*1*SMITH*ANN", "DMG*D8*19800201~EQ*30", "NM1[IL].9", "W1"),
         ("NM1*IL*1*SMITH*ANN", "EQ*30", "AAA.3", "75"),
@@ -87,13 +87,13 @@ def test_an_inquiry_is_answered_with_the_benefits(house: Workplace) -> None:
         ("NM1*IL*1*SMITH*ANN****MI*W1", "EQ*98", "EB[4].1", None),
     ],
 )
-def test_who_is_found_and_what_they_are_told(house: Workplace, subscriber: str, asked: str, path: str, value: str | None) -> None:
-    assert find(house.ask("POST", "/", inquiry(subscriber, asked).encode()).body.decode(), path) == [value]
+def test_subscribers_are_found_and_answered(house: Workplace, subscriber: str, service: str, path: str, value: str | None) -> None:
+    assert find(house.ask("POST", "/", inquiry(subscriber, service).encode()).body.decode(), path) == [value]
 
 
-def test_eligibility_as_json_keeps_the_edi_it_stands_for(house: Workplace) -> None:
-    told = read(house.ask("POST", "/eligibility", {"patient_id": "ann", "service_type": "98"}))
-    assert {name: told[name] for name in ("active", "member_id", "plan", "copay", "deductible", "errors")} == {
+def test_eligibility_as_json_includes_its_edi(house: Workplace) -> None:
+    answer = read(house.ask("POST", "/eligibility", {"patient_id": "ann", "service_type": "98"}))
+    assert {name: answer[name] for name in ("active", "member_id", "plan", "copay", "deductible", "errors")} == {
         "active": True,
         "member_id": "W1",
         "plan": "Gold",
@@ -112,7 +112,7 @@ def test_eligibility_as_json_keeps_the_edi_it_stands_for(house: Workplace) -> No
 @pytest.mark.parametrize(
     ("number", "status", "paid"), [("C-7", "F1:65", "150"), ("C-8", "F2:585", "0"), ("C-9", "A4:35", None), ("", "A4:35", None)]
 )
-def test_the_status_of_a_claim_is_told(house: Workplace, number: str, status: str, paid: str | None) -> None:
+def test_the_status_of_a_claim_is_answered(house: Workplace, number: str, status: str, paid: str | None) -> None:
     named = f"REF*1K*{number}~" if number else ""
     body = f"BHT*0010*13*R*20261116*0930~HL*1**20*1~NM1*PR*2*ACME*****PI*1~HL*4*3*22*0~NM1*IL*1*SMITH*ANN****MI*W1~TRN*1*T-9~{named}"
     edi = house.ask("POST", "/276", interchange("276", body).encode()).body.decode()
@@ -150,7 +150,7 @@ def test_every_service_of_a_request_for_authorization_is_decided(house: Workplac
 
 
 @pytest.mark.parametrize("kind", ["270", "276", "278"])
-def test_a_second_subscriber_is_refused_and_never_left_out(house: Workplace, kind: str) -> None:
+def test_a_second_subscriber_is_refused(house: Workplace, kind: str) -> None:
     body = "BHT*1~HL*1~TRN*1~UM*HS~NM1*IL*1*SMITH*ANN****MI*W1~NM1*IL*1*WHO*BOB****MI*W2~"
     edi = house.ask("POST", f"/{kind}", interchange(kind, body).encode()).body.decode()
     assert find(edi, "ST.1", "IK3.1", "IK5.1") == ["999", "NM1", "R"]
@@ -166,11 +166,11 @@ def test_a_second_subscriber_is_refused_and_never_left_out(house: Workplace, kin
         (interchange("270", "BHT*1~HL*1~NM1*IL~").replace("SE*5*0001~", ""), "2"),
     ],
 )
-def test_a_transaction_that_cannot_be_taken_is_rejected_by_a_999(house: Workplace, edi: str, code: str) -> None:
+def test_an_invalid_transaction_is_rejected_by_a_999(house: Workplace, edi: str, code: str) -> None:
     response = house.ask("POST", "/", {"payload": edi})
-    told = read(response)
-    assert (response.status, told["accepted"], told["kind"]) == (200, False, "999") and told["reason"]
-    assert find(told["response"], "ST.1", "AK1.2", "IK5.1", "IK5.2", "AK9.1") == ["999", "1", "R", code, "R"]
+    answer = read(response)
+    assert (response.status, answer["accepted"], answer["kind"]) == (200, False, "999") and answer["reason"]
+    assert find(answer["response"], "ST.1", "AK1.2", "IK5.1", "IK5.2", "AK9.1") == ["999", "1", "R", code, "R"]
 
 
 @pytest.mark.parametrize(
@@ -184,19 +184,19 @@ def test_a_transaction_that_cannot_be_taken_is_rejected_by_a_999(house: Workplac
         (interchange("270", "BHT*1~", end="000000001"), "001"),
     ],
 )
-def test_an_interchange_that_cannot_be_taken_is_rejected_by_a_ta1(house: Workplace, edi: str, code: str) -> None:
-    told = read(house.ask("POST", "/", {"payload": edi}))
-    assert (told["kind"], told["accepted"]) == ("TA1", False)
-    ta1 = next(segment.split("*") for segment in told["response"].split("~") if segment.startswith("TA1"))
+def test_an_invalid_interchange_is_rejected_by_a_ta1(house: Workplace, edi: str, code: str) -> None:
+    answer = read(house.ask("POST", "/", {"payload": edi}))
+    assert (answer["kind"], answer["accepted"]) == ("TA1", False)
+    ta1 = next(segment.split("*") for segment in answer["response"].split("~") if segment.startswith("TA1"))
     assert ta1[4:] == ["R", code]
-    assert told["response"].endswith("~IEA*0*000000001~")
+    assert answer["response"].endswith("~IEA*0*000000001~")
 
 
 @pytest.mark.parametrize("control", ["00000000²", "٣٣٣٣٣٣٣٣٣", "9" * 5000])
-def test_an_interchange_whose_number_is_none_is_rejected_under_no_number(house: Workplace, control: str) -> None:
+def test_an_interchange_with_an_invalid_number_is_rejected_without_one(house: Workplace, control: str) -> None:
     edi = interchange("270", "BHT*1~").replace("*000000905*", f"*{control}*")
-    told = read(house.ask("POST", "/", {"payload": edi}))
-    assert told["kind"] == "TA1" and "~TA1*000000000*" in told["response"]
+    answer = read(house.ask("POST", "/", {"payload": edi}))
+    assert answer["kind"] == "TA1" and "~TA1*000000000*" in answer["response"]
 
 
 def test_bytes_and_wrong_paths_are_refused(house: Workplace) -> None:
@@ -213,7 +213,7 @@ def test_delimiters_in_a_name_end_nothing_early() -> None:
 
 
 @pytest.mark.parametrize(
-    ("seed", "told", "place"),
+    ("seed", "message", "place"),
     [
         ([], "expected an object", "x12.seed"),
         ({"member": []}, "unknown key", "x12.seed.member"),
@@ -224,7 +224,7 @@ def test_delimiters_in_a_name_end_nothing_early() -> None:
         ({"determinations": [{"status": "maybe"}]}, "expected one of", "x12.seed.determinations.0.status"),
     ],
 )
-def test_a_seed_that_cannot_be_used_is_refused_with_its_place(seed: Any, told: str, place: str) -> None:
-    with pytest.raises(SpecError, match=told) as caught:
+def test_an_unusable_seed_is_refused_at_its_place(seed: Any, message: str, place: str) -> None:
+    with pytest.raises(SpecError, match=message) as caught:
         Workplace("x12", seed)
     assert caught.value.field == place

@@ -1,4 +1,4 @@
-"""Sandboxes for tests: a clock that stands still, ids that count, and requests in one line."""
+"""Sandboxes for tests: a fixed clock, counting ids, and requests in one line."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def make_surroundings() -> Surroundings:
 
 
 class Workplace:
-    """One sandbox with one system, asked without a wire."""
+    """One sandbox with one system, called without a wire."""
 
     def __init__(self, kind: str, seed: Any = None, *, scenario: tuple[Step, ...] = (), store: SandboxStore | None = None) -> None:
         self.systems = (System(name=kind, kind=kind, seed=seed, scenario=scenario),)
@@ -63,6 +63,6 @@ def refusal(response: Response) -> tuple[int, str]:
 
 
 def find_own_tests(known: Iterable[str]) -> dict[str, Any]:
-    """Return the test files `test_KIND.py` of kinds that are unknown, by kind: what the tests of all kinds need stands there."""
+    """Return the test files `test_KIND.py` of third-party kinds, by kind: they have what the tests of all kinds need."""
     names = {kind: f"tests.simulators.test_{kind}" for kind in list_kinds() if kind not in known}
     return {kind: importlib.import_module(name) for kind, name in names.items() if importlib.util.find_spec(name) is not None}

@@ -38,7 +38,7 @@ def test_parquet_keeps_types_and_the_numbers_of_rows(tmp_path: Path) -> None:
     assert len(read(tmp_path, "rows.parquet", limit=2)) == 2
 
 
-def test_only_columns_that_are_asked_for_have_to_be_values(tmp_path: Path) -> None:
+def test_only_selected_columns_must_be_values(tmp_path: Path) -> None:
     pq.write_table(pa.table({"q": ["a"], "picture": [b"\xff"], "price": [Decimal("1.10")]}), tmp_path / "rows.parquet")
     table = DataFiles(tmp_path).open("rows.parquet", TableOptions())
     table.choose_columns(["q", "price"])
@@ -48,7 +48,7 @@ def test_only_columns_that_are_asked_for_have_to_be_values(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("name", ["rows.parquet", "rows.xlsx"])
-def test_a_file_that_is_none_of_its_kind_is_refused(name: str, tmp_path: Path) -> None:
+def test_a_file_of_another_kind_is_refused(name: str, tmp_path: Path) -> None:
     (tmp_path / name).write_bytes(b"no such thing")
     with pytest.raises(proctor.InputError, match=f"{name}: no (Parquet|Excel) file that can be read"):
         read(tmp_path, name)
@@ -67,7 +67,7 @@ def make_sheet(path: Path) -> None:
     book.save(path)
 
 
-def test_a_sheet_tells_its_name_and_the_numbers_of_its_rows(tmp_path: Path) -> None:
+def test_a_sheet_has_its_name_and_row_numbers(tmp_path: Path) -> None:
     make_sheet(tmp_path / "rows.xlsx")
     found = read(tmp_path, "rows.xlsx")
     assert [row.values for row in found] == [{"q": "a", "n": 1}, {"q": "b", "n": 2.5}, {"q": "", "n": "2026-11-16T09:30:00"}]
@@ -99,7 +99,7 @@ def make_shared(path: Path, texts: list[str], index: int | None = None) -> None:
             archive.writestr(name, data)
 
 
-def test_texts_that_excel_keeps_apart_are_those_of_their_cells(tmp_path: Path) -> None:
+def test_shared_strings_of_excel_belong_to_their_cells(tmp_path: Path) -> None:
     texts = ["question", "Wo ist \u00fc?", " two  spaces ", "x" * 3000, "\U0001f600"]
     make_shared(tmp_path / "rows.xlsx", texts)
     whole = openpyxl.load_workbook(tmp_path / "rows.xlsx")["Orders"]
@@ -107,7 +107,7 @@ def test_texts_that_excel_keeps_apart_are_those_of_their_cells(tmp_path: Path) -
 
 
 @pytest.mark.parametrize("index", [-1, 99])
-def test_a_cell_that_has_a_text_which_is_not_there_is_refused(tmp_path: Path, index: int) -> None:
+def test_a_cell_with_a_missing_text_is_refused(tmp_path: Path, index: int) -> None:
     make_shared(tmp_path / "rows.xlsx", ["q", "a", "b"], index)
     with pytest.raises(proctor.InputError, match=r"rows\.xlsx: this Excel file cannot be read further"):
         read(tmp_path, "rows.xlsx")
@@ -130,7 +130,7 @@ def test_a_sheet_that_unpacks_to_too_much_is_not_unpacked(tmp_path: Path, monkey
 
 
 def save_to_disk(folder: Path, name: str = "data-00000-of-00001.arrow", table: Any = TABLE) -> None:
-    """What `save_to_disk` of the library `datasets` leaves."""
+    """A folder written by `save_to_disk` of the library `datasets`."""
     folder.mkdir(parents=True)
     with pa.OSFile(str(folder / name), "wb") as sink, pa.ipc.new_stream(sink, table.schema) as writer:
         writer.write_table(table, max_chunksize=2)
@@ -145,7 +145,7 @@ def test_a_saved_data_set_is_read(tmp_path: Path) -> None:
     assert (found[2].origin.file or "").endswith("set/data-00000-of-00001.arrow") and found[2].origin.line == 3
 
 
-def test_of_several_splits_one_is_named(tmp_path: Path) -> None:
+def test_one_of_several_splits_must_be_named(tmp_path: Path) -> None:
     for split in ("train", "test"):
         save_to_disk(tmp_path / "set" / split)
     (tmp_path / "set" / "dataset_dict.json").write_text('{"splits": ["train", "test"]}')
@@ -165,14 +165,14 @@ def test_a_folder_of_parquet_files_is_one_data_set(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["../data.arrow", "/etc/passwd"])
-def test_a_data_set_names_only_files_beside_it(name: str, tmp_path: Path) -> None:
+def test_a_data_set_names_only_files_in_its_folder(name: str, tmp_path: Path) -> None:
     save_to_disk(tmp_path / "set")
     (tmp_path / "set" / "state.json").write_text(json.dumps({"_data_files": [{"filename": name}]}))
     with pytest.raises(proctor.InputError, match="not the name of a file in its folder"):
         read(tmp_path, "set")
 
 
-def test_pieces_come_back_from_a_spool_as_they_were() -> None:
+def test_a_spool_returns_its_pieces_unchanged() -> None:
     spool = FilePieces()
     pieces = [f"é{number}".encode() * number for number in range(3)]
     for piece in pieces:
@@ -180,7 +180,7 @@ def test_pieces_come_back_from_a_spool_as_they_were() -> None:
     assert [spool.read(number) for number in (2, 0, 1)] == [pieces[2], pieces[0], pieces[1]]
 
 
-def test_arrow_takes_memory_from_the_system_and_programs_that_are_started_choose_for_themselves(tmp_path: Path) -> None:
+def test_arrow_uses_the_system_allocator_and_child_processes_choose_their_own(tmp_path: Path) -> None:
     pq.write_table(TABLE, tmp_path / "rows.parquet")
     look = (
         "import os; from pathlib import Path; "
@@ -191,13 +191,13 @@ def test_arrow_takes_memory_from_the_system_and_programs_that_are_started_choose
     own = {key: value for key, value in os.environ.items() if key != "ARROW_DEFAULT_MEMORY_POOL"} | {
         "PYTHONPATH": os.pathsep.join(sys.path)
     }
-    for chosen, told in (({}, "3 system None"), ({"ARROW_DEFAULT_MEMORY_POOL": "mimalloc"}, "3 mimalloc mimalloc")):
+    for chosen, output in (({}, "3 system None"), ({"ARROW_DEFAULT_MEMORY_POOL": "mimalloc"}, "3 mimalloc mimalloc")):
         done = subprocess.run([sys.executable, "-c", look], cwd=tmp_path, env=own | chosen, capture_output=True, text=True, check=True)
-        assert done.stdout.strip() == told
+        assert done.stdout.strip() == output
 
 
 @pytest.mark.parametrize(
-    ("column", "told"),
+    ("column", "message"),
     [
         (pa.array([0, 10**18], pa.timestamp("us")), "rows.parquet:2: column 'x': "),
         (pa.array([0, 1_700_000_000_123_456_789], pa.timestamp("ns")), "rows.parquet:2: column 'x': Nanosecond"),
@@ -206,17 +206,17 @@ def test_arrow_takes_memory_from_the_system_and_programs_that_are_started_choose
     ids=["a year beyond 9999", "nanoseconds", "a long text"],
 )
 @pytest.mark.parametrize("saved", [False, True], ids=["parquet", "arrow"])
-def test_a_cell_that_cannot_be_read_is_told_with_its_row_and_column(column: Any, told: str, saved: bool, tmp_path: Path) -> None:
+def test_an_unreadable_cell_is_reported_with_row_and_column(column: Any, message: str, saved: bool, tmp_path: Path) -> None:
     table = pa.table({"q": ["a", "b"], "x": column})
     if saved:
         save_to_disk(tmp_path / "set", table=table)
-        name, told = "set", told.replace("rows.parquet", "set/data-00000-of-00001.arrow")
+        name, message = "set", message.replace("rows.parquet", "set/data-00000-of-00001.arrow")
     else:
         pq.write_table(table, tmp_path / "rows.parquet")
         name = "rows.parquet"
     with pytest.raises(proctor.InputError) as caught:
         read(tmp_path, name)
-    assert told in str(caught.value)
+    assert message in str(caught.value)
 
 
 def test_two_columns_of_one_name_are_refused(tmp_path: Path) -> None:

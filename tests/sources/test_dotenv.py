@@ -18,7 +18,7 @@ def test_a_file_of_variables_is_read(row: dict[str, Any]) -> None:
     assert parse_variables(row["text"]) == row["expect"]
 
 
-def test_what_is_set_is_never_changed_and_an_earlier_file_wins(tmp_path: Path) -> None:
+def test_set_variables_are_never_changed_and_an_earlier_file_wins(tmp_path: Path) -> None:
     for name, text in (("a", "SET=file\nEMPTY=file\nONE=a\n"), ("b", "ONE=b\nTWO=b\n")):
         (tmp_path / name).mkdir()
         (tmp_path / name / ".env").write_bytes(b"\xef\xbb\xbf" + text.encode())
@@ -27,7 +27,7 @@ def test_what_is_set_is_never_changed_and_an_earlier_file_wins(tmp_path: Path) -
     assert known == {"SET": "shell", "EMPTY": "", "ONE": "a", "TWO": "b"}
 
 
-def test_a_file_that_cannot_be_one_of_variables_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_invalid_file_of_variables_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(dotenv, "LARGEST", 10)
     (tmp_path / ".env").write_text("A=12345678901")
     with pytest.raises(InputError, match="larger than"):

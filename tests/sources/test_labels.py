@@ -32,7 +32,7 @@ def complaints(folder: Path, text: str | bytes) -> list[str]:
     return [problem.write_headline().replace(f"{folder}/", "") for problem in caught.value.problems]
 
 
-def test_everything_a_line_may_say_is_read(tmp_path: Path) -> None:
+def test_every_field_of_a_line_is_read(tmp_path: Path) -> None:
     line = {
         "id": "a", "answer": {"status": "open"}, "criterion": "It is open.", "label": False,
         "context": ["x", 1], "tags": ["negation", "shop"], "why": "it is not",
@@ -45,7 +45,7 @@ def test_everything_a_line_may_say_is_read(tmp_path: Path) -> None:
     assert (second.name, second.origin.line) == ("a", 4)
 
 
-def test_all_problems_of_all_lines_are_told_at_once_with_their_places(tmp_path: Path) -> None:
+def test_all_problems_are_reported_at_once_with_their_places(tmp_path: Path) -> None:
     lines = [
         GOOD,
         '{"answer": "x", "criterion": "y"}',
@@ -67,12 +67,12 @@ def test_all_problems_of_all_lines_are_told_at_once_with_their_places(tmp_path: 
     assert any(line.startswith("labels.jsonl:6:51: unknown key 'lable'") for line in found)
 
 
-def test_the_nearest_word_and_the_next_step_are_told(tmp_path: Path) -> None:
+def test_the_nearest_key_and_the_next_step_are_reported(tmp_path: Path) -> None:
     with pytest.raises(InputError) as caught:
         read_labels([write(tmp_path, '{"answer": "x", "criteria": "y", "label": true}')])
-    told = str(caught.value)
-    assert "nearest: 'criterion'" in told and "write it as `criterion`" in told
-    assert '{"answer": "x", "criteria"' in told, "the line itself is shown"
+    message = str(caught.value)
+    assert "nearest: 'criterion'" in message and "write it as `criterion`" in message
+    assert '{"answer": "x", "criteria"' in message, "the line itself is shown"
 
 
 def test_two_lines_that_contradict_each_other_are_a_problem_and_a_repeated_one_a_warning(tmp_path: Path) -> None:
@@ -101,7 +101,7 @@ def test_two_lines_that_contradict_each_other_are_a_problem_and_a_repeated_one_a
     assert len(read_labels([write(tmp_path, f"{GOOD}\n{with_context}\n")]).items) == 2, "another context is another question"
 
 
-def test_an_id_stands_once_over_all_files(tmp_path: Path) -> None:
+def test_an_id_is_unique_over_all_files(tmp_path: Path) -> None:
     one, two = tmp_path / "one.jsonl", tmp_path / "two.jsonl"
     one.write_text('{"id": "a", "answer": "x", "criterion": "y", "label": true}\n')
     two.write_text('{"id": "a", "answer": "z", "criterion": "y", "label": true}\n')
@@ -110,7 +110,7 @@ def test_an_id_stands_once_over_all_files(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("data", "told"),
+    ("data", "message"),
     [
         (b"", "no labelled answers"),
         (b"\n \n", "no labelled answers"),
@@ -122,8 +122,8 @@ def test_an_id_stands_once_over_all_files(tmp_path: Path) -> None:
     ],
     ids=["empty", "blank", "not utf-8", "gzip", "deep", "deep context", "binary"],
 )
-def test_hostile_files_are_refused_with_a_reason(tmp_path: Path, data: bytes, told: str) -> None:
-    assert told in complaints(tmp_path, data)[0]
+def test_hostile_files_are_refused_with_a_reason(tmp_path: Path, data: bytes, message: str) -> None:
+    assert message in complaints(tmp_path, data)[0]
 
 
 def test_a_file_that_is_not_there_or_is_a_folder_is_named(tmp_path: Path) -> None:
@@ -191,14 +191,14 @@ def test_the_length_of_an_answer_does_not_give_its_label_away() -> None:
         ("notes.txt", "Some notes\nabout labels.\n"),
     ],
 )
-def test_a_file_that_holds_no_lines_of_json_is_told_in_one_sentence(tmp_path: Path, name: str, text: str) -> None:
+def test_a_file_without_json_lines_is_reported_in_one_sentence(tmp_path: Path, name: str, text: str) -> None:
     (tmp_path / name).write_text(text)
     with pytest.raises(InputError) as caught:
         read_labels([tmp_path / name])
     assert not caught.value.problems
-    told = str(caught.value)
-    assert f"{name}' holds no lines of JSON" in told and '{"answer": ..., "criterion": ..., "label": true or false}' in told
-    assert "proctor judge starter > labels.jsonl" in told
+    message = str(caught.value)
+    assert f"{name}' holds no lines of JSON" in message and '{"answer": ..., "criterion": ..., "label": true or false}' in message
+    assert "proctor judge starter > labels.jsonl" in message
 
 
 def test_a_suite_among_labels_is_recognised_by_its_ending(tmp_path: Path) -> None:
@@ -207,7 +207,7 @@ def test_a_suite_among_labels_is_recognised_by_its_ending(tmp_path: Path) -> Non
         read_labels([tmp_path / "suite.yml"])
 
 
-def test_a_line_that_is_nearly_json_is_still_told_with_its_place(tmp_path: Path) -> None:
+def test_a_line_that_is_nearly_json_is_reported_with_its_place(tmp_path: Path) -> None:
     (tmp_path / "labels.jsonl").write_text("# labels\n{'answer': 'a'}\n")
     with pytest.raises(InputError) as caught:
         read_labels([tmp_path / "labels.jsonl"])

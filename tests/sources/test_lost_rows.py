@@ -25,11 +25,11 @@ RAW = bytes(range(0x80, 0x90))
         ([b"\xff\xfe"], pa.binary(), None),
     ],
 )
-def test_ids_are_told_as_rows_that_can_be_read_have_them(ids: list[Any], kind: Any, expected: set[str] | None) -> None:
+def test_ids_of_lost_rows_are_spelt_like_those_of_readable_rows(ids: list[Any], kind: Any, expected: set[str] | None) -> None:
     assert read_trace_ids(pa.table({"trace_id": pa.array(ids, kind)})) == expected
 
 
-def test_ids_that_are_no_utf8_are_nobodys() -> None:
+def test_non_utf8_ids_belong_to_no_trace() -> None:
     assert read_trace_ids(pa.table({"trace_id": pa.array([b"\xff\xfe"], pa.binary()).view(pa.string())})) is None
 
 
@@ -44,5 +44,5 @@ class _Broken:
 
 
 @pytest.mark.parametrize("error", [OSError("gone"), pa.ArrowInvalid("no page"), NotImplementedError("an encoding of tomorrow")])
-def test_a_column_of_ids_that_cannot_be_read_either_tells_nobody(error: Exception) -> None:
+def test_an_unreadable_id_column_gives_no_ids(error: Exception) -> None:
     assert read_lost_traces(_Broken(error), 0, 0) is None

@@ -31,13 +31,13 @@ def test_a_heading_inside_a_text_is_no_table(text: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("mark", ["", "\ufeff", "# first\r\n"])
-def test_the_table_is_read_whatever_stands_before_it(mark: str, tmp_path: Path) -> None:
+def test_the_table_is_read_whatever_precedes_it(mark: str, tmp_path: Path) -> None:
     assert read_workspace_table(write(tmp_path, f'{mark}[tool.proctor]\r\ndefault_target = "x"\r\n')) == {"default_target": "x"}
     assert has_workspace_table(tmp_path)
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "message"),
     [
         (f"[tool.proctor]\nx = {'9' * 5000}\n", "is no TOML: .*digits"),
         (f"[tool.proctor]\nx = {'[' * 5000}{']' * 5000}\n", "is no TOML: .*too deep"),
@@ -45,8 +45,8 @@ def test_the_table_is_read_whatever_stands_before_it(mark: str, tmp_path: Path) 
         ("[tool.proctor]\nx = \n", "is no TOML: Invalid value"),
     ],
 )
-def test_what_cannot_be_read_is_refused_with_its_file(text: str, told: str, tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=told) as caught:
+def test_unreadable_text_is_refused_with_its_file(text: str, message: str, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=message) as caught:
         read_workspace_table(write(tmp_path, text))
     assert "pyproject.toml" in str(caught.value)
-    assert has_workspace_table(tmp_path), "somebody meant to write one"
+    assert has_workspace_table(tmp_path), "a table was intended"

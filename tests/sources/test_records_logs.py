@@ -52,7 +52,7 @@ def test_logs_alone_are_no_evidence(tmp_path: Path, binary: bool) -> None:
     assert list(read_records([str(file)])) == []
 
 
-def test_records_of_one_request_that_say_the_same_are_all_kept_and_a_request_sent_twice_counts_once(tmp_path: Path) -> None:
+def test_equal_records_of_one_request_are_kept_and_a_repeated_request_counts_once(tmp_path: Path) -> None:
     twice = logs(*(record(TRACE, MODEL, "gen_ai.user.message", {"content": "yes"}, gen_ai__system="openai") for _ in range(2)))
     lines = [twice, twice, SPANS]
     (tmp_path / "all.jsonl").write_text("".join(f"{json.dumps(one)}\n" for one in lines))
@@ -65,7 +65,7 @@ def test_records_of_one_request_that_say_the_same_are_all_kept_and_a_request_sen
     assert found(tmp_path).input == "yes"
 
 
-def test_what_is_neither_spans_nor_logs_is_said_to_be_neither(tmp_path: Path) -> None:
+def test_a_file_of_neither_spans_nor_logs_is_reported(tmp_path: Path) -> None:
     (tmp_path / "x.binpb").write_bytes(b"\n\xff\xff\xff\xff")
     (one,) = read_records([str(tmp_path / "x.binpb")])
     assert one.error is not None

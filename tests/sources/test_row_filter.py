@@ -48,7 +48,7 @@ def test_conditions_are_read(text: str, expected: Condition) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "message"),
     [
         ("  ", "the condition is empty"),
         ("agent", "character 6: expected a comparison after 'agent'"),
@@ -66,8 +66,8 @@ def test_conditions_are_read(text: str, expected: Condition) -> None:
         ("a = 1 or " * 2000 + "a = 1", "longer than 10,000"),
     ],
 )
-def test_what_is_no_condition_is_told_with_its_place(text: str, told: str) -> None:
-    with pytest.raises(InputError, match=told):
+def test_an_invalid_condition_is_reported_at_its_place(text: str, message: str) -> None:
+    with pytest.raises(InputError, match=message):
         read_filter(text)
 
 
@@ -97,13 +97,13 @@ def test_the_numbers_of_folders_are_compared_digit_by_digit() -> None:
 
 
 @pytest.mark.parametrize("text", ["nan", "inf", "-Infinity", "1_0", " 1", "٣", "1e999", "9" * 5000, ""])
-def test_a_folder_that_is_called_nearly_like_a_number_is_none(text: str) -> None:
+def test_a_folder_name_that_is_almost_a_number_is_no_number(text: str) -> None:
     for sign in ("=", "!=", "<", ">"):
         assert decide_row(read_filter(f"key {sign} 10"), {"key": text}.get) is None
 
 
 @pytest.mark.parametrize("line", [b'\xef\xbb\xbf{"agent": "desk"}', b'{"agent": "desk", "said": "cut \\ud83d"}'])
-def test_a_line_that_is_read_in_the_end_is_left_out_where_it_does_not_fit(line: bytes) -> None:
+def test_a_line_that_does_not_match_is_left_out(line: bytes) -> None:
     assert drop_lines([line], read_filter("agent = 'shop'"), "a.jsonl") == [b""]
     assert drop_lines([line], read_filter("agent = 'desk'"), "a.jsonl") == [line]
 
@@ -222,7 +222,7 @@ def test_row_groups_are_left_out_and_rows_chosen(text: str, expected: list[int] 
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "message"),
     [
         ("knd = 'x'", "no column 'knd'; nearest: 'kind'"),
         ("inner.m = 3", "no column 'inner.m'"),
@@ -233,7 +233,7 @@ def test_row_groups_are_left_out_and_rows_chosen(text: str, expected: list[int] 
         ("share = true", "cannot be compared with the value True"),
     ],
 )
-def test_a_column_that_is_not_there_or_of_another_type_is_told(text: str, told: str, tmp_path: Path) -> None:
+def test_a_missing_column_or_wrong_type_is_reported(text: str, message: str, tmp_path: Path) -> None:
     schema = pq.read_schema(write_table(tmp_path / "a.parquet"))
-    with pytest.raises(EvidenceError, match=told):
+    with pytest.raises(EvidenceError, match=message):
         make_expression(read_filter(text), schema, {})

@@ -1,4 +1,4 @@
-"""What is kept of very many rows lies in temporary files: it comes back as it was, and the memory does not grow with the rows."""
+"""Data of many rows is stored in temporary files: it is read back unchanged, and memory does not grow with the rows."""
 
 from __future__ import annotations
 
@@ -39,8 +39,8 @@ def test_numbers_in_a_file_are_those_of_an_array(code: str) -> None:
         else:
             ours[place] = value
             theirs[place] = value
-        asked = chance.randrange(len(theirs))
-        assert ours[asked] == theirs[asked]
+        index = chance.randrange(len(theirs))
+        assert ours[index] == theirs[index]
     assert list(ours) == list(theirs) and len(ours) == len(theirs)
     assert len(ours._last[1]) * array(code).itemsize < 4096  # pyright: ignore[reportPrivateUsage] - the others are in the file
     for beyond in (-1, len(theirs)):
@@ -56,8 +56,8 @@ def test_threads_that_read_numbers_find_all() -> None:
 
     def look(seed: int) -> None:
         chance = random.Random(seed)
-        asked = (chance.randrange(60_000) for _ in range(5_000))
-        wrong.extend(place for place in asked if numbers[place] != place * 3)
+        chosen = (chance.randrange(60_000) for _ in range(5_000))
+        wrong.extend(place for place in chosen if numbers[place] != place * 3)
 
     threads = [threading.Thread(target=look, args=(seed,)) for seed in range(4)]
     for thread in threads:
@@ -68,7 +68,7 @@ def test_threads_that_read_numbers_find_all() -> None:
 
 
 @pytest.mark.parametrize("scratch", [IN_MEMORY, FILES], ids=["memory", "files"])
-def test_names_counts_and_texts_are_the_same_wherever_they_lie(scratch: Scratch) -> None:
+def test_names_counts_and_texts_are_the_same_in_memory_and_in_files(scratch: Scratch) -> None:
     table, counts, taken = NameTable(scratch), PackedCounts(scratch), TakenNames(10, scratch)
     texts = scratch.make_texts()
     for number in range(6_000):
@@ -89,7 +89,7 @@ def test_names_counts_and_texts_are_the_same_wherever_they_lie(scratch: Scratch)
 @pytest.mark.on_request
 @pytest.mark.timeout(30)  # memory is traced
 def test_more_rows_are_read_and_checked_in_the_same_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Everything that is held up to some number is held of fewer here, so that few rows show what each costs."""
+    """Lower all in-memory limits, so that few rows show what each costs."""
     monkeypatch.setattr("proctor.sources.scratch_files._PAGE", 64)
     monkeypatch.setattr("proctor.sources.scratch_files._MOST_PENDING", 64)
     monkeypatch.setattr("proctor.scoring.metrics.MOST_COUNTED", 5)
@@ -98,7 +98,7 @@ def test_more_rows_are_read_and_checked_in_the_same_memory(tmp_path: Path, monke
     (tmp_path / "suite.yaml").write_text(suite)
 
     def keep(count: int) -> int:
-        """Return the bytes that are held when so many rows were checked."""
+        """Return the memory in use after checking this many rows."""
         (tmp_path / "rows.csv").write_text("id,question\n" + "".join(f"q{n},Where is order {n}?\n" for n in range(count)))
         gc.collect()
         tracemalloc.start()
@@ -116,7 +116,7 @@ def test_more_rows_are_read_and_checked_in_the_same_memory(tmp_path: Path, monke
     assert many - few < 16 * 800, f"{(many - few) / 800:.0f} bytes for each row more"
 
 
-def test_results_of_many_attempts_are_counted_beside_the_suite_they_belong_to(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_results_of_many_attempts_are_counted_next_to_their_suite(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("proctor.scoring.metrics.MOST_COUNTED", 1)
     (tmp_path / "rows.csv").write_text("id,q\n" + "".join(f"r{n},ask {n}\n" for n in range(6)))
     (tmp_path / "suite.yaml").write_text('proctor: 1\ncases: {from: rows.csv, as: {input: "{q}", expect: [{response_contains: "{id}"}]}}\n')
@@ -131,7 +131,7 @@ def test_results_of_many_attempts_are_counted_beside_the_suite_they_belong_to(tm
     assert [summary.id for summary in stream.tally.list_summaries()] == [f"r{n}" for n in range(6)]
 
 
-def test_no_room_for_temporary_files_is_told_as_that(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_space_for_temporary_files_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     def open_full(**options: object) -> object:
         return open("/dev/full", "r+b", buffering=0)
 

@@ -1,4 +1,4 @@
-"""Evidence kept as a folder: what is in it, and what is in it and was not read."""
+"""State in a folder: the files that are read, and the files that are not."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 from proctor.sources.state_folder import read_state_folder
 
 
-def test_a_folder_of_which_every_file_is_read_is_wholly_known(tmp_path: Path) -> None:
+def test_a_completely_read_folder_is_known(tmp_path: Path) -> None:
     (tmp_path / "hl7").mkdir()
     (tmp_path / "hl7" / "1.hl7").write_text("MSH|1")
     (tmp_path / "hl7" / ".gitkeep").touch()
@@ -20,7 +20,7 @@ def test_a_folder_of_which_every_file_is_read_is_wholly_known(tmp_path: Path) ->
 
 
 @pytest.mark.parametrize(("family", "name"), [("fhir", "claim.xml"), ("hl7", "1.hl8"), ("x12", "a.dat"), ("voice", "call.mp3")])
-def test_a_file_that_is_not_read_makes_the_end_state_not_known(tmp_path: Path, family: str, name: str) -> None:
+def test_an_unread_file_makes_the_end_state_unknown(tmp_path: Path, family: str, name: str) -> None:
     (tmp_path / family).mkdir()
     (tmp_path / family / name).write_text("x")
     account = read_state_folder(tmp_path).account
@@ -28,7 +28,7 @@ def test_a_file_that_is_not_read_makes_the_end_state_not_known(tmp_path: Path, f
     assert account.unknown == {"state": f"{family}/{name} was not read"}
 
 
-def test_a_link_is_not_followed_and_said_not_to_be_read(tmp_path: Path) -> None:
+def test_a_link_is_not_followed_and_is_reported(tmp_path: Path) -> None:
     (tmp_path / "files").mkdir()
     (tmp_path / "files" / "report.txt").symlink_to("/etc/hostname")
     evidence = read_state_folder(tmp_path)

@@ -1,4 +1,4 @@
-"""Addresses of object stores: what is said in them, and what is never said in them."""
+"""Addresses of object stores: what they may contain and what they may not."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from proctor.sources.datasets.files import _identify, _is_inside, open_store
 
 
 class Arrow:
-    """Says what a file system would be opened with."""
+    """Return the arguments that would open a file system."""
 
     @staticmethod
-    def AzureFileSystem(account: str, **told: Any) -> tuple[str, dict[str, Any]]:
-        return account, told
+    def AzureFileSystem(account: str, **options: Any) -> tuple[str, dict[str, Any]]:
+        return account, options
 
 
 @pytest.fixture(autouse=True)
@@ -52,7 +52,7 @@ def test_account_and_key_of_azure_come_from_the_environment(monkeypatch: pytest.
 
 
 @pytest.mark.parametrize(
-    ("address", "told"),
+    ("address", "message"),
     [
         ("az://traces/a", "names no account; set AZURE_STORAGE_ACCOUNT"),
         ("az://traces/a?acount=shop", "nearest: account"),
@@ -62,12 +62,12 @@ def test_account_and_key_of_azure_come_from_the_environment(monkeypatch: pytest.
         ("s3://anonymous@bucket/a", "a key does not belong into an address"),
     ],
 )
-def test_what_an_address_may_not_say_is_refused(address: str, told: str) -> None:
-    with pytest.raises(InputError, match=told):
+def test_an_invalid_address_is_refused(address: str, message: str) -> None:
+    with pytest.raises(InputError, match=message):
         open_store(address)
 
 
-def test_an_address_of_google_may_say_that_its_bucket_is_open_to_everybody() -> None:
+def test_a_google_address_may_name_a_public_bucket() -> None:
     files, path = open_store("gs://anonymous@bucket/a?endpoint_override=127.0.0.1:1&scheme=http&retry_limit_seconds=1")
     assert (files.type_name, path) == ("gcs", "bucket/a")
 

@@ -1,4 +1,4 @@
-"""Calibrating a judge: every item is asked once, as a suite would ask it, and what it could not decide is no figure."""
+"""Calibration of a judge: every item is one question, as in a suite, and undecided items are in no figure."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ def test_the_judge_sees_answer_criterion_and_context_and_neither_label_nor_reaso
     assert "SECRET" not in repr(judge.asked)
 
 
-def test_the_table_the_disagreements_and_the_undecided_are_told_apart() -> None:
-    said: dict[str, float | Opinion] = {
+def test_table_disagreements_and_undecided_items_are_separate() -> None:
+    opinions: dict[str, float | Opinion] = {
         "a": 0.9, "b": 0.2, "c": 0.95, "d": 0.1,
         "e": Opinion(outcome="error", code="judge_timeout", reason="too slow"),
     }  # fmt: skip
     labels = {"a": True, "b": True, "c": False, "d": False, "e": True}
-    found = run([item(name, label) for name, label in labels.items()], ScriptedJudge(lambda question: said[question.material.subject]))
+    found = run([item(name, label) for name, label in labels.items()], ScriptedJudge(lambda question: opinions[question.material.subject]))
     table = found.table
     assert (table.true_pass, table.false_fail, table.false_pass, table.true_fail) == (1, 1, 1, 1)
     assert [one.item.answer for one in found.false_passes] == ["c"]
@@ -51,7 +51,7 @@ def test_the_table_the_disagreements_and_the_undecided_are_told_apart() -> None:
     assert len(found.sweep) == 4, "an item without a decision has no score"
 
 
-def test_a_judge_that_is_always_down_gives_no_figure_at_all() -> None:
+def test_an_unavailable_judge_gives_no_figures() -> None:
     broken = ScriptedJudge(lambda question: Opinion(outcome="error", code="judge_unreachable", reason="down"))
     found = run([item("a", True), item("b", False)], broken)
     assert found.decided == 0 and found.undecided == {"judge_unreachable": 2}
@@ -59,7 +59,7 @@ def test_a_judge_that_is_always_down_gives_no_figure_at_all() -> None:
     assert (found.strength, found.cut, found.sweep) == ("unknown", None, ())
 
 
-def test_asked_for_yes_or_no_there_is_no_sweep() -> None:
+def test_yes_or_no_questions_have_no_sweep() -> None:
     judge = ScriptedJudge(lambda question: question.material.subject == "a")
     found = run([item("a", True), item("b", False)], judge, threshold=None)
     assert (found.sweep, found.cut, found.threshold) == ((), None, None)
@@ -68,7 +68,7 @@ def test_asked_for_yes_or_no_there_is_no_sweep() -> None:
 
 
 class Slow:
-    """A judge that counts how many ask it at once, and answers in another order than it was asked."""
+    """A judge that counts concurrent questions and answers them out of order."""
 
     def __init__(self) -> None:
         self.now = self.most = 0
@@ -84,7 +84,7 @@ class Slow:
     async def close(self) -> None: ...
 
 
-def test_items_are_asked_side_by_side_up_to_the_bound_and_keep_their_order() -> None:
+def test_items_are_judged_concurrently_up_to_the_limit_and_keep_their_order() -> None:
     judge, heard = Slow(), list[JudgedAnswer]()
     found = run([item(str(number), True) for number in range(40)], judge, concurrency=5, on_item=heard.append)
     assert judge.most == 5
@@ -92,7 +92,7 @@ def test_items_are_asked_side_by_side_up_to_the_bound_and_keep_their_order() -> 
     assert sorted(one.item.answer for one in heard) == sorted(str(number) for number in range(40))
 
 
-def test_what_ends_the_judging_comes_through_as_it_is() -> None:
+def test_an_error_that_ends_judging_is_passed_on() -> None:
     def refuse(question: Question) -> bool:
         raise InputError("the cassette is full")
 
@@ -100,7 +100,7 @@ def test_what_ends_the_judging_comes_through_as_it_is() -> None:
         run([item("a", True), item("b", True)], ScriptedJudge(refuse))
 
 
-def test_a_judge_that_answers_too_much_is_not_believed() -> None:
+def test_a_judge_with_too_many_answers_is_rejected() -> None:
     class Chatty(Slow):
         async def judge(self, questions: Sequence[Question], *, case: str, attempt: int, tape: Tape) -> list[Opinion]:
             return [Opinion(outcome="pass")] * 2
@@ -109,7 +109,7 @@ def test_a_judge_that_answers_too_much_is_not_believed() -> None:
         run([item("a", True)], Chatty())
 
 
-def test_what_was_spent_leaves_out_what_was_remembered() -> None:
+def test_cached_answers_are_not_counted_as_spent() -> None:
     def decide(question: Question) -> Opinion:
         details = {"judge": "mini", "models": ["m-1"], "prompt_version": "1", "usage": {"total_tokens": 100}, "cost": 0.5}
         return Opinion(outcome="pass", score=1.0, details=details if question.material.subject != "b" else {**details, "cached": True})
@@ -119,7 +119,7 @@ def test_what_was_spent_leaves_out_what_was_remembered() -> None:
     assert (spent.tokens, spent.cost, spent.remembered) == (200, 1.0, 1)
 
 
-def test_tags_are_counted_each_for_itself_the_hardest_first() -> None:
+def test_tags_are_counted_separately_hardest_first() -> None:
     items = [item("a", True, tags=("x", "y")), item("b", False, tags=("x",)), item("c", True, tags=("y", "y"))]
     rows = run(items, ScriptedJudge(lambda question: question.material.subject != "c")).tags
     assert [(row.tag, row.items, row.agreed, row.false_pass, row.false_fail) for row in rows] == [("x", 2, 1, 1, 0), ("y", 2, 1, 0, 1)]
@@ -138,7 +138,7 @@ def test_tags_are_counted_each_for_itself_the_hardest_first() -> None:
         (0.81, "almost perfect"),
     ],
 )
-def test_a_kappa_has_the_word_of_landis_and_koch(kappa: float | None, word: str) -> None:
+def test_a_kappa_has_its_landis_and_koch_label(kappa: float | None, word: str) -> None:
     assert name_strength(kappa) == word
 
 
@@ -163,9 +163,9 @@ def test_the_figures_are_those_of_scikit_learn(seed: int) -> None:
     chance = random.Random(seed)
     share, skill = chance.uniform(0.1, 0.9), chance.uniform(0.0, 1.0)
     items = [item(str(number), chance.random() < share) for number in range(chance.randint(20, 300))]
-    said = {each.answer: each.label if chance.random() < skill else chance.random() < 0.5 for each in items}
-    found = run(items, ScriptedJudge(lambda question: said[question.material.subject]), threshold=None)
-    labels, decisions = [each.label for each in items], [said[each.answer] for each in items]
+    decided = {each.answer: each.label if chance.random() < skill else chance.random() < 0.5 for each in items}
+    found = run(items, ScriptedJudge(lambda question: decided[question.material.subject]), threshold=None)
+    labels, decisions = [each.label for each in items], [decided[each.answer] for each in items]
     expected = {
         "accuracy": metrics.accuracy_score(labels, decisions),
         "kappa": metrics.cohen_kappa_score(labels, decisions),
@@ -176,7 +176,7 @@ def test_the_figures_are_those_of_scikit_learn(seed: int) -> None:
     assert {name: found.figures[name].value for name in expected} == pytest.approx(expected, abs=1e-9)
 
 
-def test_every_item_is_asked_in_its_own_form() -> None:
+def test_every_item_is_judged_in_its_own_form() -> None:
     judge = ScriptedJudge(lambda question: True)
     items = [item("a", True), item("b", True, threshold=0.5), item("c", True, threshold=0.5)]
     assert run(items, judge, threshold=None).threshold is None

@@ -1,4 +1,4 @@
-"""The labelled sets of the rubrics: large and balanced enough, and asked by the rubric itself."""
+"""The labelled sets of the rubrics are large and balanced, and are judged by the rubric itself."""
 
 from __future__ import annotations
 
@@ -44,11 +44,11 @@ def test_a_set_is_large_balanced_varied_and_explained(name: str) -> None:
 
 @every_rubric
 def test_the_judge_sees_neither_label_nor_reason_nor_tags(name: str) -> None:
-    found, asked = run(name, lambda question: True)
-    seen = json.dumps([[q.criterion, q.label, q.rubric, q.reference, q.material.subject, q.material.context] for q in asked])
+    found, questions = run(name, lambda question: True)
+    seen = json.dumps([[q.criterion, q.label, q.rubric, q.reference, q.material.subject, q.material.context] for q in questions])
     for one in found.items:
         assert json.dumps(one.item.why)[1:-1] not in seen and one.item.id not in seen
-    assert {question.threshold for question in asked} == {None}
+    assert {question.threshold for question in questions} == {None}
 
 
 @every_rubric
@@ -59,23 +59,23 @@ def test_a_judge_that_passes_everything_agrees_no_more_than_chance(name: str) ->
     assert "labelled wrong, but the judge passed it" in write_terminal(build_calibration(found, "terminal"))
 
 
-def test_a_rubric_with_a_threshold_is_asked_for_scores() -> None:
-    found, asked = run("tone", lambda question: 0.7, threshold=0.6)
-    assert {question.threshold for question in asked} == {0.6}
+def test_a_rubric_with_a_threshold_requests_scores() -> None:
+    found, questions = run("tone", lambda question: 0.7, threshold=0.6)
+    assert {question.threshold for question in questions} == {0.6}
     assert found.threshold == 0.6 and found.table.true_fail == 0
-    found, asked = run("summary_covers", lambda question: True, threshold=0.6)
-    assert found.threshold is None and {question.threshold for question in asked} == {None}, "it asks about each point, without scores"
+    found, questions = run("summary_covers", lambda question: True, threshold=0.6)
+    assert found.threshold is None and {question.threshold for question in questions} == {None}, "it asks about each point, without scores"
 
 
-def test_every_point_of_a_summary_is_asked_and_all_make_one_decision() -> None:
-    found, asked = run("summary_covers", lambda question: "budget" not in question.criterion)
-    assert len(asked) > len(found.items)
+def test_every_point_of_a_summary_is_judged_and_gives_one_decision() -> None:
+    found, questions = run("summary_covers", lambda question: "budget" not in question.criterion)
+    assert len(questions) > len(found.items)
     by_id = {one.item.id: one for one in found.items}
     assert not by_id["summary-09"].passed and by_id["summary-10"].passed
 
 
 @pytest.mark.parametrize(
-    ("line", "told"),
+    ("line", "message"),
     [
         ('{"evidence": {"text": "hi"}, "label": true}', "tone needs 'should_be'"),
         ('{"with": {"should_be": "calm", "shuold": 1}, "evidence": {"text": "hi"}, "label": true}', "shuold"),
@@ -86,12 +86,12 @@ def test_every_point_of_a_summary_is_asked_and_all_make_one_decision() -> None:
         ('{"with": {"should_be": "calm"}, "evidence": {"tool_calls": 3}, "label": true}', "tool_calls"),
     ],
 )
-def test_a_line_that_cannot_be_used_is_told_with_its_place(tmp_path: Path, line: str, told: str) -> None:
+def test_an_unusable_line_is_reported_at_its_place(tmp_path: Path, line: str, message: str) -> None:
     path = tmp_path / "own.jsonl"
     path.write_text(f'{{"with": {{"should_be": "calm"}}, "evidence": {{"text": "ok"}}, "label": true}}\n{line}\n')
     with pytest.raises(InputError) as caught:
         read_labels([path], "tone")
-    assert told in str(caught.value) and f"{path}:2:" in str(caught.value)
+    assert message in str(caught.value) and f"{path}:2:" in str(caught.value)
 
 
 def test_two_lines_that_disagree_are_a_problem(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Labels from stored runs: calibration asks a judge what the run asked it, for every check that a judge decides."""
+"""Labels from stored runs: calibration sends the questions of the run, for every judged check."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def run_claims(folder: Path, claims: list[Any], judge: Any, **more: Any) -> None
 
 
 def write_questions(judge: ScriptedJudge) -> bytes:
-    """What a judge was asked, without the name that the claim has in its suite."""
+    """The questions to a judge as JSON, without the claims' names."""
     return msgspec.json.encode([msgspec.structs.replace(question, label="") for question in judge.asked])
 
 
@@ -52,7 +52,7 @@ def fill_in(folder: Path, lines: list[dict[str, Any]]) -> Path:
 
 
 @rows(TABLE)
-def test_a_label_asks_what_the_claim_asked(row: dict[str, Any], tmp_path: Path) -> None:
+def test_a_label_sends_the_question_of_its_claim(row: dict[str, Any], tmp_path: Path) -> None:
     in_run, in_calibration = ScriptedJudge(decide), ScriptedJudge(decide)
     run_claims(tmp_path, [row["claim"]], in_run)
     found = list_run_labels(tmp_path / ".proctor", "latest")
@@ -65,7 +65,7 @@ def test_a_label_asks_what_the_claim_asked(row: dict[str, Any], tmp_path: Path) 
     assert in_run.asked and write_questions(in_calibration) == write_questions(in_run)
     assert calibration.items[0].agrees
     first = in_run.asked[0]
-    assert calibration.threshold == (None if first.choices else first.threshold), "asked for a score only if the claim was"
+    assert calibration.threshold == (None if first.choices else first.threshold), "a score only if the claim has one"
     (tmp_path / "again.jsonl").write_bytes(write_labels([item]))
     assert msgspec.structs.replace(read_labels([tmp_path / "again.jsonl"]).items[0], origin=item.origin) == item
 
@@ -74,7 +74,7 @@ def test_the_table_has_every_check_that_a_judge_decides() -> None:
     known = default_registry()
     judged = {name for name in known.list_names() if known.get(name).judged}
     of_the_table = {next(iter(row["claim"])) for row in load(TABLE)}
-    # Three are asked as `tone` is; the last needs the recording of a call.
+    # Three are judged like `tone`; the last needs the recording of a call.
     assert judged - of_the_table == {"answers_the_question", "refuses_politely", "sql_equivalent", "voice_said"}
 
 
@@ -88,7 +88,7 @@ def test_all_claims_of_a_run_are_measured_together(tmp_path: Path) -> None:
     assert set(found.left_out) == {("judged", "it repeats another one")}
 
 
-def test_what_is_left_out_is_reported_by_name_and_count(tmp_path: Path) -> None:
+def test_left_out_labels_are_reported_by_name_and_count(tmp_path: Path) -> None:
     def undecided(question: Question) -> bool | Opinion:
         return (
             Opinion(outcome="error", code="judge_timeout", reason="slow")
@@ -110,7 +110,7 @@ def test_a_run_without_a_decision_is_refused_with_the_reason(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize(
-    ("line", "told"),
+    ("line", "message"),
     [
         ({"check": "tone", "with": {"should_be": "calm"}, "label": True}, "needs 'evidence'"),
         ({"check": "tonee", "with": {}, "evidence": {"text": "x"}, "label": True}, "unknown check 'tonee'"),
@@ -119,12 +119,12 @@ def test_a_run_without_a_decision_is_refused_with_the_reason(tmp_path: Path) -> 
         ({"answer": "x", "criterion": "c", "label": True, "kind": "halucination"}, "expected quality or semantic or hallucination"),
     ],
 )
-def test_a_line_that_cannot_be_used_is_reported(tmp_path: Path, line: dict[str, Any], told: str) -> None:
+def test_an_unusable_line_is_reported(tmp_path: Path, line: dict[str, Any], message: str) -> None:
     path = tmp_path / "labels.jsonl"
     path.write_text(json.dumps(line))
     with pytest.raises(InputError) as caught:
         read_labels([path])
-    assert told in str(caught.value)
+    assert message in str(caught.value)
 
 
 def test_an_object_as_context_has_its_parts_by_name(tmp_path: Path) -> None:
@@ -135,7 +135,7 @@ def test_an_object_as_context_has_its_parts_by_name(tmp_path: Path) -> None:
     assert [question.material.context for question in judge.asked] == [{"tool_results": [1]}, {"context": "the facts"}, {"context": ["a"]}]
 
 
-def test_a_label_of_a_turn_asks_about_that_turn(tmp_path: Path) -> None:
+def test_a_label_of_a_turn_is_about_that_turn(tmp_path: Path) -> None:
     in_run, in_calibration = ScriptedJudge(decide), ScriptedJudge(decide)
     turns = [{"input": f"Where is RX-{number}?", "expect": [{"judged": "It names the place."}]} for number in (1, 2)]
     suite = proctor.parse_suite(json.dumps({"proctor": 1, "cases": [{"id": "a", "turns": turns}]}))

@@ -1,4 +1,4 @@
-"""How often a case is made that is not held: questions about all cases are answered from notes, and a command asks for each a few times."""
+"""How often a lazy case is built: questions about all cases need none, and a command builds each a few times."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def load(folder: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Suite, Counter[
     return suite, made
 
 
-def test_questions_about_all_cases_make_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_questions_about_all_cases_build_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     suite, made = load(tmp_path, monkeypatch)
     assert not has_judged_assertions(suite) and not list_cases_for_judge(suite) and not list(list_empty_cases(suite))
     assert not any(may_have(suite.cases, field) for field in (*RARE, EMPTY))
@@ -67,7 +67,7 @@ def test_run_makes_each_case_a_few_times(tmp_path: Path, monkeypatch: pytest.Mon
     options = RunOptions(settings=RunSettings(concurrency=1))
     live = asyncio.run(drive(suite, options, target=lambda message: {"text": message, "tool_calls": []}, home=tmp_path / "home"))
     assert len(live.result.cases) == COUNT and live.result.counts["error"] == 0
-    # Their names, the lines that are kept with the run, the run itself, the order of the results, their heads, and the results.
+    # Their names, the stored lines, the run itself, the order of the results, their headers, and the results.
     assert sum(made.values()) <= 6 * COUNT + 5
     before = sum(made.values())
     show_run(live.result, format="json", output=str(tmp_path / "run.json"), no_color=True, entries=live.entries)
@@ -76,7 +76,7 @@ def test_run_makes_each_case_a_few_times(tmp_path: Path, monkeypatch: pytest.Mon
     assert len(json.loads((tmp_path / "run.json").read_text())["cases"]) == COUNT
 
 
-def test_what_one_case_has_is_known_of_all_of_them_and_of_what_is_made_of_them(tmp_path: Path) -> None:
+def test_features_of_one_case_apply_to_the_set_and_its_derivations(tmp_path: Path) -> None:
     rows = [{"id": "plain", "input": "a", "expect": ["no_tool_errors"]}, {"id": "last", "turns": [{"input": "a"}], "repeat": 3}]
     (tmp_path / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     (tmp_path / "suite.yaml").write_text("proctor: 1\ncases: {from: rows.jsonl}\n")

@@ -1,4 +1,4 @@
-"""`convert`: what a suite of another dialect becomes, what is dropped, and what a dialect cannot express."""
+"""`convert`: the converted suite, what is dropped, and what a dialect cannot express."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.targets.mcp_twins import http_shop
 JUDGED = CONFIG.replace("    extract:", "      agent_assertions: [{label: kind, prompt: Is it kind?}]\n    extract:", 1)
 
 
-def test_a_converted_mcplab_config_runs_and_no_workspace_file_is_driven_instead(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_converted_mcplab_config_runs_instead_of_the_workspace_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     here = tmp_path / "here"
     here.mkdir()
     monkeypatch.chdir(here)
@@ -71,7 +71,7 @@ def test_agents_servers_and_the_judge_of_mcplab_become_targets_models_and_a_judg
         ({"type": "oauth_authorization_code"}, None),
     ],
 )
-def test_a_login_of_mcplab_is_written_or_said_to_be_dropped(tmp_path: Path, auth: dict[str, Any], written: Any) -> None:
+def test_an_mcplab_login_is_written_or_reported_as_dropped(tmp_path: Path, auth: dict[str, Any], written: Any) -> None:
     text, problems = convert(
         workspace(tmp_path, "http://127.0.0.1:9", auth=f", auth: {auth}", agents="gpt: {provider: openai, model: m}\n")
     )
@@ -100,7 +100,7 @@ LOST = {
 
 
 @pytest.mark.parametrize("dialect", LOST)
-def test_what_a_dialect_cannot_express_is_listed_with_its_place(tmp_path: Path, dialect: str) -> None:
+def test_inexpressible_parts_are_listed_with_their_place(tmp_path: Path, dialect: str) -> None:
     (tmp_path / "suite.yaml").write_text(SUITE)
     with pytest.raises(InputError) as caught:
         convert(tmp_path / "suite.yaml", to=dialect)
@@ -116,7 +116,7 @@ EXAMPLES = {"mcplab": "orders.yaml", "mcpjam": "calculator.yaml", "mibo": "calcu
 
 
 @pytest.mark.parametrize("dialect", FORMATS[1:])
-def test_the_bundled_example_of_a_dialect_goes_there_and_back_unchanged(tmp_path: Path, dialect: str) -> None:
+def test_the_example_of_a_dialect_survives_a_round_trip(tmp_path: Path, dialect: str) -> None:
     example = Path(package.__file__).parent / "examples" / dialect / EXAMPLES[dialect]
     (tmp_path / "native.yaml").write_text(convert(example)[0])
     text, _ = convert(tmp_path / "native.yaml", to=dialect)

@@ -39,7 +39,7 @@ def look(run: EvidenceRun, path: str) -> str:
     return page.words
 
 
-def test_every_record_can_be_looked_at(tmp_path: Path) -> None:
+def test_every_record_can_be_viewed(tmp_path: Path) -> None:
     folder = write(
         tmp_path / "traces", one=[{"case": "a", "text": "hello", "tool_calls": [{"name": "search"}]}, {"text": "hi\ud800"}, "no json"]
     )
@@ -51,13 +51,13 @@ def test_every_record_can_be_looked_at(tmp_path: Path) -> None:
     assert "tool search" in result and "hello" in result and "No assertions" in result
 
 
-def test_evidence_in_a_folder_whose_name_is_no_utf8_can_be_looked_at(tmp_path: Path) -> None:
+def test_evidence_in_a_folder_with_a_non_utf8_name_can_be_viewed(tmp_path: Path) -> None:
     run = EvidenceRun(write(tmp_path / os.fsdecode(b"l\xe4ufe"), one=[{"case": "a", "text": "hello"}]), tmp_path / "shown" / ".proctor")
     assert run.refresh() is True
     assert "l?ufe" in look(run, RUN)
 
 
-def test_a_suite_decides_each_record_and_marks_what_it_found(tmp_path: Path) -> None:
+def test_a_suite_decides_each_record_and_marks_its_evidence(tmp_path: Path) -> None:
     folder = write(tmp_path / "traces", one=[{"case": "a", "text": "well, hello"}, {"case": "a", "text": "good bye"}])
     run = EvidenceRun(folder, tmp_path / "shown" / ".proctor", parse_suite(SUITE))
     run.refresh()
@@ -66,7 +66,7 @@ def test_a_suite_decides_each_record_and_marks_what_it_found(tmp_path: Path) -> 
     assert "Found: hello" in look(run, f"{RUN}/r/0")
 
 
-def test_evidence_that_is_written_meanwhile_is_shown(tmp_path: Path) -> None:
+def test_evidence_written_while_viewing_is_shown(tmp_path: Path) -> None:
     folder = write(tmp_path / "traces", one=[{"case": "a", "text": "hello"}])
     run = EvidenceRun(folder, tmp_path / "shown" / ".proctor")
     assert (run.refresh(), run.refresh()) == (True, False)
@@ -100,7 +100,7 @@ def test_a_folder_without_evidence_is_refused(tmp_path: Path) -> None:
         EvidenceRun(write(tmp_path / "blank", one=[]), tmp_path / "shown" / ".proctor").refresh()
 
 
-def test_of_very_many_records_the_first_are_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_the_first_of_many_records_are_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("proctor.actions.checking.view_evidence.MOST_RECORDS", 3)
     folder = write(tmp_path / "traces", one=[{"case": f"c{number}", "text": "x"} for number in range(9)])
     run = EvidenceRun(folder, tmp_path / "shown" / ".proctor")

@@ -19,7 +19,7 @@ ENVIRONMENT = {"DESK_TOKEN": "t-17", "FLOWISE_KEY": "f-17", "N8N_KEY": "n-17", "
 
 
 def no_model(tape: Tape) -> ChatModel:
-    raise AssertionError("nothing is asked")
+    raise AssertionError("no request is expected")
 
 
 @pytest.mark.parametrize("kind", TYPES)
@@ -36,7 +36,7 @@ def test_the_example_of_a_target_can_be_built_and_uses_fields_that_are_listed(ki
     assert {field.name for field in described.fields if field.required} <= {key for key, _ in section.node.members()}
 
 
-def test_every_provider_of_ours_is_described_with_a_model_that_can_be_built() -> None:
+def test_every_provider_is_described_with_a_model_that_can_be_built() -> None:
     assert [entry.name for entry in describe("models")] == list(PROVIDERS)
     for entry in describe("models"):
         workspace = read_workspace(entry.example, file="proctor.yaml")
@@ -51,7 +51,7 @@ def test_an_unknown_target_is_answered_with_the_nearest() -> None:
         describe("target", "htpp")
 
 
-def test_every_setting_of_the_judge_is_put_in_words() -> None:
+def test_every_judge_setting_is_described() -> None:
     [settings] = [entry for entry in describe("judge") if entry.name == "settings"]
     assert {"temperature", "seed", "backoff_s", "model", "cache"} <= {field.name for field in settings.fields}
     assert [field.name for field in settings.fields if not field.about] == []

@@ -1,4 +1,4 @@
-"""What `proctor init` finds in a folder and writes there, and that what it writes runs."""
+"""What `proctor init` finds in a folder and writes there, and that the result runs."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ class _Agent(BaseHTTPRequestHandler):
     """Answers anything, in the words of every platform."""
 
     def do_POST(self) -> None:
-        asked = json.loads(self.rfile.read(int(self.headers["content-length"])))
+        request = json.loads(self.rfile.read(int(self.headers["content-length"])))
         message = {"role": "assistant", "content": "hello"}
         body: Any = {"answer": "hello"}
         if self.path.endswith("/chat/completions"):
             usage = {"prompt_tokens": 1, "completion_tokens": 1, "total_tokens": 2}
-            body = {"id": "c", "object": "chat.completion", "created": 1, "model": asked["model"], "usage": usage}
+            body = {"id": "c", "object": "chat.completion", "created": 1, "model": request["model"], "usage": usage}
             body["choices"] = [{"index": 0, "message": message, "finish_reason": "stop"}]
         data = json.dumps(body).encode()
         self.send_response(200)
@@ -63,7 +63,7 @@ def address() -> Iterator[str]:
 
 @pytest.fixture
 def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """An empty folder, out of which modules may be imported that are forgotten afterwards."""
+    """An empty folder on the import path; its modules are unloaded afterwards."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", list(sys.path))
     monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}:{'/usr/bin:/bin'}")
@@ -75,9 +75,9 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 
 @pytest.mark.in_turn
-@pytest.mark.timeout(60)  # a framework that is found is imported, which takes seconds of a busy machine
+@pytest.mark.timeout(60)  # importing a framework takes seconds on a busy machine
 @rows("actions/cases/init.yaml")
-def test_what_a_folder_holds_becomes_a_suite_that_runs(
+def test_the_content_of_a_folder_becomes_a_runnable_suite(
     row: dict[str, Any], place: Path, address: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name, text in row["files"].items():
@@ -90,7 +90,7 @@ def test_what_a_folder_holds_becomes_a_suite_that_runs(
         assert {path: path.read_text() for path in place.rglob("*") if path.is_file()} == before
         return
     assert done.code == 0, done
-    assert all(text in done.out for text in row.get("says", ())), done.out
+    assert all(text in done.out for text in row.get("prints", ())), done.out
     assert f"found {row['finds']}\n" in done.out if "finds" in row else True, done.out
     assert {path: path.read_text() for path in before} == before
     if "writes" in row:
@@ -110,7 +110,7 @@ def test_what_a_folder_holds_becomes_a_suite_that_runs(
         ran = proctor(*shlex.split(done.out.rpartition("next: proctor ")[2]), "--format", "json")
         result = json.loads(ran.out)
         assert result["outcome"] == row["runs"], ran
-        assert row.get("tells", "") in ran.out
+        assert row.get("reports", "") in ran.out
         if "calls" in row:
             seen = result["cases"][0]["exchange"]["tool_calls"]
             assert [{key: call[key] for key in ("name", "arguments")} for call in seen] == row["calls"]
@@ -120,7 +120,7 @@ def written(out: str, place: Path) -> list[Path]:
     return [place / line.removeprefix("wrote ") for line in out.splitlines() if line.startswith("wrote ")]
 
 
-def test_an_example_that_nobody_touched_gives_way_to_the_agent(place: Path) -> None:
+def test_an_unchanged_example_is_replaced_by_the_agent(place: Path) -> None:
     (place / "main.py").write_text("def run(message):\n    return 'hello'\n")
     assert proctor("init").code == 0
     assert proctor("init", "--target", "main:run").code == 0
@@ -128,7 +128,7 @@ def test_an_example_that_nobody_touched_gives_way_to_the_agent(place: Path) -> N
     assert ran.code == 0 and "PASS  first" in ran.out, ran
 
 
-def test_a_link_that_leads_nowhere_is_not_followed(tmp_path: Path) -> None:
+def test_a_broken_link_is_not_followed(tmp_path: Path) -> None:
     (tmp_path / "here").mkdir()
     (tmp_path / "here" / "suite.yaml").symlink_to(tmp_path / "elsewhere.yaml")
     with pytest.raises(InputError, match="cannot write to"):
@@ -138,7 +138,7 @@ def test_a_link_that_leads_nowhere_is_not_followed(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["proctor.yaml", "suite.yaml"])
-def test_an_example_that_somebody_changed_stays(place: Path, name: str) -> None:
+def test_a_changed_example_stays(place: Path, name: str) -> None:
     assert proctor("init").code == 0
     (place / name).write_text((place / name).read_text() + "# mine\n")
     before = (place / name).read_text()
@@ -166,7 +166,7 @@ def test_an_agent_is_found_by_reading_the_code(row: dict[str, Any], tmp_path: Pa
 
 
 @pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "openapi"])
-def test_every_kind_has_something_to_start_from_that_can_be_read(kind: str, tmp_path: Path) -> None:
+def test_every_kind_has_a_valid_template(kind: str, tmp_path: Path) -> None:
     starter = find_starter(kind)
     assert "suite.yaml" in starter.files
     assert read_suite(starter.files["suite.yaml"], name="suite").cases
@@ -178,7 +178,7 @@ def test_every_kind_has_something_to_start_from_that_can_be_read(kind: str, tmp_
     assert paths and all(path.is_file() for path in paths)
 
 
-def test_the_schema_beside_a_suite_is_where_its_first_line_says_and_takes_it(place: Path) -> None:
+def test_the_schema_of_a_suite_is_where_its_first_line_points_and_accepts_it(place: Path) -> None:
     proctor("init", "--for", "function")
     text = (place / "suite.yaml").read_text()
     first = text.splitlines()[0]
@@ -186,7 +186,7 @@ def test_the_schema_beside_a_suite_is_where_its_first_line_says_and_takes_it(pla
     jsonschema.Draft202012Validator(schema).validate(yaml.safe_load(text))
 
 
-def test_tools_that_the_code_describes_are_offered_as_claims(place: Path) -> None:
+def test_tools_found_in_the_code_are_offered_as_claims(place: Path) -> None:
     described = '{"name": "lookup_order", "parameters": {}}, {"name": "a\\nb", "input_schema": {}}, {"name": "no tool"}'
     (place / "app.py").write_text(f"TOOLS = [{described}]\ndef answer(message): return 'hello'\n")
     assert proctor("init").code == 0
@@ -201,7 +201,7 @@ def test_a_target_on_the_command_line_is_written_down(place: Path, address: str)
     assert proctor("init", "there", "--target", "app:answer", "--for", "http").code == 4
 
 
-@pytest.mark.timeout(60)  # loading what speaks to MCP servers takes seconds of a busy machine
+@pytest.mark.timeout(60)  # importing the MCP client takes seconds on a busy machine
 def test_servers_of_an_mcp_configuration_are_started_and_their_tools_offered(
     place: Path, address: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -221,21 +221,21 @@ class _Terminal(io.StringIO):
 
 
 @pytest.mark.parametrize(("typed", "kind"), [("\n", "pydantic-ai"), ("9\n2\n", "function"), ("3\n", "recorded")])
-def test_on_a_terminal_the_user_is_asked(place: Path, monkeypatch: pytest.MonkeyPatch, typed: str, kind: str) -> None:
+def test_a_terminal_user_is_prompted(place: Path, monkeypatch: pytest.MonkeyPatch, typed: str, kind: str) -> None:
     from proctor.cli.main import run
 
     code = "from pydantic_ai import Agent\nagent = Agent('x')\ndef answer(message): return 'hello'\n"
     (place / "app.py").write_text(code)
-    asked = _Terminal()
+    terminal = _Terminal()
     monkeypatch.setattr(sys, "stdin", _Terminal(typed))
-    monkeypatch.setattr(sys, "stderr", asked)
+    monkeypatch.setattr(sys, "stderr", terminal)
     assert run(["init"]) == 0
-    assert "Which agent is the suite for?" in asked.getvalue()
+    assert "Which agent is the suite for?" in terminal.getvalue()
     assert (place / "proctor_agent.py").exists() == (kind == "pydantic-ai")
     assert (place / "evidence.jsonl").exists() == (kind == "recorded")
 
 
-def test_where_nobody_can_be_asked_the_likeliest_is_taken_and_the_others_are_named(place: Path) -> None:
+def test_without_a_terminal_the_likeliest_agent_is_used_and_the_others_are_listed(place: Path) -> None:
     (place / "app.py").write_text("from pydantic_ai import Agent\nagent = Agent('x')\ndef answer(message): return 'hello'\n")
     done = proctor("init")
     assert "found pydantic-ai" in done.out and "also found (use --for):\n  function " in done.out

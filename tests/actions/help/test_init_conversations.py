@@ -1,4 +1,4 @@
-"""What `proctor init --for` writes gives every case a conversation of its own, also where cases with several turns run side by side."""
+"""The adapters of `proctor init --for` give every case a separate conversation, also for concurrent cases with several turns."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ def test_every_framework_has_a_stand_in() -> None:
 
 
 @pytest.mark.parametrize(("name", "maker", "kind"), AGENTS, ids=[f"{name} {kind.__name__} {maker}" for name, maker, kind in AGENTS])
-def test_cases_side_by_side_have_a_conversation_each(name: str, maker: str, kind: type[Fake], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_concurrent_cases_have_separate_conversations(name: str, maker: str, kind: type[Fake], monkeypatch: pytest.MonkeyPatch) -> None:
     agent = kind()
     for module, made in make_modules(agent).items():
         monkeypatch.setitem(sys.modules, module, made)
     found = FoundAgent(framework=name, file="app.py", line=1, name="agent", maker=maker)
     written: dict[str, Any] = {}
-    exec(write_adapter(FRAMEWORKS[name], found), written)  # noqa: S102 - what init writes is what is examined
+    exec(write_adapter(FRAMEWORKS[name], found), written)  # noqa: S102 - the test is about the code that init writes
     drive_cases(written["answer"])
     forgets = "each turn starts from the beginning" in FRAMEWORKS[name].remark
     expected = [tuple(f"{case} {each}" for each in range(turn if forgets else 0, turn + 1)) for case in CASES for turn in range(TURNS)]
@@ -36,7 +36,7 @@ def test_cases_side_by_side_have_a_conversation_each(name: str, maker: str, kind
 
 
 def drive_cases(answer: Any) -> None:
-    """Say every turn of every case: at once where the adapter is awaited, else turn by turn, which mixes them as much as can be."""
+    """Send every turn of every case: concurrently if the adapter is awaited, else interleaved turn by turn."""
     wanted = inspect.signature(answer).parameters
 
     def ask(case: str, turn: int) -> Any:

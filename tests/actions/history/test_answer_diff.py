@@ -38,19 +38,19 @@ def test_words_are_compared(before: str, after: str, expected: str) -> None:
 
 
 @given(TEXTS, TEXTS)
-def test_both_texts_can_be_put_together_again(before: str, after: str) -> None:
+def test_both_texts_can_be_restored(before: str, after: str) -> None:
     pieces = diff_words(before, after)
     assert "".join(piece.text for piece in pieces if piece.kind != "added") == before
     assert "".join(piece.text for piece in pieces if piece.kind != "removed") == after
 
 
 @given(st.text(alphabet="ab \n", max_size=40_000), st.text(alphabet="ab \n", max_size=400))
-def test_no_character_is_lost_from_sight(before: str, after: str) -> None:
+def test_no_character_is_omitted(before: str, after: str) -> None:
     pieces = diff_words(before, after)
-    told = sum(piece.characters * (2 if piece.kind == "same" else 1) for piece in pieces if piece.kind != "left_out")
-    assert told <= len(before) + len(after)
+    shown = sum(piece.characters * (2 if piece.kind == "same" else 1) for piece in pieces if piece.kind != "left_out")
+    assert shown <= len(before) + len(after)
     if len(before) < MOST_CHARACTERS // 2 and not any(piece.kind == "left_out" for piece in pieces):
-        assert told == len(before) + len(after)
+        assert shown == len(before) + len(after)
 
 
 @pytest.mark.parametrize(

@@ -45,19 +45,19 @@ def test_a_cause_that_is_new_in_many_attempts_is_more_than_chance_and_a_single_f
     assert [len(cases) for _, cases in split_by_cause(groups["newly failing"])] == [5]
 
 
-def test_what_was_stored_has_the_same_causes() -> None:
+def test_a_stored_run_has_the_same_causes() -> None:
     tally = make_tally(BEFORE | {"track-1": "t.t"})
     again = restore_tally(shorten_tally(tally))
     assert again.cases["track-1"].causes == tally.cases["track-1"].causes == {"expected a call of … for order …": 2}
 
 
-def test_a_fall_that_is_spread_over_many_causes_is_no_chance_although_none_stands_out() -> None:
+def test_a_drop_over_many_causes_is_significant_though_none_is() -> None:
     after = {case: "r.." if number % 2 else "t.." for number, case in enumerate(BEFORE)}
     found = compare(BEFORE, after)
     assert found.comparison.verdict == "regressed" and found.within_chance == ()
 
 
-def test_from_always_to_never_is_listed_however_few_attempts_there_were() -> None:
+def test_a_change_from_always_to_never_is_listed_for_any_number_of_attempts() -> None:
     found = compare({"a": ".", "b": "."}, {"a": "r", "b": "."})
     assert found.within_chance == ("a",)
     assert [(group.title, len(group.cases)) for group in list_changed_cases(found)] == [("newly failing", 1)]

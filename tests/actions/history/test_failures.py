@@ -31,7 +31,7 @@ def test_reasons_are_alike_when_only_values_differ(one: str, other: str, alike: 
     assert found.groups[0].reason == one
 
 
-def test_errors_and_failures_and_codes_are_kept_apart() -> None:
+def test_errors_failures_and_codes_are_separate() -> None:
     entries = [entry("x"), entry("x", outcome="error"), entry("x", code="regex_timeout")]
     found = group_failures([(str(number), one) for number, one in enumerate(entries)], {})
     assert [(group.outcome, group.code) for group in found.groups] == [("error", None), ("fail", None), ("fail", "regex_timeout")]

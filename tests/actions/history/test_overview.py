@@ -1,4 +1,4 @@
-"""What turned between two runs, and which reasons are new."""
+"""Which cases changed between two runs, and which reasons are new."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ def fail(reason: str, *, code: str | None = None, outcome: str = "fail", id: str
     return FailedResult(id=id, trace_id=f"t{id}", outcome=outcome, code=code, reason=reason)
 
 
-def test_a_reason_is_new_that_was_not_there_before_whatever_numbers_it_has() -> None:
+def test_a_reason_is_new_regardless_of_its_numbers() -> None:
     since = [fail("took 812 ms"), fail("no call of 'refund'", id="a"), fail("no call of 'lookup'", id="b"), fail("boom", outcome="error")]
     before = [fail("took 9 ms"), fail("boom")]
     found, total = find_new_reasons(since, before)
     assert total == 2 and [(one.reason, one.count, one.result_id) for one in found] == [("no call of 'refund'", 2, "a"), ("boom", 1, "r")]
 
 
-def test_a_run_of_which_nothing_was_decided_has_no_rate() -> None:
+def test_a_run_without_decisions_has_no_rate() -> None:
     run = {"id": "r", "suite_name": "s", "name": None, "created_at": "2031-01-01"}
     assert make_trend_point(run, {"skip": 3}).rate is None
     point = make_trend_point(run, {"pass": 3, "error": 1, "skip": 5})

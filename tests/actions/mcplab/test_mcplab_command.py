@@ -68,7 +68,7 @@ def test_progress_counts_every_scenario_with_every_agent(tmp_path: Path, monkeyp
 
 @pytest.mark.parametrize("folder", ["mcplab", ".", "here"])
 def test_variables_come_from_the_env_file_of_the_workspace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, folder: str) -> None:
-    """In its root, beside it, or where the command is given."""
+    """In its root, next to it, or in the working folder."""
     (tmp_path / "here").mkdir()
     monkeypatch.chdir(tmp_path / "here")
     monkeypatch.delenv("OPENAI_API_KEY", raising=False)
@@ -80,5 +80,5 @@ def test_variables_come_from_the_env_file_of_the_workspace(tmp_path: Path, monke
         (tmp_path / folder / ".env").write_text(variables)
         done = proctor("run", config, "--home", tmp_path / "home", "--quiet")
     assert done.code == 0, done
-    kept = [path.read_text() for path in (tmp_path / "home").rglob("*") if path.is_file()]
-    assert not any("sk-very-secret" in text or "from-the-environment" in text for text in kept)
+    stored = [path.read_text() for path in (tmp_path / "home").rglob("*") if path.is_file()]
+    assert not any("sk-very-secret" in text or "from-the-environment" in text for text in stored)

@@ -77,7 +77,7 @@ def by_files(folder: Path) -> Suite:
 
 @pytest.mark.parametrize("load", [load_suite, by_files])
 @rows("actions/cases/mcplab_configs.yaml")
-def test_each_config_is_planned_as_if_alone(tmp_path: Path, load: Any, row: dict[str, Any]) -> None:
+def test_each_config_is_planned_separately(tmp_path: Path, load: Any, row: dict[str, Any]) -> None:
     given, expect = row["given"], row["expect"]
     suite = select(load(two_configs(tmp_path)), given.get("k"))
     overrides = read_overrides(given.get("override_all"), given.get("overrides", ()))
@@ -178,20 +178,20 @@ def test_a_run_of_two_configs_is_resumed_opened_and_replayed(tmp_path: Path) -> 
     assert replayed.result.counts == live.result.counts
 
 
-def test_a_stopped_run_goes_on_where_it_was(tmp_path: Path) -> None:
+def test_a_stopped_run_resumes_where_it_ended(tmp_path: Path) -> None:
     with http_shop() as (url, _):
         folder = two_configs(tmp_path / "mcplab", url)
         suite = load_suite(folder)
         live, _ = drive(suite, clerk, tmp_path / "home")
-        (kept,) = live.folder.glob("*.jsonl")
-        text = kept.read_text().splitlines(keepends=True)
-        kept.write_text("".join(line for line in text if '"refund' not in line and '"ended"' not in line))
+        (results,) = live.folder.glob("*.jsonl")
+        text = results.read_text().splitlines(keepends=True)
+        results.write_text("".join(line for line in text if '"refund' not in line and '"ended"' not in line))
         again, seen = drive(suite, clerk, tmp_path / "home", resume=live.result.run_id, artifacts=True)
     assert again.result.counts["pass"] == 4
     assert {asked.body["model"] for asked in seen.requests} == {"mini-test"}
 
 
-def test_what_is_missing_is_told_once_for_all_configs(tmp_path: Path) -> None:
+def test_missing_settings_are_reported_once_for_all_configs(tmp_path: Path) -> None:
     folder = two_configs(tmp_path)
     (folder / "note.txt").unlink()
     with pytest.raises(InputError) as caught:
@@ -204,7 +204,7 @@ def test_what_is_missing_is_told_once_for_all_configs(tmp_path: Path) -> None:
         prepare_together(load_suite(folder), KEYS, oauth_tokens={"shpo": "t"})
 
 
-def test_secrets_in_the_files_of_any_config_are_kept_nowhere(tmp_path: Path) -> None:
+def test_secrets_in_config_files_are_stored_nowhere(tmp_path: Path) -> None:
     inline = "[{id: mine, transport: http, url: 'URL/mcp', auth: {type: bearer, token: literal-token}}]"
     with http_shop() as (url, gate):
         folder = two_configs(tmp_path / "mcplab", url, refunds=REFUNDS.replace("[{ref: staging}]", inline.replace("URL", url)))

@@ -35,7 +35,7 @@ SABOTAGES: dict[str, tuple[str, ...]] = {
     "deleted resource": (NOTHING_ELSE,),
     "no look at slots": (LOOKED,),
 }
-"""What goes wrong, and the claims that fail for it."""
+"""Faults of the agent, and the claims that fail for them."""
 
 
 def read_suite() -> str:
@@ -52,7 +52,7 @@ def make_appointment(patient: str, day: str) -> dict[str, Any]:
 
 
 def list_work(sabotage: str) -> list[tuple[str, dict[str, Any]]]:
-    """Return what a clerk does, as calls of tools."""
+    """Return the work of a clerk as tool calls."""
     appointment = make_appointment(
         "amy" if sabotage == "wrong patient" else "ann", "2026-11-21" if sabotage == "wrong date" else "2026-11-20"
     )
@@ -110,7 +110,7 @@ def make_http_agent(sabotage: str) -> Any:
 
 
 def drive(agent: McpAgent) -> Evidence:
-    """Return what is seen of an agent in one attempt at the clinic."""
+    """Return the evidence of one attempt at the clinic."""
     (case,) = proctor.parse_suite(read_suite()).cases
 
     async def attempt() -> Evidence:
@@ -150,7 +150,7 @@ def test_calls_of_tools_are_requests_and_tool_calls() -> None:
     assert set(evidence.available_tools or ()) >= {"fhir_search", "clinic:fhir_search", "files_write"}
 
 
-def test_systems_stand_beside_the_servers_of_the_agent() -> None:
+def test_systems_are_added_to_the_servers_of_the_agent() -> None:
     replies = [
         ChatReply(tool_calls=(ModelCall(id="1", name="lookup_order", arguments={"id": 17}),)),
         ChatReply(tool_calls=(ModelCall(id="2", name="files_read", arguments={"path": "inbox/referral.json"}),)),
@@ -171,13 +171,13 @@ def test_attempts_of_a_model_have_systems_of_their_own(tmp_path: Path) -> None:
     assert [case.outcome for case in result.cases] == ["pass"] * 20
 
 
-def test_a_model_that_calls_wrongly_is_told_and_may_do_better() -> None:
+def test_a_wrong_call_is_reported_to_the_model_which_may_retry() -> None:
     calls = [("fhir_read", {"resource_type": "Patient"}), ("fhir_read", {"resource_type": "Patient", "id": "eve"})]
-    told: list[str] = []
+    results: list[str] = []
 
     def speak(request: ChatRequest) -> ChatReply | str:
         done = [message.text for message in request.messages if message.role == "tool"]
-        told[:] = done
+        results[:] = done
         return (
             "Sorry."
             if len(done) == len(calls)
@@ -186,7 +186,7 @@ def test_a_model_that_calls_wrongly_is_told_and_may_do_better() -> None:
 
     agent = McpAgent("clerk", servers=McpServers([]), model_for=lambda tape: ScriptedModel(speak))
     evidence = drive(agent)
-    assert "fhir_read needs id" in told[0] and "OperationOutcome" in told[1]
+    assert "fhir_read needs id" in results[0] and "OperationOutcome" in results[1]
     assert evidence.state is not None
     assert [one.status for one in evidence.state.requests or ()] == [404]
     assert [one.error is not None for one in evidence.tool_calls or ()] == [True, True]

@@ -1,4 +1,4 @@
-"""One thing that fails to close leaves no other open, and its failure is told."""
+"""An error while closing leaves nothing else open and is raised."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from proctor.model.case import Suite
 
 
 class Thing:
-    """Fails to close, and says so once it was asked to."""
+    """Fail to close and record the attempt."""
 
     name = "thing"
 
@@ -56,14 +56,14 @@ def agents(things: Sequence[Any]) -> McplabTarget:
     [built, users, agents, lambda things: CombinedTargets([(thing, ()) for thing in things]), lambda things: CombinedJudges(things, {})],
     ids=["run", "users", "agents of MCPLab", "targets", "judges"],
 )
-def test_all_are_closed_and_the_first_failure_is_told(make: Callable[[Any], Any]) -> None:
+def test_all_are_closed_and_the_first_error_is_raised(make: Callable[[Any], Any]) -> None:
     things = [Thing(number) for number in range(4)]
     with pytest.raises(ConnectionError, match="thing 0 does not close"):
         asyncio.run(make(things).close())
     assert all(thing.closed for thing in things)
 
 
-def test_what_went_wrong_before_it_is_told_and_not_that_closing_failed() -> None:
+def test_an_earlier_error_wins_over_one_while_closing() -> None:
     async def work(thing: Thing, *, fails: bool) -> None:
         async with close_on_exit(thing):
             if fails:

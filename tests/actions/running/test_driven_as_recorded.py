@@ -1,4 +1,4 @@
-"""What an agent tells in our own words is decided alike, whether it was recorded in a file or is told by an agent that is driven."""
+"""An answer in our own format is decided alike, whether recorded in a file or returned by a driven agent."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ ANSWERS: tuple[dict[str, Any], ...] = (
 
 
 @pytest.mark.parametrize("answer", ANSWERS, ids=json.dumps)
-def test_an_answer_in_our_own_words_is_decided_alike(answer: dict[str, Any], tmp_path: Path) -> None:
+def test_an_answer_in_our_format_is_decided_alike(answer: dict[str, Any], tmp_path: Path) -> None:
     suite = proctor.parse_suite(SUITE)
     (tmp_path / "answer.json").write_text(json.dumps(answer), encoding="utf-8")
     program = {"type": "command", "command": ["cat", str(tmp_path / "answer.json")]}
@@ -49,11 +49,11 @@ def test_an_answer_in_our_own_words_is_decided_alike(answer: dict[str, Any], tmp
         "function": proctor.run(suite, target=lambda message: answer, home=tmp_path / "function"),
         "program": proctor.run(suite, target=program, home=tmp_path / "program"),
     }
-    told = {door: [(one.outcome, one.code) for one in result.cases[0].verdicts] for door, result in results.items()}
-    assert told["function"] == told["recorded"]
-    assert told["program"] == told["recorded"]
+    verdicts = {source: [(one.outcome, one.code) for one in result.cases[0].verdicts] for source, result in results.items()}
+    assert verdicts["function"] == verdicts["recorded"]
+    assert verdicts["program"] == verdicts["recorded"]
 
 
 @pytest.mark.parametrize("reader", [functions.READER, command.READER, no_answer.READER])
-def test_whoever_reads_our_own_words_is_known_as_such(reader: str) -> None:
+def test_readers_of_our_format_are_marked_as_such(reader: str) -> None:
     assert reader in PLAIN_READERS

@@ -1,4 +1,4 @@
-"""Targets as people write them on the command line: by file, without `http://`, and what a single word is."""
+"""Targets as people write them on the command line: by file, without `http://`, and as a single word."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def test_programs_stay_programs(written: str) -> None:
     assert found is not None and found.kind == "command"
 
 
-def test_a_file_alone_is_told_how_it_is_driven(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_bare_file_is_reported_with_how_to_run_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     done = proctor("try", "hi", "--target", "agent.py")
     assert done.code == 4 and 'a function in it is agent:FUNCTION, the program "python agent.py"' in done.err
@@ -48,22 +48,22 @@ def test_a_file_alone_is_told_how_it_is_driven(tmp_path: Path, monkeypatch: pyte
     assert done.code == 4 and "module:function, a URL, or a command in quotes" in done.err
 
 
-def test_what_could_not_be_saved_is_told_before_anybody_is_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unsavable_cases_are_reported_before_any_request(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "asked_of_try.py").write_text(
-        "from pathlib import Path\ndef answer(message):\n    Path('asked').touch()\n    return 'hi'\n", encoding="utf-8"
+    (tmp_path / "agent_of_try.py").write_text(
+        "from pathlib import Path\ndef answer(message):\n    Path('called').touch()\n    return 'hi'\n", encoding="utf-8"
     )
     (tmp_path / "broken.yaml").write_text("proctor: 1\ncases: [{id: a, expect: [bogus]}]\n", encoding="utf-8")
-    for flags, told in (
+    for flags, message in (
         (["--save", "broken.yaml"], "unknown check 'bogus'"),
         (["--save", "."], "is a folder"),
         (["--output", "nowhere/seen.txt"], "cannot write 'nowhere/seen.txt'"),
     ):
-        done = proctor("try", "hi", "--target", "asked_of_try:answer", *flags)
-        assert done.code == 4 and told in done.err and not (tmp_path / "asked").exists(), done
+        done = proctor("try", "hi", "--target", "agent_of_try:answer", *flags)
+        assert done.code == 4 and message in done.err and not (tmp_path / "called").exists(), done
 
 
-def test_an_agent_that_fails_leaves_no_case_and_that_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failing_agent_adds_no_case_and_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "fails_in_try.py").write_text("def answer(message):\n    return 1 / 0\n", encoding="utf-8")
     done = proctor("try", "hi", "--target", "fails_in_try:answer", "--save")

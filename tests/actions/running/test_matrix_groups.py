@@ -7,7 +7,7 @@ from proctor.formats.workspace_file import Section
 from proctor.model.case import Case, Suite
 
 
-def test_a_case_without_a_matrix_does_not_decide_for_those_that_have_one() -> None:
+def test_a_case_without_a_matrix_does_not_affect_those_with_one() -> None:
     section = Section.of({"type": "command", "command": "agent --model {model}"})
     cases = (
         Case(id="plain"),

@@ -1,4 +1,4 @@
-"""Runs in which the agent works in simulated systems: fresh for every attempt, and decided on what is left in the end."""
+"""Runs with simulated systems: fresh for every attempt, and decided on the end state."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def book(message: str, context: dict[str, Any]) -> str:
 
 
 def list_failed(case: CaseResult) -> list[str | None]:
-    """Return the labels of the claims that do not hold."""
+    """Return the labels of the failed claims."""
     return [assertion.label for assertion, verdict in zip(case.case.assertions, case.verdicts, strict=True) if not verdict.passed]
 
 
@@ -79,7 +79,7 @@ def test_an_agent_that_works_in_the_systems_passes(tmp_path: Path) -> None:
     assert [case.outcome for case in result.cases] == ["pass"], [verdict.reason for case in result.cases for verdict in case.verdicts]
 
 
-def test_what_it_left_wrong_fails_the_claim_that_names_it(tmp_path: Path) -> None:
+def test_wrong_state_fails_the_claim_about_it(tmp_path: Path) -> None:
     def book_wrong(message: str, context: dict[str, Any]) -> str:
         call(context, "clinic", "POST", "/Appointment", make_appointment("bob", "2026-11-20"))
         call(context, "drop", "PUT", "/outbox/done.json", {})
@@ -92,7 +92,7 @@ def test_what_it_left_wrong_fails_the_claim_that_names_it(tmp_path: Path) -> Non
 @pytest.mark.in_turn
 @pytest.mark.timeout(60)
 def test_200_attempts_at_20_at_once_never_see_each_other(tmp_path: Path) -> None:
-    """Each finds what the suite seeded and nothing else, and books once; the claim counts exactly one."""
+    """Each finds only the seed of the suite, and books once; the claim counts exactly one."""
     seen: list[tuple[int, int, str]] = []
     guard = threading.Lock()
 
@@ -111,41 +111,41 @@ def test_200_attempts_at_20_at_once_never_see_each_other(tmp_path: Path) -> None
 
 def test_a_token_opens_its_own_sandbox_and_no_longer_than_the_attempt(tmp_path: Path) -> None:
     places: list[dict[str, Any]] = []
-    told: list[int] = []
+    statuses: list[int] = []
 
     def look_around(message: str, context: dict[str, Any]) -> str:
         for other in places:
             for crossed in (other, {**context, "clinic_url": other["clinic_url"]}, {**other, "clinic_url": context["clinic_url"]}):
                 try:
                     call(crossed, "clinic", "GET", "/Patient")
-                    told.append(200)
+                    statuses.append(200)
                 except urllib.error.HTTPError as error:
-                    told.append(error.code)
+                    statuses.append(error.code)
         places.append(context)
         return "looked"
 
     proctor.run(write_suite(tmp_path), target=look_around, home=tmp_path, repeat=2, concurrency=1)
-    assert told == [404, 404, 401]
+    assert statuses == [404, 404, 401]
 
 
-def test_variables_stand_in_messages_and_templates(tmp_path: Path) -> None:
+def test_variables_are_replaced_in_messages_and_templates(tmp_path: Path) -> None:
     suite = write_suite(tmp_path, CLINIC.replace("Book what the referral asks for.", "'Work at {clinic_url} and {{keep}}.'"))
-    said: list[str] = []
+    messages: list[str] = []
 
     def listen(message: str) -> str:
-        said.append(message)
+        messages.append(message)
         return "ok"
 
     proctor.run(suite, target=listen, home=tmp_path)
-    assert re.fullmatch(r"Work at http://127\.0\.0\.1:\d+/[0-9a-f]+/clinic and \{\{keep\}\}\.", said[0])
+    assert re.fullmatch(r"Work at http://127\.0\.0\.1:\d+/[0-9a-f]+/clinic and \{\{keep\}\}\.", messages[0])
 
 
 def test_a_program_finds_its_systems_in_its_environment(tmp_path: Path) -> None:
     (tmp_path / "agent.py").write_text(
         "import os, urllib.request\n"
         "url, token = os.environ['CLINIC_URL'], os.environ['CLINIC_TOKEN']\n"
-        "asked = urllib.request.Request(url + '/Patient/bob', headers={'Authorization': 'Bearer ' + token}, method='DELETE')\n"
-        "print(urllib.request.urlopen(asked).status)\n",
+        "request = urllib.request.Request(url + '/Patient/bob', headers={'Authorization': 'Bearer ' + token}, method='DELETE')\n"
+        "print(urllib.request.urlopen(request).status)\n",
         encoding="utf-8",
     )
     text = CLINIC.replace("      - file_present: outbox/done.json\n", "      - fhir_resource: {resource_type: Patient, count: 1}\n")
@@ -154,7 +154,7 @@ def test_a_program_finds_its_systems_in_its_environment(tmp_path: Path) -> None:
     assert [verdict.passed for verdict in case.verdicts] == [False, True]
 
 
-def test_an_agent_that_fails_leaves_no_sandbox_and_the_run_goes_on(tmp_path: Path) -> None:
+def test_a_failing_agent_leaves_no_sandbox_and_the_run_continues(tmp_path: Path) -> None:
     def fail(message: str) -> str:
         raise RuntimeError("no")
 
@@ -176,7 +176,7 @@ def test_a_tape_is_refused(tmp_path: Path, option: str) -> None:
         proctor.run(write_suite(tmp_path), target=book, home=tmp_path, **{option: str(tmp_path / "tape")})
 
 
-def test_the_state_is_kept_with_the_run_and_decided_again(tmp_path: Path) -> None:
+def test_the_state_is_stored_with_the_run_and_decided_again(tmp_path: Path) -> None:
     result = proctor.run(write_suite(tmp_path), target=book, home=tmp_path)
     assert [case.outcome for case in recheck(tmp_path / ".proctor", result.run_id).cases] == ["pass"]
 

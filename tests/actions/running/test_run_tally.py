@@ -1,4 +1,4 @@
-"""Attempts added up one by one say of a run what all of them together say."""
+"""A tally of single attempts equals the summary of all attempts."""
 
 from __future__ import annotations
 
@@ -40,19 +40,19 @@ ENTRIES = [
 ]
 
 
-def test_a_tally_says_what_the_attempts_say() -> None:
+def test_a_tally_agrees_with_the_attempts() -> None:
     tally = RunTally.of(ENTRIES)
     assert tally.count_by_case() == {"a": Counts(3, 3), "b": Counts(3, 1), "c": Counts(1, 0), "unknown": Counts(1, 0)}
     assert tally.find_unmet(SUITE) == unmet_of(SUITE, ENTRIES)
-    kept = [(case, attempt) for case, one in tally.cases.items() for attempt in one.attempts]
-    assert sorted(kept) == sorted((entry.case, entry.attempt) for entry in ENTRIES)
+    attempts = [(case, attempt) for case, one in tally.cases.items() for attempt in one.attempts]
+    assert sorted(attempts) == sorted((entry.case, entry.attempt) for entry in ENTRIES)
     assert tally.cases["b"].times_ms == [entry.find_agent_ms() for entry in ENTRIES if entry.case == "b"]
     assert (tally.cases["a"].tokens, tally.cases["c"].costs, tally.has_costs) == ([1, 2, 3], [0.75], True)
     found = how_much(HEADER, SUITE, tally, "interrupted")
     assert found is not None and (found.attempts_finished, found.attempts_planned, found.missing) == (8, 12, ("c", "d"))
 
 
-def test_the_reason_is_the_first_one_that_is_told_and_no_evidence_is_held() -> None:
+def test_the_reason_is_the_first_one_and_no_evidence_is_held() -> None:
     tally = RunTally.of(ENTRIES)
     failed = tally.cases["b"].failed
     assert [find_reason(entry, None) for entry in failed] == ["", "b2 fail"] and all(entry.evidence is None for entry in failed)

@@ -1,4 +1,4 @@
-"""Verial task documents that are run: fresh systems for each attempt, criteria decided on what is left in the end."""
+"""Runs of Verial task documents: fresh systems for each attempt, criteria decided on the end state."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def book(message: str, context: dict[str, Any], patient: str | None = None) -> s
     return "booked"
 
 
-def test_an_agent_is_driven_and_decided_on_the_end_state(tmp_path: Path) -> None:
+def test_an_agent_is_run_and_decided_on_the_end_state(tmp_path: Path) -> None:
     heard: list[tuple[str, Any]] = []
 
     def work(message: str, context: dict[str, Any]) -> str:
@@ -113,7 +113,7 @@ def test_a_model_has_the_tools_of_the_document(tmp_path: Path) -> None:
     assert [case.outcome for case in result.cases] == ["pass"] * 3
 
 
-def test_a_step_that_comes_late_is_found_later(tmp_path: Path) -> None:
+def test_a_late_step_is_visible_later(tmp_path: Path) -> None:
     step = {"step": "drop_file_inbox", "given": {"path": "late.txt", "content": "call back"}, "after_s": 0.3}
     document = {**DOCUMENT, "task": {**DOCUMENT["task"], "scenario": {"steps": [step]}}, "criteria": DOCUMENT["criteria"][2:]}
     found: list[int] = []
@@ -129,8 +129,8 @@ def test_a_step_that_comes_late_is_found_later(tmp_path: Path) -> None:
     assert case.outcome == "pass", "what happens by itself is no change that the agent made"
 
 
-def test_a_late_step_that_finds_its_place_taken_is_an_error_of_the_attempt(tmp_path: Path) -> None:
-    """Whatever the agent left, it was not examined on what the author wrote: neither a pass nor a fail."""
+def test_a_conflicting_late_step_is_an_error_of_the_attempt(tmp_path: Path) -> None:
+    """A late step of the author could not be applied: neither a pass nor a fail."""
     carl = {"resourceType": "Patient", "id": "carl"}
     step = {"step": "add_resource", "given": carl, "after_s": 0.2}
     document = {**DOCUMENT, "task": {**DOCUMENT["task"], "scenario": {"steps": [step]}}}
@@ -148,7 +148,7 @@ NAMED = [{"benchmark": {"environment_id": "env_1"}, "tasks": [DOCUMENT["task"]]}
 
 
 @pytest.mark.parametrize("named", NAMED)
-def test_an_environment_that_is_only_named_is_told_with_the_next_step(tmp_path: Path, named: dict[str, Any]) -> None:
+def test_an_undescribed_environment_is_reported_with_the_next_step(tmp_path: Path, named: dict[str, Any]) -> None:
     criteria = [{**criterion, "task_id": "book"} for criterion in DOCUMENT["criteria"]]
     (case,) = proctor.run(write(tmp_path, {**named, "criteria": criteria}), target=lambda message: "Booked.", home=tmp_path).cases
     assert case.outcome != "pass" and len(case.assertions) == 3

@@ -25,12 +25,12 @@ from tests.users.talks import reply
 PERSON = {"persona": "A customer", "goal": "To know when the refund comes", "model": "user"}
 
 
-def says(*lines: Any) -> list[dict[str, Any]]:
+def write_script(*lines: Any) -> list[dict[str, Any]]:
     """The replies of a scripted model, each with ten tokens."""
     return [{"text": reply(**line).text, "usage": {"total_tokens": 10}} for line in lines]
 
 
-TALKS = says({"say": "I was charged twice"}, {"say": "Order 17"}, {"done": True, "reason": "friday"})
+TALKS = write_script({"say": "I was charged twice"}, {"say": "Order 17"}, {"done": True, "reason": "friday"})
 
 
 def suite_of(*cases: dict[str, Any], replies: list[Any] = TALKS) -> str:
@@ -73,15 +73,15 @@ def test_a_script_plays_the_user_and_no_judge_is_needed(tmp_path: Path) -> None:
         ("Order 17", "Your refund comes on Friday."),
     ]
     assert (evidence.simulated_user.ended, evidence.simulated_user.by) == ("done", "stop_when")
-    told = json.loads(render_json(done.result))["cases"][0]
-    assert told["simulated_user"] == {
+    shown = json.loads(render_json(done.result))["cases"][0]
+    assert shown["simulated_user"] == {
         "played_by": "script",
         "turns": 2,
         "ended": "done",
         "by": "stop_when",
         "reason": "response_contains · Friday",
     }
-    assert "the user was simulated (script): done after 2 turns" in told["evidence"]["account"]["notes"]
+    assert "the user was simulated (script): done after 2 turns" in shown["evidence"]["account"]["notes"]
 
 
 def test_turns_within_counts_the_simulated_turns(tmp_path: Path) -> None:
@@ -97,29 +97,29 @@ def test_turns_within_counts_the_simulated_turns(tmp_path: Path) -> None:
         ({"script": ["hello", {"when": {"response_contains": "order"}, "gives_up": True}]}, "the user gave up after 1 turn"),
     ],
 )
-def test_a_goal_is_never_reached_when_the_user_gave_up_or_had_no_turn_left(user: dict[str, Any], why: str, tmp_path: Path) -> None:
-    asked: list[Question] = []
+def test_a_goal_is_not_reached_if_the_user_gave_up_or_ran_out_of_turns(user: dict[str, Any], why: str, tmp_path: Path) -> None:
+    questions: list[Question] = []
     for by in ("stop_when", "judge"):
         case = {"id": "a", "user": {"goal": "a refund", **user}, "expect": [{"goal_reached": {"by": by}}]}
-        result = run(suite_of(case), tmp_path, judge=lambda question: bool(asked.append(question)) or True).result
+        result = run(suite_of(case), tmp_path, judge=lambda question: bool(questions.append(question)) or True).result
         assert (result.cases[0].outcome, why in result.cases[0].verdicts[0].reason) == ("fail", True)
-    assert not asked, "there is nothing to judge"
+    assert not questions, "there is nothing to judge"
 
 
 def test_a_model_plays_the_user_and_the_judge_sees_the_whole_conversation(tmp_path: Path) -> None:
-    asked: list[Question] = []
+    questions: list[Question] = []
     case = {"id": "a", "user": PERSON, "expect": ["goal_reached", {"judged": "is polite"}]}
-    done = run(suite_of(case), tmp_path, judge=lambda question: bool(asked.append(question)) or True)
+    done = run(suite_of(case), tmp_path, judge=lambda question: bool(questions.append(question)) or True)
     assert done.result.outcome == "pass"
     talk = [
         {"user": "I was charged twice", "agent": "What is your order number?"},
         {"user": "Order 17", "agent": "Your refund comes on Friday."},
     ]
-    assert asked[0].material.subject == talk and "To know when the refund comes" in asked[0].criterion
-    assert asked[1].material.context["conversation"] == talk
+    assert questions[0].material.subject == talk and "To know when the refund comes" in questions[0].criterion
+    assert questions[1].material.context["conversation"] == talk
 
 
-def test_the_word_of_the_users_model_is_no_proof(tmp_path: Path) -> None:
+def test_a_claim_of_the_users_model_is_no_proof(tmp_path: Path) -> None:
     case = {"id": "a", "user": {**PERSON, "stop_when": {"response_contains": "Monday"}}, "expect": ["goal_reached"]}
     result = run(suite_of(case), tmp_path).result
     assert result.outcome == "fail"
@@ -128,7 +128,7 @@ def test_the_word_of_the_users_model_is_no_proof(tmp_path: Path) -> None:
     assert run(suite_of(judged), tmp_path, judge=lambda question: False).result.outcome == "fail"
 
 
-def test_the_tokens_of_the_user_are_told_apart_from_those_of_the_agent(tmp_path: Path) -> None:
+def test_tokens_of_user_and_agent_are_counted_separately(tmp_path: Path) -> None:
     def counted(message: str) -> dict[str, Any]:
         return {"text": agent(message), "usage": {"total_tokens": 5}}
 
@@ -192,10 +192,10 @@ def test_a_budget_stops_a_conversation_in_its_middle(
     assert (resumed.ended, resumed.result.outcome) == ("completed", "pass")
 
 
-def test_conversations_side_by_side_share_the_budget(tmp_path: Path) -> None:
+def test_concurrent_conversations_share_the_budget(tmp_path: Path) -> None:
     cases = [{"id": f"c{number}", "user": PERSON, "expect": [{"response_contains": "refund"}]} for number in range(4)]
     done = run(suite_of(*cases), tmp_path, concurrency=4, budget=Budget(max_tokens=40))
-    # Each has taken ten tokens for its first message when the fourth of them reaches the bound.
+    # Each has used ten tokens for its first message when the fourth reaches the limit.
     assert done.ended == "budget" and done.reason.startswith("40 tokens spent (40 of them by simulated users), the limit is 40")
 
 
@@ -205,22 +205,22 @@ def test_the_users_model_is_priced_apart_or_named_unpriced(tmp_path: Path, monke
     suite = suite_of({"id": "a", "user": PERSON, "expect": [{"cost_within": 2}]}, replies=PRICED_TALKS)
     done = run(suite, tmp_path, priced_agent)
     assert done.result.outcome == "pass", "a claim about the cost is about the agent's"
-    told = json.loads(render_json(done.result))
-    assert told["cases"][0]["cost"] == {"agent": 2.0, "judge": 0.0, "user": 3.0, "currency": "USD"}
-    assert told["cost"]["user"] == 3.0 and told["cost"]["known"] == 5.0
+    shown = json.loads(render_json(done.result))
+    assert shown["cases"][0]["cost"] == {"agent": 2.0, "judge": 0.0, "user": 3.0, "currency": "USD"}
+    assert shown["cost"]["user"] == 3.0 and shown["cost"]["known"] == 5.0
     assert "cost 2 USD and 3 for the simulated user" in render_markdown(done.result)
     (tmp_path / "proctor.yaml").write_text(PRICES.replace("scripted", "other"), encoding="utf-8")
-    told = json.loads(render_json(run(suite, tmp_path, priced_agent).result))["cases"][0]["cost"]
-    assert (told["agent"], told["user"]) == (2.0, None)
-    assert told["why"] == "the simulated user: no price for the model scripted/scripted"
+    shown = json.loads(render_json(run(suite, tmp_path, priced_agent).result))["cases"][0]["cost"]
+    assert (shown["agent"], shown["user"]) == (2.0, None)
+    assert shown["why"] == "the simulated user: no price for the model scripted/scripted"
     with pytest.raises(InputError, match="--max-cost: no price for the model 'scripted/scripted'"):
         run(suite, tmp_path, priced_agent, budget=Budget(max_cost=9))
     (tmp_path / "proctor.yaml").write_text(PRICES.replace("scripted", "other"), encoding="utf-8")
-    told = json.loads(render_json(run(suite_of(SCRIPTED), tmp_path, priced_agent).result))["cases"][0]["cost"]
-    assert told == {"agent": 2.0, "judge": 0.0, "currency": "USD"}, "a script costs nothing"
+    shown = json.loads(render_json(run(suite_of(SCRIPTED), tmp_path, priced_agent).result))["cases"][0]["cost"]
+    assert shown == {"agent": 2.0, "judge": 0.0, "currency": "USD"}, "a script costs nothing"
 
 
-def test_many_conversations_at_once_stay_apart(tmp_path: Path) -> None:
+def test_concurrent_conversations_stay_separate(tmp_path: Path) -> None:
     def echo(message: str, history: list[dict[str, Any]]) -> str:
         assert [each["input"] for each in history] == [f"{message[:-1]}{number}" for number in range(len(history))]
         return f"re {message}"
@@ -238,14 +238,14 @@ def test_a_recording_replays_the_user_without_asking_its_model(tmp_path: Path) -
     first = run(suite_of(case), tmp_path, record=tmp_path / "tape.jsonl")
     again = run(suite_of(case, replies=[]), tmp_path, replay=tmp_path / "tape.jsonl")
     assert again.unused is None
-    kept = [done.entries["a", 0].evidence for done in (first, again)]
-    assert kept[0] is not None and kept[1] is not None
-    assert [(turn.input, turn.text) for turn in kept[0].turns or ()] == [(turn.input, turn.text) for turn in kept[1].turns or ()]
-    assert kept[0].simulated_user == kept[1].simulated_user
+    evidence = [done.entries["a", 0].evidence for done in (first, again)]
+    assert evidence[0] is not None and evidence[1] is not None
+    assert [(turn.input, turn.text) for turn in evidence[0].turns or ()] == [(turn.input, turn.text) for turn in evidence[1].turns or ()]
+    assert evidence[0].simulated_user == evidence[1].simulated_user
     assert (first.result.outcome, again.result.outcome) == ("pass", "pass")
 
 
-def test_an_agent_that_answers_otherwise_misses_the_recording(tmp_path: Path) -> None:
+def test_a_different_agent_answer_misses_the_recording(tmp_path: Path) -> None:
     case = {"id": "a", "user": PERSON, "expect": [{"response_contains": "Friday"}]}
     run(suite_of(case), tmp_path, record=tmp_path / "tape.jsonl")
     again = run(suite_of(case), tmp_path, lambda message: "Something else.", replay=tmp_path / "tape.jsonl")
@@ -260,18 +260,18 @@ def test_an_agent_that_answers_otherwise_misses_the_recording(tmp_path: Path) ->
         ([{"fault": "unauthorized"}], "user_unavailable"),
     ],
 )
-def test_a_user_who_cannot_go_on_is_the_error_of_the_case_also_when_it_is_decided_again(replies: Any, code: str, tmp_path: Path) -> None:
+def test_a_stuck_user_is_an_error_of_the_case_on_recheck_too(replies: Any, code: str, tmp_path: Path) -> None:
     case = {"id": "a", "user": PERSON, "expect": [{"response_contains": "order"}, {"turns_within": 5}]}
     done = run(suite_of(case, replies=replies), tmp_path)
     assert (done.result.cases[0].outcome, done.result.cases[0].code) == ("error", code)
     evidence = done.entries["a", 0].evidence
     if len(replies) > 1:
-        assert evidence is not None and evidence.turns is not None and len(evidence.turns) == 1, "what was said is kept"
+        assert evidence is not None and evidence.turns is not None and len(evidence.turns) == 1, "the turns are stored"
     again = recheck(tmp_path / ".proctor", done.result.run_id)
     assert (again.cases[0].outcome, again.cases[0].code) == ("error", code)
 
 
-def test_rechecking_takes_the_recorded_turns_and_asks_nobody(tmp_path: Path) -> None:
+def test_rechecking_uses_the_recorded_turns_and_sends_no_request(tmp_path: Path) -> None:
     done = run(suite_of(SCRIPTED), tmp_path)
     stricter = proctor.parse_suite(suite_of({**SCRIPTED, "expect": ["goal_reached", {"turns_within": 1}]}))
     again = recheck(tmp_path / ".proctor", done.result.run_id, stricter)
@@ -280,7 +280,7 @@ def test_rechecking_takes_the_recorded_turns_and_asks_nobody(tmp_path: Path) -> 
     assert recheck(tmp_path / ".proctor", done.result.run_id).outcome == "pass"
 
 
-def test_an_agents_own_word_on_how_it_ended_never_counts(tmp_path: Path) -> None:
+def test_an_agents_own_claim_about_its_end_never_counts(tmp_path: Path) -> None:
     def liar(message: str) -> dict[str, Any]:
         return {"text": "hm", "simulated_user": {"played_by": "script", "ended": "done", "by": "stop_when", "turns": 1}}
 
@@ -291,8 +291,8 @@ def test_an_agents_own_word_on_how_it_ended_never_counts(tmp_path: Path) -> None
 
 
 def test_a_target_that_cannot_hold_a_conversation_is_refused_before_anything_is_sent(tmp_path: Path) -> None:
-    (tmp_path / "kept.jsonl").write_text('{"case": "scripted", "text": "Friday"}\n')
-    target = {"type": "recorded", "evidence": [str(tmp_path / "kept.jsonl")]}
+    (tmp_path / "stored.jsonl").write_text('{"case": "scripted", "text": "Friday"}\n')
+    target = {"type": "recorded", "evidence": [str(tmp_path / "stored.jsonl")]}
     with pytest.raises(InputError, match="cannot hold a conversation with one"):
         run(suite_of(SCRIPTED), tmp_path, target)
 
@@ -302,14 +302,14 @@ def test_a_user_names_a_model_that_exists(tmp_path: Path) -> None:
         run(suite_of({"id": "a", "user": {**PERSON, "model": "usr"}}), tmp_path)
 
 
-def test_reports_say_who_spoke_and_why_it_ended(tmp_path: Path) -> None:
+def test_reports_show_the_speaker_and_why_it_ended(tmp_path: Path) -> None:
     gives_up = {"id": "left", "user": {"script": ["hello"]}, "expect": [{"response_contains": "Friday"}]}
     done = run(suite_of(SCRIPTED, gives_up, {"id": "m", "user": PERSON, "expect": [{"response_contains": "x"}]}), tmp_path)
     report = RunReport("terminal")
     shown = write_terminal(report.finish(done.result))
     assert "user      script · gave up after 1 turn · the script has nothing more to say" in shown
     assert "3 simulated users: 2 done, 1 gave up; their model used 30 tokens" in shown
-    told = Page(render_html(done.result, done.entries)).read_case("left")
-    assert "Simulated userscript · gave up after 1 turn · the script has nothing more to say" in told
-    assert "simulated user: script · gave up after 1 turn" in told
+    page = Page(render_html(done.result, done.entries)).read_case("left")
+    assert "Simulated userscript · gave up after 1 turn · the script has nothing more to say" in page
+    assert "simulated user: script · gave up after 1 turn" in page
     assert "gave up after 1 turn" in render_markdown(done.result)

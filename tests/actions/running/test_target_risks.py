@@ -1,4 +1,4 @@
-"""What is said before a run of targets that lose conversations: nothing of a suite without turns, once of each target that needs it."""
+"""Warnings before a run about targets that lose conversations: one per target, none for a suite without turns."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ SINGLE = proctor.parse_suite(
 )
 
 
-def told(target: Target, suite: Suite = TURNS) -> list[str]:
+def list_warnings(target: Target, suite: Suite = TURNS) -> list[str]:
     return list_risks([(target, suite)], default_registry())
 
 
@@ -33,8 +33,8 @@ def http(**settings: Any) -> Target:
 
 
 @pytest.mark.parametrize("suite", [TURNS, USER], ids=["turns", "user"])
-def test_an_http_agent_that_is_not_told_its_conversation_is_named(suite: Suite) -> None:
-    (line,) = told(http(), suite)
+def test_an_http_agent_without_a_conversation_id_is_reported(suite: Suite) -> None:
+    (line,) = list_warnings(http(), suite)
     assert line.startswith("warning: target 'shop' cannot separate conversations: it is sent neither {session_id} nor {messages}")
     assert "earlier turns of 'two'" in line
 
@@ -49,15 +49,15 @@ def test_an_http_agent_that_is_not_told_its_conversation_is_named(suite: Suite) 
     ],
     ids=str,
 )
-def test_one_that_is_told_is_not(settings: dict[str, Any]) -> None:
-    assert told(http(**settings)) == []
+def test_an_http_agent_with_a_conversation_id_is_not_reported(settings: dict[str, Any]) -> None:
+    assert list_warnings(http(**settings)) == []
 
 
-def test_where_every_case_is_one_message_there_is_nothing_to_forget() -> None:
-    assert told(http(), SINGLE) == []
+def test_single_message_cases_need_no_conversation_id() -> None:
+    assert list_warnings(http(), SINGLE) == []
 
 
-def test_of_functions_those_are_named_that_take_no_conversation() -> None:
+def test_functions_without_a_conversation_parameter_are_reported() -> None:
     def forgets(message: str, context: Any) -> str:
         return message
 
@@ -70,12 +70,12 @@ def test_of_functions_those_are_named_that_take_no_conversation() -> None:
     def takes_all(message: str, **offered: Any) -> str:
         return message
 
-    (line,) = told(CallableTarget("shop", forgets))
+    (line,) = list_warnings(CallableTarget("shop", forgets))
     assert "forgets() takes neither session_id nor history" in line
-    assert [told(CallableTarget("shop", function)) for function in (by_session, by_history, takes_all)] == [[], [], []]
+    assert [list_warnings(CallableTarget("shop", function)) for function in (by_session, by_history, takes_all)] == [[], [], []]
 
 
-def test_every_target_of_a_matrix_is_named_once(tmp_path: Path) -> None:
+def test_every_target_of_a_matrix_is_reported_once(tmp_path: Path) -> None:
     (tmp_path / "agents.py").write_text("def one(message): return message\ndef two(message, history): return message\n", encoding="utf-8")
     targets = "".join(f"  {name}: {{type: callable, function: 'agents:{name}'}}\n" for name in ("one", "two"))
     (tmp_path / "proctor.yaml").write_text(f"targets:\n{targets}", encoding="utf-8")

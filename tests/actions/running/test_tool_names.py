@@ -46,28 +46,28 @@ def named(name: str) -> Any:
         (make_agent("mine", tool_names=["look"]), None),
     ],
 )
-def test_the_tools_of_an_agent_are_known_where_all_of_them_have_names(agent: Any, tools: set[str] | None) -> None:
+def test_tools_of_an_agent_are_known_if_all_have_names(agent: Any, tools: set[str] | None) -> None:
     function = FunctionType((lambda message: agent).__code__, {"agent": agent, "other": 5}, closure=(lambda: agent).__closure__)
     assert find_known_tools(function) == tools
     assert find_known_tools(agent) == tools
 
 
-def test_a_claim_about_a_tool_that_is_not_there_is_a_warning_and_its_verdict_stays(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_claim_about_a_missing_tool_is_a_warning_and_keeps_its_verdict(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     suite = proctor.parse_suite(
         "proctor: 1\ncases: [{id: a, input: x, expect: [{tool_not_called: cancel_orders}, {tool_not_called: cancel_order}]}]"
     )
-    told: list[str] = []
+    announced: list[str] = []
 
     def answer(message: str) -> dict[str, Any]:
         return {"text": "done", "tool_calls": []}
 
     answer.__globals__["_agent_of_this_test"] = make_agent("strands", tool_names=["look_up", "cancel_order"])
     try:
-        driven = asyncio.run(drive(suite, RunOptions(announce=told.append), target=answer))
+        driven = asyncio.run(drive(suite, RunOptions(announce=announced.append), target=answer))
     finally:
         del answer.__globals__["_agent_of_this_test"]
     assert driven.result.passed
-    assert [line for line in told if "no tool" in line] == [
+    assert [line for line in announced if "no tool" in line] == [
         "<input>:2:36: warning: the agent has no tool 'cancel_orders'; nearest: cancel_order"
     ]

@@ -1,4 +1,4 @@
-"""The engine `dask`: the same rows as `local`, and a clear word where there is nobody. `test_dask_deaths.py` kills what there is."""
+"""The engine `dask`: the same rows as `local`, and a clear error without a scheduler. `test_dask_deaths.py` kills processes."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def client() -> Iterator[Any]:
 
 
 @needs_dask
-def test_a_client_that_is_handed_over_gives_the_rows_of_local(client: Any, tmp_path: Path) -> None:
+def test_a_given_client_produces_the_rows_of_local(client: Any, tmp_path: Path) -> None:
     suite = write_suite(tmp_path)
     for number in range(4):
         write_parquet(tmp_path / "data" / f"{number}.parquet", [make_trace(row) for row in range(50)])
@@ -55,7 +55,7 @@ def test_a_client_that_is_handed_over_gives_the_rows_of_local(client: Any, tmp_p
     assert sort_rows(tmp_path / "dask") == sort_rows(tmp_path / "inline")
     again = proctor.batch(suite, tmp_path / "data", output=tmp_path / "dask", engine=client)
     assert again.evaluated == 0 and again.cases == summary.cases
-    assert client.status == "running", "whoever hands a client over closes it"
+    assert client.status == "running", "the caller closes its client"
 
 
 @needs_dask
@@ -74,7 +74,7 @@ def test_spans_are_gathered_and_decided_on_a_cluster(client: Any, tmp_path: Path
 
 
 @needs_dask
-def test_a_worker_that_stops_says_why(client: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_stopped_worker_reports_the_reason(client: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write_parquet(tmp_path / "data" / "a.parquet", [make_trace(1)])
     with pytest.raises(InputError, match=r"has proctor 0\.0\.1; this is"):
         monkeypatch.setattr("proctor.processes.dask_work.__version__", "0.0.1")
@@ -82,7 +82,7 @@ def test_a_worker_that_stops_says_why(client: Any, tmp_path: Path, monkeypatch: 
 
 
 @needs_dask
-def test_a_client_that_cannot_be_used_is_refused_before_anything_is_begun(client: Any, tmp_path: Path) -> None:
+def test_an_unusable_client_is_refused_at_the_start(client: Any, tmp_path: Path) -> None:
     write_parquet(tmp_path / "data" / "a.parquet", [make_trace(1)])
     suite = write_suite(tmp_path)
 
@@ -111,7 +111,7 @@ def test_less_than_one_worker_is_refused(tmp_path: Path) -> None:
             proctor.batch(write_suite(tmp_path), tmp_path / "data", output=tmp_path / "out", workers=workers)
 
 
-def test_without_the_extra_the_engine_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_extra_is_reported_with_the_install_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "distributed", None)
     write_parquet(tmp_path / "data" / "a.parquet", [make_trace(1)])
     with pytest.raises(MissingExtra, match=r"proctor-evals\[dask\]"):
@@ -123,16 +123,16 @@ def test_a_scheduler_is_for_dask_and_its_files_belong_together(tmp_path: Path) -
         pass
     write_suite(tmp_path)
     command = [sys.executable, "-m", "proctor", "batch", "suite.yaml", "data", "--output", "out", "--engine", "dask"]
-    for flags, told in (
+    for flags, message in (
         (["--tls-ca", "ca.pem"], "must be given together"),
         (["--tls-ca", "a", "--tls-cert", "b", "--tls-key", "c"], "no file at 'a'"),
     ):
         done = subprocess.run([*command, *flags], cwd=tmp_path, capture_output=True, text=True)
-        assert done.returncode == 4 and told in done.stderr, done.stderr
+        assert done.returncode == 4 and message in done.stderr, done.stderr
 
 
 @needs_dask
-def test_nobody_at_the_address_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unreachable_scheduler_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(dask_executor, "CONNECTED_WITHIN_S", 1)
     with (
         pytest.raises(InputError, match=r"no Dask scheduler could be reached at tcp://127\.0\.0\.1:9"),

@@ -1,6 +1,6 @@
 """Deaths in one batch on a Dask cluster, of workers, schedulers and drivers, then `--resume` on this machine: each trace once.
 
-One of each, or as many as `PROCTOR_BATCH_DEATHS` says: ten in `make torture`.
+One of each, or `PROCTOR_BATCH_DEATHS` of them: ten in `make torture`.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ FILES = 8 * DEATHS
 """Enough to read that a batch is still at work when the last of them comes."""
 ROWS = 2_000
 KINDS = ("worker", "scheduler", "driver")
-# Very small partitions, so that there are many moments at which somebody can die.
+# Very small partitions, so that there are many moments to kill a process.
 DRIVER = """\
 import sys
 from pathlib import Path
@@ -70,7 +70,7 @@ class Killer:
         self._cluster, self._folder = cluster, folder
         self._chance = random.Random(seed)
         self.killed: list[str] = []
-        self.told = ""
+        self.errors = ""
 
     def kill_all(self) -> None:
         while len(self.killed) < DEATHS:
@@ -105,7 +105,7 @@ class Killer:
     def _end(self, driver: subprocess.Popen[str], kind: str) -> None:
         if kind == "scheduler":
             self._cluster.kill_scheduler()
-            self.told += driver.communicate(timeout=120)[1]
+            self.errors += driver.communicate(timeout=120)[1]
             self._cluster.stop()
             self._cluster.start()
         elif kind == "driver":
@@ -117,7 +117,7 @@ class Killer:
 
 
 @pytest.mark.on_request
-def test_deaths_on_a_cluster_lose_nothing_and_double_nothing(cluster: Cluster, tmp_path: Path) -> None:
+def test_kills_on_a_cluster_lose_and_repeat_nothing(cluster: Cluster, tmp_path: Path) -> None:
     for number in range(FILES):
         write_parquet(tmp_path / "data" / f"{number:02}.parquet", [make_trace(row) for row in range(ROWS)], group=100)
     write_suite(tmp_path)
@@ -125,7 +125,7 @@ def test_deaths_on_a_cluster_lose_nothing_and_double_nothing(cluster: Cluster, t
     killer = Killer(cluster, tmp_path, seed=1)
     killer.kill_all()
     assert set(killer.killed) == set(KINDS) and len(killer.killed) == DEATHS, (killer.killed, cluster.read_log())
-    assert "the Dask scheduler at tls://" in killer.told and "--resume goes on" in killer.told, killer.told
+    assert "the Dask scheduler at tls://" in killer.errors and "--resume goes on" in killer.errors, killer.errors
     local = [sys.executable, "-m", "proctor", "batch", "suite.yaml", "data", "--output", "out", "--quiet", "--resume"]
     done = subprocess.run(local, cwd=tmp_path, capture_output=True, text=True)
     assert done.returncode == 1, done.stderr

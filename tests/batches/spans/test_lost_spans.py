@@ -12,7 +12,7 @@ import pytest
 
 from tests.batches.batch_world import evaluate, read_errors, read_results, write_lines, write_suite
 from tests.batches.span_world import read_recording, write_phoenix_row, write_requests, write_span_row
-from tests.batches.spans.test_spans import NEGATIVE, RECORDING, tell, write_table
+from tests.batches.spans.test_spans import NEGATIVE, RECORDING, read_verdicts, write_table
 
 pytestmark = pytest.mark.timeout(60)
 SUITE = f"""{NEGATIVE}\
@@ -39,11 +39,11 @@ def list_traces(output: Path) -> set[str]:
     return {row["trace"] for row in read_results(output)}
 
 
-def test_a_file_that_cannot_be_read_leaves_no_trace_whole(tmp_path: Path) -> None:
+def test_an_unreadable_file_makes_every_trace_incomplete(tmp_path: Path) -> None:
     rows = [write_span_row(span) for span in read_recording(RECORDING)]
     suite = write_suite(tmp_path, text=SUITE)
     write_table(tmp_path / "data" / "a.parquet", rows[:-8])
-    # The last ones lie in a file that was cut off.
+    # The last ones are in a truncated file.
     cut = write_table(tmp_path / "data" / "b.parquet", rows[-8:])
     whole = cut.read_bytes()
     cut.write_bytes(whole[: len(whole) // 2])
@@ -51,17 +51,17 @@ def test_a_file_that_cannot_be_read_leaves_no_trace_whole(tmp_path: Path) -> Non
     assert not list_passed(tmp_path / "out", "never", "fast") and list_traces(tmp_path / "out")
     assert list_passed(tmp_path / "out", "looked-up"), "what was seen did happen"
     for row in read_results(tmp_path / "out"):
-        told = row["verdicts"][0]["reason"]
+        reason = row["verdicts"][0]["reason"]
         # A trace that ends in a request for a tool gives that as its reason.
-        ends_early = "nothing after it is recorded" in told
-        assert row["case"] != "never" or ends_early or ("b.parquet" in told and "may hold spans of this trace" in told)
+        ends_early = "nothing after it is recorded" in reason
+        assert row["case"] != "never" or ends_early or ("b.parquet" in reason and "may hold spans of this trace" in reason)
     (error,) = read_errors(tmp_path / "out")
     assert error["file"].endswith("b.parquet") and error["row"] is None and error["code"] == "unreadable_file"
     assert any("may lack spans" in warning for warning in summary.warnings)
-    # Mended, the same folder is decided again; so it is when a file breaks that was whole.
+    # The repaired folder is decided again; so is one in which a good file breaks.
     cut.write_bytes(whole)
-    mended, _ = evaluate(suite, [tmp_path / "data"], tmp_path / "out")
-    assert list_passed(tmp_path / "out", "never") and not mended.errors and not mended.warnings
+    repaired, _ = evaluate(suite, [tmp_path / "data"], tmp_path / "out")
+    assert list_passed(tmp_path / "out", "never") and not repaired.errors and not repaired.warnings
     cut.write_bytes(whole[:-100])
     evaluate(suite, [tmp_path / "data"], tmp_path / "out")
     assert not list_passed(tmp_path / "out", "never")
@@ -70,7 +70,7 @@ def test_a_file_that_cannot_be_read_leaves_no_trace_whole(tmp_path: Path) -> Non
     assert list_passed(tmp_path / "out", "never") and not gone.errors, "what is no part of the data set any more is not missing"
 
 
-def test_a_row_that_names_its_trace_is_missing_in_that_trace_alone(tmp_path: Path) -> None:
+def test_a_lost_row_with_a_trace_id_affects_only_that_trace(tmp_path: Path) -> None:
     rows = [write_span_row(span) for span in read_recording(RECORDING)]
     suite = write_suite(tmp_path, text=SUITE)
     places = write_lines(tmp_path / "a.jsonl", rows)
@@ -82,10 +82,10 @@ def test_a_row_that_names_its_trace_is_missing_in_that_trace_alone(tmp_path: Pat
     write_lines(tmp_path / "b.jsonl", broken)
     evaluate(suite, [tmp_path / "b.jsonl"], tmp_path / "out")
     assert list_passed(tmp_path / "out", "never") == list_passed(tmp_path / "plain", "never") - {victim}
-    told = [row["verdicts"][0]["reason"] for row in read_results(tmp_path / "out") if (row["trace"], row["case"]) == (victim, "never")]
-    assert len(told) == 1 and "b.jsonl, row 11" in told[0]
-    others = {key: value for key, value in tell(tmp_path / "plain").items() if key[0] != victim}
-    assert {key: value for key, value in tell(tmp_path / "out").items() if key[0] != victim} == others
+    reasons = [row["verdicts"][0]["reason"] for row in read_results(tmp_path / "out") if (row["trace"], row["case"]) == (victim, "never")]
+    assert len(reasons) == 1 and "b.jsonl, row 11" in reasons[0]
+    others = {key: value for key, value in read_verdicts(tmp_path / "plain").items() if key[0] != victim}
+    assert {key: value for key, value in read_verdicts(tmp_path / "out").items() if key[0] != victim} == others
 
 
 BROKEN: dict[str, str] = {
@@ -98,7 +98,7 @@ BROKEN: dict[str, str] = {
 
 
 @pytest.mark.parametrize("what", BROKEN)
-def test_a_row_that_names_no_trace_may_belong_to_any(what: str, tmp_path: Path) -> None:
+def test_a_lost_row_without_a_trace_id_affects_every_trace(what: str, tmp_path: Path) -> None:
     rows = [json.dumps(write_span_row(span)) for span in read_recording(RECORDING)]
     write_lines(tmp_path / "a.jsonl", [*rows[:5], BROKEN[what], *rows[5:]])
     evaluate(write_suite(tmp_path, text=SUITE), [tmp_path / "a.jsonl"], tmp_path / "out")
@@ -106,7 +106,7 @@ def test_a_row_that_names_no_trace_may_belong_to_any(what: str, tmp_path: Path) 
     assert [row["row"] for row in read_errors(tmp_path / "out")] == [6]
 
 
-def test_a_request_with_one_span_of_no_trace_is_missing_in_every_trace(tmp_path: Path) -> None:
+def test_a_span_without_a_trace_affects_every_trace(tmp_path: Path) -> None:
     requests = write_requests(RECORDING)
     requests[3]["resourceSpans"][0]["scopeSpans"][0]["spans"].append({"spanId": "1" * 16, "name": "delete_order"})
     write_lines(tmp_path / "a.jsonl", requests)
@@ -121,21 +121,21 @@ def test_requests_with_metrics_hold_no_spans_and_lose_none(tmp_path: Path) -> No
     evaluate(suite, [write_lines(tmp_path / "a.jsonl", requests)], tmp_path / "plain")
     write_lines(tmp_path / "b.jsonl", [metrics, *requests[:5], metrics, *requests[5:]])
     summary, _ = evaluate(suite, [tmp_path / "b.jsonl"], tmp_path / "out")
-    assert not summary.errors and tell(tmp_path / "out") == tell(tmp_path / "plain")
+    assert not summary.errors and read_verdicts(tmp_path / "out") == read_verdicts(tmp_path / "plain")
 
 
-def test_a_file_of_spans_is_one_whatever_its_first_line_is(tmp_path: Path) -> None:
+def test_a_file_of_spans_is_recognised_whatever_its_first_line(tmp_path: Path) -> None:
     rows = [json.dumps(write_span_row(span)) for span in read_recording(RECORDING)]
     suite = write_suite(tmp_path, text=SUITE)
     write_lines(tmp_path / "data" / "a.jsonl", rows[:20])
     write_lines(tmp_path / "data" / "b.jsonl", ["", *rows[20:]])
     evaluate(suite, [tmp_path / "data"], tmp_path / "blank")
     evaluate(suite, [write_lines(tmp_path / "c.jsonl", rows)], tmp_path / "plain")
-    assert tell(tmp_path / "blank") == tell(tmp_path / "plain") and not read_errors(tmp_path / "blank")
+    assert read_verdicts(tmp_path / "blank") == read_verdicts(tmp_path / "plain") and not read_errors(tmp_path / "blank")
     write_lines(tmp_path / "data" / "b.jsonl", ["{broken", *rows[20:]])
     evaluate(suite, [tmp_path / "data"], tmp_path / "out")
     assert list_traces(tmp_path / "out") == list_traces(tmp_path / "plain") and not list_passed(tmp_path / "out", "never")
-    # Nothing of it can be read, and the other file holds spans.
+    # Nothing of it can be read, and the other file has spans.
     write_lines(tmp_path / "data" / "b.jsonl", ["{broken"])
     evaluate(suite, [tmp_path / "data"], tmp_path / "all")
     assert list_traces(tmp_path / "all") and not list_passed(tmp_path / "all", "never")
@@ -153,7 +153,7 @@ def _break_column(path: Path, group: int, column: str) -> None:
 
 
 @pytest.mark.parametrize(("column", "as_bytes"), [("attributes", False), ("attributes", True), ("trace_id", False)])
-def test_of_a_row_group_that_cannot_be_read_the_ids_tell_which_traces_lack_it(column: str, as_bytes: bool, tmp_path: Path) -> None:
+def test_the_ids_of_an_unreadable_row_group_name_the_affected_traces(column: str, as_bytes: bool, tmp_path: Path) -> None:
     rows = [write_span_row(span) for span in read_recording(RECORDING)]
     suite = write_suite(tmp_path, text=SUITE)
     path = write_table(
@@ -170,15 +170,15 @@ def test_of_a_row_group_that_cannot_be_read_the_ids_tell_which_traces_lack_it(co
 
 
 @pytest.mark.parametrize("broken", [b"\xff", b'{"gen_ai.'], ids=["no UTF-8", "no JSON"])
-def test_attributes_in_bytes_that_cannot_be_read_are_never_none(broken: bytes, tmp_path: Path) -> None:
+def test_unreadable_attribute_bytes_are_unknown(broken: bytes, tmp_path: Path) -> None:
     call = {"type": "tool_call", "id": "c", "name": "delete_order", "arguments": {}}
 
     def write_chat(part: dict[str, Any]) -> dict[str, Any]:
         return {"operation.name": "chat", "output.messages": json.dumps([{"role": "assistant", "parts": [part]}])}
 
-    said = {"type": "text", "content": "ok"}
-    told = [{"operation.name": "invoke_agent"}, write_chat(said), write_chat(call), write_chat(said)]
-    texts = [json.dumps({f"gen_ai.{key}": value for key, value in one.items()}).encode() for one in told]
+    answer = {"type": "text", "content": "ok"}
+    recorded = [{"operation.name": "invoke_agent"}, write_chat(answer), write_chat(call), write_chat(answer)]
+    texts = [json.dumps({f"gen_ai.{key}": value for key, value in one.items()}).encode() for one in recorded]
     columns = {
         "trace_id": pa.array([bytes(range(0x80, 0x90))] * 4, pa.binary(16)),
         "span_id": [f"b7ad6b716920333{number}" for number in range(4)],
@@ -186,7 +186,7 @@ def test_attributes_in_bytes_that_cannot_be_read_are_never_none(broken: bytes, t
         "name": ["run", "one", "two", "three"],
         "start_time_unix_nano": [10**18 + number for number in range(4)],
         "end_time_unix_nano": [10**18 + 9 - number for number in range(4)],
-        "raw": pa.array([b"\xff"] * 4, pa.binary()),  # what nobody reads may be anything
+        "raw": pa.array([b"\xff"] * 4, pa.binary()),  # unread columns may contain anything
     }
     suite = write_suite(tmp_path, text="proctor: 1\ncases: [{id: never, expect: [{tool_not_called: delete_order}]}]\n")
     for name, attributes in (("whole", texts), ("broken", [*texts[:2], broken + texts[2], texts[3]])):
@@ -196,7 +196,7 @@ def test_attributes_in_bytes_that_cannot_be_read_are_never_none(broken: bytes, t
     assert [row["outcome"] for row in read_results(tmp_path / "broken")] == ["error"]
 
 
-def test_text_that_is_no_utf8_is_a_fault_of_its_own_row(tmp_path: Path) -> None:
+def test_non_utf8_text_is_an_error_of_its_row(tmp_path: Path) -> None:
     rows = [write_phoenix_row(span) for span in read_recording(RECORDING)]
     suite = write_suite(tmp_path, text=SUITE)
     names = ["context.trace_id", "context.span_id", "parent_id", "name", "span_kind", "start_time", "end_time"]

@@ -34,7 +34,7 @@ def test_runs_of_langsmith_are_the_evidence_that_its_sdk_sent(tmp_path: Path) ->
     check_langsmith(TABLES, tmp_path)
 
 
-def test_scores_and_heads_of_traces_beside_observations_are_told_and_hide_no_spans(tmp_path: Path) -> None:
+def test_scores_and_trace_headers_are_reported_and_hide_no_spans(tmp_path: Path) -> None:
     (tmp_path / "observations_v2").mkdir()
     (tmp_path / "observations_v2" / "1.parquet").write_bytes((TABLES / "langfuse-export.parquet").read_bytes())
     scores = {"id": ["s1"], "trace_id": ["t1"], "observation_id": [None], "name": ["good"], "value": [1.0], "data_type": ["NUMERIC"]}
@@ -49,7 +49,7 @@ def test_scores_and_heads_of_traces_beside_observations_are_told_and_hide_no_spa
     assert sorted(row["reason"][:20] for row in read_errors(tmp_path / "out")) == ["scores of Langfuse, ", "the heads of traces "]
 
 
-def test_what_another_instrumentation_sent_to_langfuse_is_read_from_its_export(tmp_path: Path) -> None:
+def test_spans_of_another_instrumentation_are_read_from_a_langfuse_export(tmp_path: Path) -> None:
     rows = [write_langfuse_row(span) for span in read_recording("langchain-0-oi")]
     spans = [span for row in rows for span in find_spans(row) or ()]
     texts = [{**row, "metadata": {key: json.dumps(value) for key, value in row["metadata"].items()}} for row in rows]

@@ -16,7 +16,7 @@ from proctor.evidence.otlp.spans import Span
 from proctor.evidence.reading import read_document
 from tests.batches.batch_world import evaluate, read_errors, write_lines, write_suite
 from tests.batches.span_world import read_recording, write_phoenix_row, write_requests, write_span_row
-from tests.batches.spans.test_spans import RECORDING, decide_by_check, tell
+from tests.batches.spans.test_spans import RECORDING, decide_by_check, read_verdicts
 
 pytestmark = pytest.mark.timeout(60)
 SUITE = """\
@@ -71,7 +71,7 @@ CHANGED: dict[str, Columns] = {
 
 
 @pytest.mark.parametrize("what", CHANGED)
-def test_columns_of_other_types_tell_the_same(what: str, tmp_path: Path) -> None:
+def test_columns_of_other_types_give_the_same_verdicts(what: str, tmp_path: Path) -> None:
     suite = write_suite(tmp_path, text=SUITE)
     rows = [write_span_row(span) for span in SPANS]
     columns = {name: pa.array([row[name] for row in rows]) for name in rows[0]} | CHANGED[what]
@@ -79,8 +79,10 @@ def test_columns_of_other_types_tell_the_same(what: str, tmp_path: Path) -> None
     evaluate(suite, [tmp_path / "a.parquet"], tmp_path / "out")
     expected = decide_by_check(suite, [write_lines(tmp_path / "otlp.jsonl", write_requests(RECORDING))])
     assert not read_errors(tmp_path / "out")
-    assert {key: told[0] for key, told in tell(tmp_path / "out").items()} == {key: told[0] for key, told in expected.items()}
-    assert "pass" in {told[0] for key, told in expected.items() if key[1] == "never"}
+    assert {key: verdict[0] for key, verdict in read_verdicts(tmp_path / "out").items()} == {
+        key: verdict[0] for key, verdict in expected.items()
+    }
+    assert "pass" in {verdict[0] for key, verdict in expected.items() if key[1] == "never"}
 
 
 def test_a_table_with_a_column_for_each_attribute_is_read_under_plain_names_too(tmp_path: Path) -> None:
@@ -89,8 +91,8 @@ def test_a_table_with_a_column_for_each_attribute_is_read_under_plain_names_too(
     evaluate(suite, [write_lines(tmp_path / "phoenix.jsonl", rows)], tmp_path / "phoenix")
     plain = [{name.removeprefix("context."): value for name, value in row.items()} for row in rows]
     evaluate(suite, [write_lines(tmp_path / "plain.jsonl", plain)], tmp_path / "plain")
-    found = {key: told[0] for key, told in tell(tmp_path / "plain").items()}
-    assert found == {key: told[0] for key, told in tell(tmp_path / "phoenix").items()} and "pass" in found.values()
+    found = {key: verdict[0] for key, verdict in read_verdicts(tmp_path / "plain").items()}
+    assert found == {key: verdict[0] for key, verdict in read_verdicts(tmp_path / "phoenix").items()} and "pass" in found.values()
 
 
 def test_a_row_that_is_named_a_trace_of_mlflow_and_has_no_spans_is_an_error() -> None:

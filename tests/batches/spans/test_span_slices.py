@@ -1,4 +1,4 @@
-"""What batches can do with whole records they can do with tables of spans: slices, conditions on folders, and judged samples."""
+"""Tables of spans support the same as whole records: slices, conditions on folders, and judged samples."""
 
 from __future__ import annotations
 
@@ -35,24 +35,24 @@ START = int(datetime(2026, 10, 1, tzinfo=UTC).timestamp()) * 10**9
 
 
 def make_spans(number: int, **root: Any) -> list[dict[str, Any]]:
-    """A trace of two spans: what an agent answered, and the model that it asked."""
+    """A trace of two spans: the answer of an agent and its model request."""
     trace, start = f"{number:032x}", START + number * 10**9
     attributes = {
         "openinference.span.kind": "AGENT",
         "input.value": "hello",
         "output.value": f"answer {number}" if number % 5 else "silence 0",
     }
-    asked = {"openinference.span.kind": "LLM", "llm.model_name": "small", "output.value": str(attributes["output.value"])}
+    model_request = {"openinference.span.kind": "LLM", "llm.model_name": "small", "output.value": str(attributes["output.value"])}
     plain = {"trace_id": trace, "start_time_unix_nano": start, "end_time_unix_nano": start + 10**9, "status_code": "OK"}
     return [
-        {**plain, "span_id": f"{number:015x}2", "parent_span_id": f"{number:015x}1", "name": "ask", "attributes": asked},
+        {**plain, "span_id": f"{number:015x}2", "parent_span_id": f"{number:015x}1", "name": "ask", "attributes": model_request},
         {**plain, "span_id": f"{number:015x}1", "parent_span_id": None, "name": "agent", "attributes": attributes, **root},
     ]
 
 
 def write_spans(path: Path, numbers: range, **root: Any) -> Path:
     rows = [span for number in numbers for span in make_spans(number, **root)]
-    # The halves of every trace lie far from each other.
+    # The halves of every trace are far apart.
     return write_lines(path, [*rows[::2], *rows[1::2]])
 
 
@@ -60,7 +60,7 @@ def read_slices(summary: BatchSummary, table: int = 0) -> dict[tuple[str | None,
     return {one.values: one.traces for one in summary.slices[table].slices}
 
 
-def test_traces_of_spans_are_sliced_by_what_stands_beside_any_span(tmp_path: Path) -> None:
+def test_traces_are_sliced_by_extra_columns_of_any_span(tmp_path: Path) -> None:
     gold = write_spans(tmp_path / "gold.jsonl", range(10), tier="gold")
     plain = write_spans(tmp_path / "plain.jsonl", range(10, 16))
     summary, _ = evaluate(write_suite(tmp_path, text=SUITE), [gold, plain], tmp_path / "out", by=(("tier",), ("tier", "day")))
@@ -70,7 +70,7 @@ def test_traces_of_spans_are_sliced_by_what_stands_beside_any_span(tmp_path: Pat
     assert [(one.values, one.traces) for one in summary.days] == [(("2026-10-01",), 16)]
 
 
-def test_columns_beside_spans_of_parquet_slice_them_and_keys_of_folders_come_first(tmp_path: Path) -> None:
+def test_extra_parquet_columns_slice_spans_and_folder_keys_win(tmp_path: Path) -> None:
     for region, numbers in (("eu", range(4)), ("us", range(4, 10))):
         rows = [span for number in numbers for span in make_spans(number, tenant=number % 2)]
         write_table(tmp_path / "data" / f"region={region}" / "a.parquet", [{"tenant": None, "region": "nowhere", **row} for row in rows], 3)

@@ -1,4 +1,4 @@
-"""Batches over tables of spans: traces are put together wherever their spans lie, with the verdicts of `proctor check`."""
+"""Batches over tables of spans: traces are assembled from any files, with the verdicts of `proctor check`."""
 
 from __future__ import annotations
 
@@ -36,14 +36,14 @@ from tests.batches.span_world import (
 
 pytestmark = pytest.mark.timeout(60)
 RECORDING = "langchain-0-oi"
-Told = dict[tuple[str | None, str], tuple[Any, ...]]
+Verdicts = dict[tuple[str | None, str], tuple[Any, ...]]
 
 
-def decide_by_check(suite: Path, places: Sequence[Path]) -> Told:
-    """What `proctor check` says of every trace and case."""
+def decide_by_check(suite: Path, places: Sequence[Path]) -> Verdicts:
+    """The verdicts of `proctor check` on every trace and case."""
     stream = CheckStream(proctor.load_suite(suite))
     results: list[Any] = []
-    found: Told = {}
+    found: Verdicts = {}
     for record in read_records([str(place) for place in places], repeated_keys=not stream.only_presence):
         stream.decide(record, results)
         for result in results:
@@ -53,8 +53,8 @@ def decide_by_check(suite: Path, places: Sequence[Path]) -> Told:
     return found
 
 
-def tell(output: Path) -> Told:
-    found: Told = {}
+def read_verdicts(output: Path) -> Verdicts:
+    found: Verdicts = {}
     for row in read_results(output):
         verdicts = [(verdict["outcome"], verdict["score"], verdict["code"], verdict["reason"]) for verdict in row["verdicts"]]
         assert (row["trace"], row["case"]) not in found, "a trace was decided twice"
@@ -82,10 +82,10 @@ def test_spans_anywhere_give_the_verdicts_of_check(
     # Some are sent twice, some are lost, and with them the parents of others.
     twice = data.draw(st.lists(st.sampled_from(requests), max_size=5))
     lost = data.draw(st.sets(st.integers(0, len(requests) - 1), max_size=4))
-    kept = [*(request for number, request in enumerate(requests) if number not in lost), *twice]
-    places = [write_lines(folder / f"{number}.jsonl", kept[number::files]) for number in range(files)]
+    sent = [*(request for number, request in enumerate(requests) if number not in lost), *twice]
+    places = [write_lines(folder / f"{number}.jsonl", sent[number::files]) for number in range(files)]
     evaluate(suite, places, folder / "out", partition_bytes=size)
-    assert tell(folder / "out") == decide_by_check(suite, places) and not read_errors(folder / "out")
+    assert read_verdicts(folder / "out") == decide_by_check(suite, places) and not read_errors(folder / "out")
     assert not (folder / "out" / "spans").exists()
 
 
@@ -101,13 +101,13 @@ def test_spans_anywhere_give_the_verdicts_of_check(
     ids=["phoenix", "spans", "langfuse", "langsmith"],
 )
 @pytest.mark.parametrize("kind", ["parquet", "jsonl"])
-def test_every_table_of_spans_is_recognised_and_put_together(recording: str, write_row: Any, kind: str, tmp_path: Path) -> None:
+def test_every_table_of_spans_is_recognised_and_assembled(recording: str, write_row: Any, kind: str, tmp_path: Path) -> None:
     suite = write_suite(tmp_path, text=SPAN_SUITE)
     spans = read_recording(recording)
     random.Random(1).shuffle(spans)
     rows = [write_row(span) for span in spans]
     if write_row in (write_langfuse_row, write_langsmith_row):
-        # Objects of any shape are no structs of one: these tables hold them as JSON.
+        # Objects of varying shape fit no struct: these tables store them as JSON.
         rows = [{name: json.dumps(value) if isinstance(value, (dict, list)) else value for name, value in row.items()} for row in rows]
     places: list[Path] = []
     for number in range(2):
@@ -118,8 +118,8 @@ def test_every_table_of_spans_is_recognised_and_put_together(recording: str, wri
             places.append(write_lines(tmp_path / "data" / f"{number}.jsonl", [json.dumps(row, default=str) for row in part]))
     lines = write_lines(tmp_path / "check.jsonl", [json.dumps(row, default=str) for row in rows])
     evaluate(suite, [tmp_path / "data"], tmp_path / "out", partition_bytes=2_000)
-    expected = {key: told[0] for key, told in decide_by_check(suite, [lines]).items()}
-    assert {key: told[0] for key, told in tell(tmp_path / "out").items()} == expected
+    expected = {key: verdict[0] for key, verdict in decide_by_check(suite, [lines]).items()}
+    assert {key: verdict[0] for key, verdict in read_verdicts(tmp_path / "out").items()} == expected
     assert len(expected) >= 6 and {"pass", "fail"} <= set(expected.values()) and not read_errors(tmp_path / "out")
 
 
@@ -139,7 +139,7 @@ def test_traces_of_mlflow_are_decided_row_by_row(tmp_path: Path) -> None:
     assert first == second
 
 
-def test_what_is_broken_among_spans_is_told_with_its_place(tmp_path: Path) -> None:
+def test_broken_spans_are_reported_at_their_place(tmp_path: Path) -> None:
     requests: list[Any] = write_requests(RECORDING)
     lines = write_lines(tmp_path / "a.jsonl", [requests[0], "{broken", {"text": "no span"}, *requests[1:], '{"resourceSpans": 3}'])
     packed = tmp_path / "b.jsonl.gz"
@@ -153,16 +153,14 @@ def test_what_is_broken_among_spans_is_told_with_its_place(tmp_path: Path) -> No
     assert any(row["code"] == "unreadable_rows" for row in read_errors(tmp_path / "cut"))
 
 
-def test_a_share_larger_than_the_memory_is_read_in_turns_and_a_trace_that_is_too_large_is_told(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_large_share_is_read_in_parts_and_an_oversized_trace_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     suite = write_suite(tmp_path, text=SPAN_SUITE)
     lines = write_lines(tmp_path / "a.jsonl", write_requests(RECORDING))
     evaluate(suite, [lines], tmp_path / "plain")
     monkeypatch.setattr(span_spill, "MOST_BYTES_PER_PASS", 20_000)
     monkeypatch.setattr(span_spill, "MOST_BUFFERED_BYTES", 10_000)
     evaluate(suite, [lines], tmp_path / "turns")
-    assert tell(tmp_path / "turns") == tell(tmp_path / "plain")
+    assert read_verdicts(tmp_path / "turns") == read_verdicts(tmp_path / "plain")
     from proctor.batches import worker
 
     for module in (span_spill, worker):
@@ -185,14 +183,14 @@ class StoppingExecutor(InlineExecutor):
                 raise StopWork("ended")
 
 
-def test_a_batch_of_spans_goes_on_wherever_it_ended(tmp_path: Path) -> None:
+def test_a_batch_of_spans_resumes_wherever_it_ended(tmp_path: Path) -> None:
     suite = write_suite(tmp_path, text=SPAN_SUITE)
     requests = write_requests(RECORDING)
     random.Random(4).shuffle(requests)
     for number in range(3):
         write_lines(tmp_path / "data" / f"{number}.jsonl", requests[number::3])
     evaluate(suite, [tmp_path / "data"], tmp_path / "whole", partition_bytes=30_000)
-    expected, tasks = tell(tmp_path / "whole"), 0
+    expected, tasks = read_verdicts(tmp_path / "whole"), 0
     for turn in range(40):
         executor = StoppingExecutor(1)
         options = BatchOptions(places=(str(tmp_path / "data"),), output=tmp_path / "out", partition_bytes=30_000, resume=bool(turn))
@@ -204,7 +202,7 @@ def test_a_batch_of_spans_goes_on_wherever_it_ended(tmp_path: Path) -> None:
         finally:
             tasks += executor.tasks
     again, done = evaluate(suite, [tmp_path / "data"], tmp_path / "out", partition_bytes=30_000, resume=True)
-    assert again.is_complete and tell(tmp_path / "out") == expected
+    assert again.is_complete and read_verdicts(tmp_path / "out") == expected
     assert tasks + done == json.loads((tmp_path / "out" / "manifest.json").read_text())["shares"] + _count_sources(tmp_path / "out")
 
 
@@ -218,15 +216,15 @@ def test_a_finished_batch_of_spans_is_not_read_again_until_something_changes(tmp
     write_lines(tmp_path / "data" / "0.jsonl", requests[:-3])
     evaluate(suite, [tmp_path / "data"], tmp_path / "out")
     assert evaluate(suite, [tmp_path / "data"], tmp_path / "out")[1] == 0
-    # Spans that came late belong to traces that were decided without them.
+    # Late spans belong to traces that were decided without them.
     write_lines(tmp_path / "data" / "1.jsonl", requests[-3:])
     summary, _ = evaluate(suite, [tmp_path / "data"], tmp_path / "out")
     evaluate(suite, [tmp_path / "data"], tmp_path / "fresh")
-    assert summary.is_complete and tell(tmp_path / "out") == tell(tmp_path / "fresh")
+    assert summary.is_complete and read_verdicts(tmp_path / "out") == read_verdicts(tmp_path / "fresh")
     changed = write_suite(tmp_path, text=SPAN_SUITE.replace("id: 17", "id: 18"))
     again, _ = evaluate(changed, [tmp_path / "data"], tmp_path / "out")
     fresh, _ = evaluate(changed, [tmp_path / "data"], tmp_path / "fresh-changed")
-    assert tell(tmp_path / "out") == tell(tmp_path / "fresh-changed") and again.cases == fresh.cases
+    assert read_verdicts(tmp_path / "out") == read_verdicts(tmp_path / "fresh-changed") and again.cases == fresh.cases
 
 
 def test_a_format_that_is_named_gathers_spans_from_a_column(tmp_path: Path) -> None:
@@ -235,7 +233,7 @@ def test_a_format_that_is_named_gathers_spans_from_a_column(tmp_path: Path) -> N
     write_table(tmp_path / "a.parquet", rows)
     lines = write_lines(tmp_path / "a.jsonl", [row["body"] for row in rows])
     evaluate(suite, [tmp_path / "a.parquet"], tmp_path / "out", column="body", evidence_format="otlp")
-    assert tell(tmp_path / "out") == decide_by_check(suite, [lines])
+    assert read_verdicts(tmp_path / "out") == decide_by_check(suite, [lines])
 
 
 NEGATIVE = """\
@@ -256,7 +254,7 @@ NOT_UNDERSTOOD: dict[str, dict[str, list[Any]]] = {
     "another kind of traffic": {**IDS, "name": ["GET /", "SELECT"], "attributes": ['{"http.method": "GET"}', '{"db.system": "x"}']},
     "words of a vendor": {**IDS, "name": ["agent", "tool"], "attributes": ['{"acme.agent": "x"}', json.dumps(FOREIGN)]},
     "names without attributes": {**IDS, "name": ["invoke_agent shop", "execute_tool delete_order"], "attributes": [None, None]},
-    "a model beside what a vendor wrote": {
+    "a model next to vendor attributes": {
         **IDS, "name": ["chat m", "tool"], "attributes": [json.dumps(CHAT), json.dumps(FOREIGN)],
     },
     "kinds of Phoenix that are unknown": {
@@ -274,7 +272,7 @@ NOT_UNDERSTOOD: dict[str, dict[str, list[Any]]] = {
 
 
 @pytest.mark.parametrize("what", NOT_UNDERSTOOD)
-def test_that_something_did_not_happen_is_never_green_over_spans_that_nobody_understood(what: str, tmp_path: Path) -> None:
+def test_absence_never_passes_over_unrecognised_spans(what: str, tmp_path: Path) -> None:
     (tmp_path / "data").mkdir()
     pq.write_table(pa.table(NOT_UNDERSTOOD[what]), tmp_path / "data" / "a.parquet")
     summary, _ = evaluate(write_suite(tmp_path, text=NEGATIVE), [tmp_path / "data"], tmp_path / "out")
@@ -284,10 +282,10 @@ def test_that_something_did_not_happen_is_never_green_over_spans_that_nobody_und
         assert "pass" not in [verdict["outcome"] for verdict in row["verdicts"] if verdict["check"].startswith("tool_not_called")]
 
 
-def test_traces_that_tell_of_no_agent_are_told_beside_those_that_passed(tmp_path: Path) -> None:
+def test_traces_without_an_agent_are_counted_separately(tmp_path: Path) -> None:
     good = [write_span_row(span) for span in read_recording(RECORDING)]
-    strange = [{"trace_id": f"{number:032x}", "span_id": f"{number:016x}", "name": "GET /"} for number in range(1, 10)]
-    write_lines(tmp_path / "data" / "a.jsonl", [*good, *strange])
+    without_agent = [{"trace_id": f"{number:032x}", "span_id": f"{number:016x}", "name": "GET /"} for number in range(1, 10)]
+    write_lines(tmp_path / "data" / "a.jsonl", [*good, *without_agent])
     text = "proctor: 1\nname: N\ncases:\n  - {id: never, expect: {tool_not_called: delete_order}}\n"
     summary, _ = evaluate(write_suite(tmp_path, text=text), [tmp_path / "data"], tmp_path / "out")
     assert summary.cases[0].rate.passed == 7 and summary.traces == 16

@@ -47,28 +47,28 @@ def judge(monkeypatch: pytest.MonkeyPatch) -> Iterator[Judge]:
         yield server
 
 
-def test_every_label_is_asked_once_and_the_report_is_on_standard_output(labels: Path, judge: Judge) -> None:
+def test_each_label_is_one_request_and_the_report_goes_to_standard_output(labels: Path, judge: Judge) -> None:
     done = proctor("judge", "calibrate", labels)
     assert done.code == 0, done.err
-    assert len(judge.asked) == 4
+    assert len(judge.requests) == 4
     assert "stub (prompt 2) · 4 labelled answers, 2 right and 2 wrong" in done.out
     assert "fooled  [hearsay]" in done.out and "passed it with 0.95: read it" in done.out
     assert "judging with openai/stub: 4 answers, 4 requests" in done.err
-    told = json.dumps([data_of(body) for body in judge.asked])
-    assert "the facts" in told
-    assert "hearsay" not in json.dumps(judge.asked), "neither why nor tags are shown to the judge"
+    sent = json.dumps([data_of(body) for body in judge.requests])
+    assert "the facts" in sent
+    assert "hearsay" not in json.dumps(judge.requests), "neither why nor tags are shown to the judge"
 
 
-def test_the_second_time_everything_is_remembered_unless_it_shall_not_be(labels: Path, judge: Judge) -> None:
+def test_a_second_calibration_is_cached_unless_disabled(labels: Path, judge: Judge) -> None:
     proctor("judge", "calibrate", labels)
     again = proctor("judge", "calibrate", labels)
-    assert len(judge.asked) == 4
+    assert len(judge.requests) == 4
     assert "4 cached" in again.out
-    anew = proctor("judge", "calibrate", "--no-cache", labels)
-    assert len(judge.asked) == 8 and "remembered" not in anew.out
+    uncached = proctor("judge", "calibrate", "--no-cache", labels)
+    assert len(judge.requests) == 8 and "remembered" not in uncached.out
 
 
-def test_json_and_html_are_written_where_they_are_wanted(labels: Path, judge: Judge, tmp_path: Path) -> None:
+def test_json_and_html_are_written_to_files(labels: Path, judge: Judge, tmp_path: Path) -> None:
     done = proctor("judge", "calibrate", "--format", "json", labels, "--quiet")
     document: dict[str, Any] = json.loads(done.out)
     assert document["schema"] == "proctor.calibration/1"
@@ -91,11 +91,11 @@ def test_the_threshold_and_yes_or_no_reach_the_judge(labels: Path, judge: Judge)
 
 def test_samples_multiply_the_requests_and_a_budget_bounds_them(labels: Path, judge: Judge) -> None:
     proctor("judge", "calibrate", labels, "--samples", "3", "-j", "2")
-    assert len(judge.asked) == 12
-    judge.asked.clear()
+    assert len(judge.requests) == 12
+    judge.requests.clear()
     done = proctor("judge", "calibrate", labels, "--no-cache", "--max-judge-calls", "3", "--format", "json")
     document = json.loads(done.out)
-    assert len(judge.asked) == 3
+    assert len(judge.requests) == 3
     assert document["undecided"] == {"judge_budget": 1} and document["decided"] == 3
 
 
@@ -120,20 +120,20 @@ def test_a_gate_holds_the_lower_bound_of_kappa_and_not_the_luck_of_few_labels(la
     assert done.code == 1 and "the same as" in done.err, "four answers are no eighty, however often they are repeated"
 
 
-def test_a_gate_demands_that_nearly_all_labels_are_decided(labels: Path, judge: Judge) -> None:
+def test_a_gate_requires_nearly_all_labels_to_be_decided(labels: Path, judge: Judge) -> None:
     write_labels(
         labels,
         [{"answer": f"{'good' if number % 2 else 'bad'} {number}, score {number % 2}", "label": bool(number % 2)} for number in range(60)],
     )
-    asked = ("judge", "calibrate", labels, "--no-cache", "--max-judge-calls", "50", "--min-kappa", "0.5")
-    done = proctor(*asked)
+    command = ("judge", "calibrate", labels, "--no-cache", "--max-judge-calls", "50", "--min-kappa", "0.5")
+    done = proctor(*command)
     assert done.code == 1 and "the judge decided 50 of 60 answers (83.3 %); --min-decided demands 95 %" in done.err
-    assert proctor(*asked, "--min-decided", "0.8").code == 0
-    assert proctor(*asked[:-2]).code == 1, "a calibration of a part of the labels is no success without a gate either"
-    assert proctor(*asked[:-2], "--min-decided", "0").code == 0
+    assert proctor(*command, "--min-decided", "0.8").code == 0
+    assert proctor(*command[:-2]).code == 1, "a calibration of a part of the labels is no success without a gate either"
+    assert proctor(*command[:-2], "--min-decided", "0").code == 0
 
 
-def test_labels_are_asked_in_the_form_of_the_claim(labels: Path, judge: Judge) -> None:
+def test_labels_are_sent_in_the_form_of_the_claim(labels: Path, judge: Judge) -> None:
     claim = {
         "threshold": 0.8,
         "kind": "hallucination",
@@ -144,20 +144,20 @@ def test_labels_are_asked_in_the_form_of_the_claim(labels: Path, judge: Judge) -
     }
     write_labels(labels, [{"answer": "good, score 1", "label": True, **claim}])
     assert proctor("judge", "calibrate", labels).code == 0
-    (check,), (constraint,) = sorted((checks_of(asked) for asked in judge.asked), key=lambda checks: checks[0]["rule"])
+    (check,), (constraint,) = sorted((checks_of(body) for body in judge.requests), key=lambda checks: checks[0]["rule"])
     assert (check["grounded"], check["reference"], check["rubric"]) == (True, "Good.", ["one", "two"])
     assert (constraint["rule"], constraint["criterion"]) == ("must_not", "rude")
 
 
-def test_labels_of_one_batch_are_asked_together(labels: Path, judge: Judge) -> None:
+def test_labels_of_one_batch_are_one_request(labels: Path, judge: Judge) -> None:
     rows = [{"answer": "good, score 1", "label": True, "criterion": f"it is good {number}", "batch": "a"} for number in range(3)]
     write_labels(labels, [*rows, {"answer": "good, score 1", "label": True}])
     done = proctor("judge", "calibrate", labels)
-    assert sorted(len(checks_of(asked)) for asked in judge.asked) == [1, 3]
+    assert sorted(len(checks_of(body)) for body in judge.requests) == [1, 3]
     assert "judging with openai/stub: 4 answers\n" in done.err
 
 
-def test_a_judge_that_cannot_be_reached_decides_nothing_and_fails_the_command(labels: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unreachable_judge_fails_the_command(labels: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PROCTOR_JUDGE_MODEL", "stub")
     monkeypatch.setenv("PROCTOR_JUDGE_BASE_URL", "http://127.0.0.1:9/v1")
     (labels.parent / "proctor.yaml").write_text("judge: {retries: 0, timeout_s: 2}\n", encoding="utf-8")
@@ -166,22 +166,22 @@ def test_a_judge_that_cannot_be_reached_decides_nothing_and_fails_the_command(la
     assert "4 judge_unreachable" in done.out and "the judge decided nothing" in done.err
 
 
-def test_without_a_judge_the_next_step_is_told(labels: Path) -> None:
+def test_a_missing_judge_is_reported_with_the_next_step(labels: Path) -> None:
     done = proctor("judge", "calibrate", labels)
     assert done.code == 4
     assert "there is no judge to calibrate" in done.err and "--judge-model provider/name" in done.err
 
 
-def test_bad_labels_are_told_before_anybody_is_asked(labels: Path, judge: Judge) -> None:
+def test_bad_labels_are_reported_before_any_request(labels: Path, judge: Judge) -> None:
     labels.write_text('{"answer": "x"}\n{"answer": "x", "criterion": "y", "label": 1}\n', encoding="utf-8")
     done = proctor("judge", "calibrate", labels)
-    assert done.code == 4 and judge.asked == []
+    assert done.code == 4 and judge.requests == []
     assert "labels.jsonl:1:1: a labelled answer needs 'criterion'" in done.err
     assert "labels.jsonl:2:44: label: expected true or false, found number 1" in done.err
 
 
 @pytest.mark.parametrize(
-    ("arguments", "told"),
+    ("arguments", "message"),
     [
         (("judge",), "required: action"),
         (("judge", "calibrte"), "nearest: calibrate"),
@@ -200,9 +200,9 @@ def test_bad_labels_are_told_before_anybody_is_asked(labels: Path, judge: Judge)
         (("judge", "improve"), "improve: name a file of labels"),
     ],
 )
-def test_a_wrong_command_line_says_what_is_meant(labels: Path, arguments: tuple[str, ...], told: str) -> None:
+def test_a_wrong_command_line_is_explained(labels: Path, arguments: tuple[str, ...], message: str) -> None:
     done = proctor(*arguments)
-    assert done.code == 4 and told in done.err
+    assert done.code == 4 and message in done.err
 
 
 def test_the_starter_set_can_be_printed_and_used(labels: Path, judge: Judge) -> None:
@@ -218,13 +218,13 @@ def test_a_judge_is_measured_on_the_set_of_a_rubric(labels: Path, judge: Judge) 
     done = proctor("judge", "calibrate", "--rubric", "tone", "--format", "json", "-j", "32")
     assert done.code == 0, done.err
     found = json.loads(done.out)
-    assert (found["items"], found["threshold"], len(judge.asked)) == (len(items), None, len(items))
+    assert (found["items"], found["threshold"], len(judge.requests)) == (len(items), None, len(items))
     assert {"name": "tone", "version": "1"} in [one["details"]["rubric"] for one in found["results"] if one["outcome"] != "error"]
-    asked = json.dumps(judge.asked, ensure_ascii=False)
-    assert "tone, rubric version 1" in asked and not [item["why"] for item in items if item["why"] in asked]
+    sent = json.dumps(judge.requests, ensure_ascii=False)
+    assert "tone, rubric version 1" in sent and not [item["why"] for item in items if item["why"] in sent]
 
 
-def test_a_rubric_is_measured_on_labels_of_the_users_own(labels: Path, judge: Judge) -> None:
+def test_a_rubric_is_measured_on_the_users_labels(labels: Path, judge: Judge) -> None:
     own = labels.with_name("own.jsonl")
     own.write_text(proctor("judge", "starter", "--rubric", "sql_equivalent").out, encoding="utf-8")
     with own.open("a", encoding="utf-8") as file:
@@ -303,7 +303,7 @@ def learning(body: dict[str, Any]) -> str:
     return json.dumps({"results": entries})
 
 
-def test_examples_that_help_are_written_and_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_helpful_examples_are_written_and_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     rows = [{"answer": f"Order {n}{'!' if n % 2 else '.'}", "criterion": "polite", "label": n % 2 == 0} for n in range(30)]
     (tmp_path / "labels.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
@@ -312,8 +312,8 @@ def test_examples_that_help_are_written_and_used(tmp_path: Path, monkeypatch: py
         (tmp_path / "proctor.yaml").write_text(json.dumps({"models": {"main": model}, "judge": {"model": "main"}}), encoding="utf-8")
         done = proctor("judge", "improve", "labels.jsonl", "--yes-no")
         assert done.code == 0 and "0.000 without examples, 1.000 with" in done.out, done.out + done.err
-        assert f"\n{len(server.asked)} requests, 0 cached, {110 * len(server.asked):,} tokens\n" in done.out
-        assert len(server.asked) == 61 and len((tmp_path / "judge-examples.jsonl").read_text().splitlines()) == 8
+        assert f"\n{len(server.requests)} requests, 0 cached, {110 * len(server.requests):,} tokens\n" in done.out
+        assert len(server.requests) == 61 and len((tmp_path / "judge-examples.jsonl").read_text().splitlines()) == 8
         settings = {"models": {"main": model}, "judge": {"model": "main", "examples": "judge-examples.jsonl"}}
         (tmp_path / "proctor.yaml").write_text(json.dumps(settings), encoding="utf-8")
         done = proctor("judge", "calibrate", "labels.jsonl", "--yes-no", "--format", "json")
@@ -331,12 +331,12 @@ def sharpening(body: dict[str, Any]) -> str:
     """Writes a criterion without exclamation marks, and decides by it."""
     if body["messages"][0]["content"].startswith("You improve"):
         return json.dumps({"criterion": "polite, and calm"})
-    answer, asked = data_of(body)["final_answer"], checks_of(body)
-    entries = [{"id": check["id"], "reason": "read it", "pass": not ("calm" in json.dumps(check) and "!" in answer)} for check in asked]
+    answer, checks = data_of(body)["final_answer"], checks_of(body)
+    entries = [{"id": check["id"], "reason": "read it", "pass": not ("calm" in json.dumps(check) and "!" in answer)} for check in checks]
     return json.dumps({"results": entries})
 
 
-def test_a_sharper_criterion_that_helps_is_printed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_helpful_sharper_criterion_is_printed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     rows = [{"answer": f"Order {n}{'!' if n % 2 else '.'}", "criterion": "polite", "label": n % 2 == 0} for n in range(30)]
     (tmp_path / "labels.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
@@ -368,14 +368,14 @@ def test_the_judged_answers_of_a_run_are_printed_to_label(judge: Judge, tmp_path
 
 
 @pytest.mark.parametrize(
-    ("judge_settings", "told"),
+    ("judge_settings", "messages"),
     [
         ({"base_url": "http://127.0.0.1:9/v1"}, ("judge_unreachable", "`base_url`")),
         ({"status": 401}, ("judge_unauthorized", "`api_key`")),
     ],
 )
-def test_improve_names_why_a_judge_decides_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, judge_settings: dict[str, Any], told: tuple[str, str]
+def test_improve_reports_why_a_judge_decides_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, judge_settings: dict[str, Any], messages: tuple[str, str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
     rows = [{"answer": f"Order {n}", "criterion": "polite", "label": n % 2 == 0} for n in range(30)]
@@ -386,9 +386,9 @@ def test_improve_names_why_a_judge_decides_nothing(
         settings = {"models": {"main": model}, "judge": {"model": "main", "retries": 0, "concurrency": 1}}
         (tmp_path / "proctor.yaml").write_text(json.dumps(settings), encoding="utf-8")
         done = proctor("judge", "improve", "labels.jsonl")
-        assert len(server.asked) <= 1
+        assert len(server.requests) <= 1
     assert done.code == 4 and "the judge decided 0 of 30 answers" in done.err
-    assert all(part in done.err for part in told) and "p =" not in done.out
+    assert all(part in done.err for part in messages) and "p =" not in done.out
 
 
 def test_labels_of_other_checks_are_measured_and_not_improved(judge: Judge, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -396,7 +396,7 @@ def test_labels_of_other_checks_are_measured_and_not_improved(judge: Judge, tmp_
     line = {"check": "tone", "with": {"should_be": "calm"}, "evidence": {"text": "good"}, "label": True}
     (tmp_path / "labels.jsonl").write_text(json.dumps(line), encoding="utf-8")
     report = json.loads(proctor("judge", "calibrate", "labels.jsonl", "--format", "json").out)
-    assert report["table"]["true_pass"] == 1 and checks_of(judge.asked[0])[0]["label"] == "tone, rubric version 1"
+    assert report["table"]["true_pass"] == 1 and checks_of(judge.requests[0])[0]["label"] == "tone, rubric version 1"
     assert not (tmp_path / ".proctor" / "calibrations.json").exists(), "it is asked with other texts than a criterion"
     done = proctor("judge", "improve", "labels.jsonl")
     assert done.code == 4 and "left out: 1 of tone" in done.err

@@ -1,4 +1,4 @@
-"""What a run reports as the cost of its judge is what the stub at the other end counted: in every dialect, however it was asked."""
+"""The judge cost that a run reports equals what the stub server counted, in every dialect and for every way to call it."""
 
 from __future__ import annotations
 
@@ -175,14 +175,14 @@ def test_the_cost_is_that_of_the_requests(
     assert check() == pytest.approx(stub.cost, abs=1e-9)
     before, requests = stub.cost, stub.requests
     assert before > 0 and requests >= CASES
-    # What is remembered costs nothing; what was of no use is asked again.
+    # Cached answers cost nothing; unusable ones are requested again.
     assert check() == pytest.approx(stub.cost - before, abs=1e-9)
     if flaw == "well":
         assert stub.requests == requests
 
 
 @pytest.mark.parametrize("flaw", FLAWS)
-def test_a_scorer_of_mcpjam_tells_the_cost_of_its_requests(flaw: str, stub: Stub) -> None:
+def test_an_mcpjam_scorer_reports_the_cost_of_its_requests(flaw: str, stub: Stub) -> None:
     model = {"provider": "openai", "model": "stub-1", "base_url": stub.url, "api_key": "sk-1"}
     prices = {"input_price": INPUT_PRICE, "output_price": OUTPUT_PRICE}
     stub.flaw = FLAWS[flaw]
@@ -195,8 +195,8 @@ def test_a_scorer_of_mcpjam_tells_the_cost_of_its_requests(flaw: str, stub: Stub
     agent = saying(result("lookup", text="good, score 0.9"))
     found = run_async(test.run(agent, iterations=2)).iteration_details
     rows = [row for each in found for row in each.scores if (row.details or {}).get("judge_requests")]
-    told = [request["cost"] for row in rows for request in (row.details or {})["judge_requests"]]
-    assert sum(told) == pytest.approx(stub.cost, abs=1e-9) and stub.cost > 0
+    costs = [request["cost"] for row in rows for request in (row.details or {})["judge_requests"]]
+    assert sum(costs) == pytest.approx(stub.cost, abs=1e-9) and stub.cost > 0
 
 
 def run_suite(*arguments: str) -> dict[str, Any]:
@@ -206,7 +206,7 @@ def run_suite(*arguments: str) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(("flaw", "own_prices"), [*((flaw, False) for flaw in FLAWS), ("well", True)])
-def test_a_bound_is_overshot_by_what_is_in_flight_at_most_and_a_resumed_run_goes_on_counting(
+def test_a_budget_is_exceeded_only_by_requests_in_flight_and_resuming_keeps_counting(
     flaw: str, own_prices: bool, stub: Stub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -263,7 +263,7 @@ def choose_first(number: int, body: dict[str, Any]) -> str:
 
 
 @pytest.mark.parametrize("own_prices", [False, True])
-def test_a_bound_holds_inside_of_one_claim_and_a_resumed_run_judges_it_again(
+def test_a_budget_holds_within_one_claim_and_a_resumed_run_judges_it_again(
     own_prices: bool, stub: Stub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)

@@ -62,19 +62,19 @@ def run(tmp_path: Path, *arguments: str) -> tuple[int, dict[str, Any], str]:
     return done.code, json.loads(done.out) if done.out else {}, done.err
 
 
-def test_the_second_run_asks_nothing_and_a_changed_criterion_is_asked_alone(tmp_path: Path, judge: Judge) -> None:
+def test_a_second_run_sends_no_request_and_a_changed_criterion_sends_one(tmp_path: Path, judge: Judge) -> None:
     workspace(tmp_path, judge)
     criteria = [f"answers question {number}" for number in range(CASES)]
     suite(tmp_path, criteria)
     code, first, err = run(tmp_path, "suite.json")
     assert code == 0, err
     assert first["counts"]["pass"] == CASES
-    assert len(judge.asked) == CASES
+    assert len(judge.requests) == CASES
     assert "estimate: at least 50 requests, more for long answers" in err
 
     code, second, _ = run(tmp_path, "suite.json")
     assert code == 0
-    assert len(judge.asked) == CASES
+    assert len(judge.requests) == CASES
     assert second["cases"][0]["assertions"][0]["reason"] == first["cases"][0]["assertions"][0]["reason"]
 
     criteria[17] = "answers question 17 in one sentence"
@@ -83,19 +83,19 @@ def test_the_second_run_asks_nothing_and_a_changed_criterion_is_asked_alone(tmp_
     assert judge.criteria[CASES:] == ["answers question 17 in one sentence"]
 
     assert run(tmp_path, "suite.json", "--no-cache")[0] == 0
-    assert len(judge.asked) == 2 * CASES + 1
+    assert len(judge.requests) == 2 * CASES + 1
 
 
-def test_repeats_are_judged_each_by_itself_unless_sharing_is_asked_for(tmp_path: Path, judge: Judge) -> None:
+def test_repeats_are_judged_separately_unless_sharing_is_on(tmp_path: Path, judge: Judge) -> None:
     workspace(tmp_path, judge)
     suite(tmp_path, ["is good"])
     run(tmp_path, "suite.json", "-n", "3")
-    assert len(judge.asked) == 3
-    judge.asked.clear()
+    assert len(judge.requests) == 3
+    judge.requests.clear()
     suite(tmp_path, ["is very good"])
     # One at a time: a reply can only be shared once it is there.
     run(tmp_path, "suite.json", "-n", "3", "--share-judgements", "-j", "1")
-    assert len(judge.asked) == 1
+    assert len(judge.requests) == 1
 
 
 def test_a_run_without_the_judge_it_needs_does_not_start(tmp_path: Path) -> None:
@@ -109,32 +109,32 @@ def test_a_run_without_the_judge_it_needs_does_not_start(tmp_path: Path) -> None
     assert result["cases"][0]["assertions"][0]["code"] == "judge_unavailable"
 
 
-def test_the_judge_of_the_environment_is_asked(tmp_path: Path, judge: Judge, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_judge_of_the_environment_is_used(tmp_path: Path, judge: Judge, monkeypatch: pytest.MonkeyPatch) -> None:
     workspace(tmp_path, None)
     suite(tmp_path, ["is good"])
     monkeypatch.setenv("PROCTOR_JUDGE_MODEL", "stub-1")
     monkeypatch.setenv("PROCTOR_JUDGE_BASE_URL", judge.url)
     done = proctor("run", "suite.json", "--format", "json")
     assert done.code == 0, done.err
-    assert len(judge.asked) == 1
+    assert len(judge.requests) == 1
 
 
-def test_check_and_recheck_ask_a_configured_judge_and_do_without_one(tmp_path: Path, judge: Judge) -> None:
+def test_check_and_recheck_use_a_configured_judge_and_work_without_one(tmp_path: Path, judge: Judge) -> None:
     workspace(tmp_path, judge)
     suite(tmp_path, ["is good"])
     (tmp_path / "evidence.jsonl").write_text(json.dumps({"case": "case-0", "text": "a good one"}) + "\n")
     done = proctor("check", "suite.json", "evidence.jsonl", "--format", "json")
-    assert (done.code, len(judge.asked)) == (0, 1), done.err
+    assert (done.code, len(judge.requests)) == (0, 1), done.err
     done = proctor("check", "suite.json", "evidence.jsonl", "--format", "json", "--no-judge")
     assert done.code == 1
     assert result_of(done.out)["cases"][0]["assertions"][0]["code"] == "judge_unavailable"
     run(tmp_path, "suite.json")
-    asked = len(judge.asked)
+    requests = len(judge.requests)
     done = proctor("recheck", "latest", "--format", "json")
-    assert (done.code, len(judge.asked)) == (0, asked), done.err
+    assert (done.code, len(judge.requests)) == (0, requests), done.err
     suite(tmp_path, ["is excellent"], name="stricter.json")
     done = proctor("recheck", "latest", "--suite", "stricter.json", "--format", "json")
-    assert (done.code, len(judge.asked)) == (0, asked + 1), done.err
+    assert (done.code, len(judge.requests)) == (0, requests + 1), done.err
 
 
 def test_deterministic_claims_come_first_and_fail_fast_spares_the_judge(tmp_path: Path, judge: Judge) -> None:
@@ -143,15 +143,15 @@ def test_deterministic_claims_come_first_and_fail_fast_spares_the_judge(tmp_path
     expect: list[Any] = [{"judged": "is good"}, {"response_contains": "nowhere to be found"}]
     path.write_text(json.dumps({"proctor": 1, "name": "s", "cases": [{"id": "a", "input": "q", "expect": expect}]}))
     code, result, _ = run(tmp_path, "suite.json", "--fail-fast")
-    assert (code, len(judge.asked)) == (1, 0)
+    assert (code, len(judge.requests)) == (1, 0)
     assert [each["outcome"] for each in result["cases"][0]["assertions"]] == ["skip", "fail"]
     assert result["cases"][0]["assertions"][0]["code"] == "fail_fast"
     _, result, _ = run(tmp_path, "suite.json")
     assert [each["outcome"] for each in result["cases"][0]["assertions"]] == ["pass", "fail"]
-    assert len(judge.asked) == 1
+    assert len(judge.requests) == 1
 
 
-def test_what_depends_on_a_judgement_waits_for_it(tmp_path: Path, judge: Judge) -> None:
+def test_dependent_claims_wait_for_their_judged_claim(tmp_path: Path, judge: Judge) -> None:
     workspace(tmp_path, judge)
     path = tmp_path / "suite.json"
     expect: list[Any] = [
@@ -181,17 +181,17 @@ def test_a_recording_holds_the_judge_and_no_secret(tmp_path: Path, judge: Judge)
     assert run(tmp_path, "suite.json")[0] == 0
     # Everything is remembered now, and recorded all the same.
     code, recorded, _ = run(tmp_path, "suite.json", "--record", "tape.jsonl")
-    assert (code, len(judge.asked)) == (0, 2)
+    assert (code, len(judge.requests)) == (0, 2)
     text = (tmp_path / "tape.jsonl").read_text()
     assert "sk-judge-secret" not in text
     code, replayed, err = run(tmp_path, "suite.json", "--replay", "tape.jsonl", "--no-cache")
-    assert (code, len(judge.asked)) == (0, 2), err
+    assert (code, len(judge.requests)) == (0, 2), err
     assert [each["assertions"][0]["reason"] for each in replayed["cases"]] == [
         each["assertions"][0]["reason"] for each in recorded["cases"]
     ]
 
 
-def test_a_verdict_keeps_who_judged_and_what_was_said(tmp_path: Path, judge: Judge) -> None:
+def test_a_verdict_stores_the_judge_and_its_reply(tmp_path: Path, judge: Judge) -> None:
     workspace(tmp_path, judge)
     suite(tmp_path, ["is good"])
     _, result, _ = run(tmp_path, "suite.json")
@@ -202,15 +202,15 @@ def test_a_verdict_keeps_who_judged_and_what_was_said(tmp_path: Path, judge: Jud
     assert "read it" in json.dumps(details)
 
 
-def test_what_the_judge_sees_is_what_the_claim_shows(tmp_path: Path, judge: Judge) -> None:
+def test_the_judge_sees_exactly_what_the_claim_shows(tmp_path: Path, judge: Judge) -> None:
     workspace(tmp_path, judge)
     suite(tmp_path, ["is good"])
     run(tmp_path, "suite.json")
-    assert data_of(judge.asked[-1]) == {"final_answer": "a good answer to question 0"}
+    assert data_of(judge.requests[-1]) == {"final_answer": "a good answer to question 0"}
     suite(tmp_path, ["is good"], show_prompt=True)
     run(tmp_path, "suite.json")
-    assert data_of(judge.asked[-1])["context"] == {"scenario_prompt": "question 0"}
-    assert len(checks_of(judge.asked[-1])) == 1
+    assert data_of(judge.requests[-1])["context"] == {"scenario_prompt": "question 0"}
+    assert len(checks_of(judge.requests[-1])) == 1
 
 
 @pytest.mark.parametrize(("score", "outcome"), [("0.8", "pass"), ("0.81", "pass"), ("0.79", "fail"), ("7", "error")])
@@ -224,9 +224,7 @@ def test_a_score_decides_against_the_threshold(tmp_path: Path, judge: Judge, sco
     assert result_of(done.out)["cases"][0]["outcome"] == outcome, done.out
 
 
-def test_a_replay_needs_no_key_of_the_judge_and_says_which_criterion_changed(
-    tmp_path: Path, judge: Judge, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_replay_needs_no_judge_key_and_names_the_changed_criterion(tmp_path: Path, judge: Judge, monkeypatch: pytest.MonkeyPatch) -> None:
     home = workspace(tmp_path, judge)
     (home / "proctor.yaml").write_text((home / "proctor.yaml").read_text().replace("sk-judge-secret", "${JUDGE_KEY}"))
     monkeypatch.setenv("JUDGE_KEY", "sk-judge-secret")
@@ -243,7 +241,7 @@ def test_a_replay_needs_no_key_of_the_judge_and_says_which_criterion_changed(
     assert verdict["code"] == "cassette_miss" and "is friendly" in recorded and "is rude" in now
 
 
-def test_a_model_named_with_the_command_is_not_looked_for_in_the_file(tmp_path: Path, judge: Judge) -> None:
+def test_a_model_of_the_command_line_is_not_looked_up_in_the_file(tmp_path: Path, judge: Judge) -> None:
     workspace(tmp_path, judge)
     done = proctor("run", suite(tmp_path, ["good"]), "--judge-model", "jugde")
     assert done.code == 4
@@ -252,7 +250,7 @@ def test_a_model_named_with_the_command_is_not_looked_for_in_the_file(tmp_path: 
 
 
 @pytest.mark.parametrize(
-    ("settings", "told"),
+    ("settings", "message"),
     [
         ({"modle": "judge"}, "unknown key 'modle' in judge"),
         ({"model": "jugde"}, "judge: there is no model 'jugde'"),
@@ -260,12 +258,12 @@ def test_a_model_named_with_the_command_is_not_looked_for_in_the_file(tmp_path: 
         ([1, 2], "judge: expected an object, found list"),
     ],
 )
-def test_validate_finds_what_is_wrong_with_the_judge_of_a_suite(tmp_path: Path, judge: Judge, settings: Any, told: str) -> None:
+def test_validate_reports_errors_of_the_judge_of_a_suite(tmp_path: Path, judge: Judge, settings: Any, message: str) -> None:
     workspace(tmp_path, judge)
     path = suite(tmp_path, ["good"])
     path.write_text(json.dumps({**json.loads(path.read_text()), "judge": settings}))
     done = proctor("validate", path)
-    assert done.code == 4 and told in done.out and "1 suite with 1 case, 0 records of evidence: 1 problem, 0 warnings" in done.err
+    assert done.code == 4 and message in done.out and "1 suite with 1 case, 0 records of evidence: 1 problem, 0 warnings" in done.err
 
 
 def test_validate_accepts_a_judge_by_its_name_its_provider_or_a_variable(tmp_path: Path, judge: Judge) -> None:
@@ -276,7 +274,7 @@ def test_validate_accepts_a_judge_by_its_name_its_provider_or_a_variable(tmp_pat
         assert proctor("validate", path).code == 0
 
 
-def test_a_missing_key_is_told_with_the_variable_that_holds_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_key_is_reported_with_its_variable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("OPENAI_API_KEY", raising=False)
     monkeypatch.delenv("OPENAI_BASE_URL", raising=False)
     workspace(tmp_path, None)
@@ -291,7 +289,7 @@ def test_recordings_in_place_of_a_suite_are_recognised(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("line", "place", "told"),
+    ("line", "place", "message"),
     [
         ("judge: {modle: main}", "suite.yaml:3:9", "unknown key 'modle' in judge"),
         ("judge: {model: jugde}", "suite.yaml:3:16", "judge: there is no model 'jugde'"),
@@ -301,9 +299,7 @@ def test_recordings_in_place_of_a_suite_are_recognised(tmp_path: Path) -> None:
         ("judge: main", "suite.yaml:3:8", "a judge is named by its model: judge: {model: main}"),
     ],
 )
-def test_what_is_wrong_with_the_judge_of_a_suite_is_told_with_line_and_column(
-    tmp_path: Path, judge: Judge, line: str, place: str, told: str
-) -> None:
+def test_judge_errors_of_a_suite_have_line_and_column(tmp_path: Path, judge: Judge, line: str, place: str, message: str) -> None:
     workspace(tmp_path, judge)
     (tmp_path / "suite.yaml").write_text(
         f"proctor: 1\nname: judged\n{line}\ncases:\n  - {{id: a, input: hello, expect: [judged: is good]}}\n"
@@ -311,10 +307,10 @@ def test_what_is_wrong_with_the_judge_of_a_suite_is_told_with_line_and_column(
     validated, ran = proctor("validate", "suite.yaml"), proctor("run", "suite.yaml")
     assert (validated.code, ran.code) == (4, 4)
     for text in (validated.out, ran.err):
-        assert f"{place}: " in text and told in text and f"    3 | {line}\n" in text
+        assert f"{place}: " in text and message in text and f"    3 | {line}\n" in text
 
 
-def test_the_name_of_a_model_alone_is_told_how_a_judge_is_named(tmp_path: Path, judge: Judge) -> None:
+def test_a_bare_model_name_is_explained(tmp_path: Path, judge: Judge) -> None:
     workspace(tmp_path, judge)
     (tmp_path / "proctor.yaml").write_text('{"judge": "openai/some-model"}')
     done = proctor("run", suite(tmp_path, ["good"]))
@@ -322,7 +318,7 @@ def test_the_name_of_a_model_alone_is_told_how_a_judge_is_named(tmp_path: Path, 
     assert "judge: {model: openai/some-model}" in done.err
 
 
-def test_a_fault_of_the_judge_is_told_in_plain_words(tmp_path: Path) -> None:
+def test_judge_errors_are_reported_in_plain_words(tmp_path: Path) -> None:
     with judge_server(lambda body: "nonsense") as broken:
         workspace(tmp_path, broken)
         _, done, _ = run(tmp_path, str(suite(tmp_path, ["good"])))
@@ -330,7 +326,7 @@ def test_a_fault_of_the_judge_is_told_in_plain_words(tmp_path: Path) -> None:
     assert verdict["reason"] == 'the judge "stub-1" returned invalid JSON' and verdict["code"] == "judge_not_json"
 
 
-def test_a_judge_that_is_away_is_told_once_while_the_run_goes_on_and_once_behind_it(tmp_path: Path, judge: Judge) -> None:
+def test_an_unavailable_judge_is_reported_once_during_and_once_after_the_run(tmp_path: Path, judge: Judge) -> None:
     workspace(tmp_path, judge, retries=0)
     (tmp_path / "proctor.yaml").write_text((tmp_path / "proctor.yaml").read_text().replace(judge.url, "http://127.0.0.1:1/v1"))
     done = proctor("run", suite(tmp_path, [f"is good {number}" for number in range(5)]))
@@ -356,10 +352,10 @@ def test_python_asks_the_judge_of_the_suite(tmp_path: Path, judge: Judge, monkey
     (tmp_path / "suite.json").write_text(json.dumps({"proctor": 1, "judge": {"model": "own"}, "models": {"own": model}, "cases": cases}))
     with pytest.raises(library.InputError, match=r"suite\.json"):
         library.check("suite.json", {"text": "good"})
-    assert judge.asked == []
+    assert judge.requests == []
     monkeypatch.setenv("PROCTOR_TRUST", "1")
     assert library.check("suite.json", {"text": "good"}).passed
-    assert len(judge.asked) == 1
+    assert len(judge.requests) == 1
 
 
 def test_python_takes_a_jury_of_described_models(judge: Judge) -> None:
@@ -367,7 +363,7 @@ def test_python_takes_a_jury_of_described_models(judge: Judge) -> None:
     suite = library.parse_suite("proctor: 1\ncases: [{id: a, expect: [{judged: is good}]}]")
     result = library.check(suite, {"text": "good"}, judge={"model": [model, {**model, "model": "stub-2"}]})
     assert result.passed and result.cases[0].verdicts[0].details["models"] == ["stub-1", "stub-2"]
-    assert len(judge.asked) == 2
+    assert len(judge.requests) == 2
 
 
 def test_a_terminal_shows_that_a_judge_is_working(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

@@ -54,11 +54,11 @@ def workspace(tmp_path: Path, judge: Judge, monkeypatch: pytest.MonkeyPatch) -> 
 def test_all_agent_checks_of_a_scenario_are_one_request_of_the_named_agent(workspace: Path, judge: Judge) -> None:
     done = proctor("check", "evals/refunds.yaml", "evidence.json", "--format", "json", "--trust")
     assert done.code == 0, done.err + done.out
-    (asked,) = judge.asked
-    assert (asked["model"], asked["temperature"], asked["max_tokens"]) == ("judge-1", 0.5, 900)
-    assert asked["messages"][0]["role"] == "system" and "Be kind" not in json.dumps(asked)
-    assert len(checks_of(asked)) == 2
-    assert data_of(asked) == {
+    (request,) = judge.requests
+    assert (request["model"], request["temperature"], request["max_tokens"]) == ("judge-1", 0.5, 900)
+    assert request["messages"][0]["role"] == "system" and "Be kind" not in json.dumps(request)
+    assert len(checks_of(request)) == 2
+    assert data_of(request) == {
         "final_answer": "a good answer: refund done",
         "context": {"scenario_prompt": "Refund order 17", "tool_sequence": ["refund"]},
     }
@@ -66,7 +66,7 @@ def test_all_agent_checks_of_a_scenario_are_one_request_of_the_named_agent(works
     assert (details["judge"], details["check_id"], details["provider"]) == ("grader", "agent-check-1", "openai")
 
 
-def test_a_judge_that_the_library_does_not_have_is_an_error_of_every_run(workspace: Path) -> None:
+def test_a_judge_missing_in_the_library_is_an_error_of_every_run(workspace: Path) -> None:
     (workspace / ".mcplab-app-settings.yaml").write_text("evaluation_judge_agent_name: graader\n")
     done = proctor("run", "evals/refunds.yaml")
     assert done.code == 4
@@ -78,10 +78,10 @@ def test_a_run_without_a_judge_is_refused_before_anything_starts(workspace: Path
     done = proctor("run", "evals/refunds.yaml")
     assert done.code == 4
     assert "'refund-worker'" in done.err and "need a judge" in done.err
-    assert not judge.asked
+    assert not judge.requests
 
 
-def test_a_fault_of_the_judge_is_told_in_the_words_of_mcplab(workspace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_judge_errors_use_the_wording_of_mcplab(workspace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with judge_server(lambda body: "nonsense") as broken:
         monkeypatch.setenv("OPENAI_BASE_URL", broken.url)
         done = proctor("check", "evals/refunds.yaml", "evidence.json", "--format", "json", "--trust")

@@ -83,7 +83,7 @@ def test_every_metric_through_check(files: Path) -> None:
     with judge_server(choose) as judge:
         write_suite(files, judge, METRICS)
         code, verdicts = check()
-        requests = len(judge.asked)
+        requests = len(judge.requests)
     found = {next(iter(claim)): (verdict["outcome"], verdict["score"]) for claim, verdict in zip(METRICS, verdicts, strict=True)}
     half = ("pass", 0.5)
     assert found == {
@@ -108,7 +108,7 @@ def test_every_metric_through_check(files: Path) -> None:
 
 
 @pytest.mark.parametrize("claim", METRICS, ids=lambda claim: next(iter(claim)))
-def test_no_metric_passes_beyond_the_limit_of_requests(files: Path, claim: dict[str, Any]) -> None:
+def test_no_metric_passes_above_the_request_limit(files: Path, claim: dict[str, Any]) -> None:
     with judge_server(choose) as judge:
         write_suite(files, judge, [claim])
         code, (verdict,) = check("--max-judge-calls", "1" if "pairwise" in claim else "0")

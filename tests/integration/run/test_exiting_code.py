@@ -15,9 +15,7 @@ from tests.integration.running import proctor
 
 @pytest.mark.parametrize("code", ["0", "", "2", "'no key'"])
 @pytest.mark.parametrize("command", ["run suite.yaml", "try hi"])
-def test_a_module_that_ends_the_program_when_it_is_imported_is_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: str, code: str
-) -> None:
+def test_a_module_that_exits_on_import_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: str, code: str) -> None:
     (tmp_path / "ends_at_import.py").write_text(f"import sys\nsys.exit({code})\n", encoding="utf-8")
     (tmp_path / "suite.yaml").write_text("proctor: 1\ncases: [{id: a, input: hi, expect: response_not_empty}]\n", encoding="utf-8")
     monkeypatch.chdir(tmp_path)
@@ -26,7 +24,7 @@ def test_a_module_that_ends_the_program_when_it_is_imported_is_refused(
 
 
 @pytest.mark.parametrize(("given", "wanted"), [(0, Exit.INTERRUPTED), (None, Exit.INTERRUPTED), ("no key", Exit.INTERRUPTED), (3, 3)])
-def test_an_end_that_nobody_expected_is_never_a_pass(
+def test_an_unexpected_exit_is_never_a_pass(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], given: object, wanted: int
 ) -> None:
     def end(arguments: list[str]) -> int:
@@ -47,7 +45,7 @@ def test_an_agent_that_ends_the_process_has_not_passed(tmp_path: Path, code: int
     assert ("ended the program (os._exit: 0) before it was done" in done.stderr) == (code == 0), done
 
 
-def test_a_child_that_an_agent_forks_ends_as_it_likes(tmp_path: Path) -> None:
+def test_a_forked_child_may_exit_by_itself(tmp_path: Path) -> None:
     (tmp_path / "forks.py").write_text(
         "import os\ndef answer(message):\n    child = os.fork()\n    if not child:\n        os._exit(0)\n"
         "    return f'it ended with {os.waitpid(child, 0)[1]}'\n",
@@ -61,7 +59,7 @@ def test_a_child_that_an_agent_forks_ends_as_it_likes(tmp_path: Path) -> None:
     assert done.returncode == 0 and "os._exit" not in done.stderr, done
 
 
-def test_help_and_usage_errors_end_as_ever(capsys: pytest.CaptureFixture[str]) -> None:
+def test_help_and_usage_errors_keep_their_exit_codes(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["run", "--help"]) == 0 and "usage: proctor run" in capsys.readouterr().out
     assert run(["run", "--bogus"]) == 4
     assert run(["judge", "calibrate", "--help"]) == 0

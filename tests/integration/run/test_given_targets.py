@@ -49,8 +49,8 @@ MESSAGE = "Where is order 17?"
 
 class _Agent(BaseHTTPRequestHandler):
     def do_POST(self) -> None:
-        said = json.loads(self.rfile.read(int(self.headers["content-length"])))
-        body = json.dumps({"answer": f"on its way: {said['input']}", "tool_calls": []}).encode()
+        request = json.loads(self.rfile.read(int(self.headers["content-length"])))
+        body = json.dumps({"answer": f"on its way: {request['input']}", "tool_calls": []}).encode()
         self.send_response(200)
         self.send_header("content-type", "application/json")
         self.send_header("content-length", str(len(body)))
@@ -85,7 +85,7 @@ def address() -> Iterator[str]:
 
 
 @pytest.mark.parametrize("target", ["app_of_this_test:answer", "sh -c 'echo on its way'"])
-def test_a_suite_of_the_folder_runs_against_a_target_that_no_file_describes(place: Path, target: str) -> None:
+def test_a_suite_of_the_folder_runs_against_a_target_without_a_file(place: Path, target: str) -> None:
     (place / "suite.yaml").write_text(SUITE)
     (place / "compose.yaml").write_text("services: {}\n")
     done = proctor("run", "--target", target, "--format", "json")
@@ -98,15 +98,15 @@ def test_an_address_is_posted_to_and_its_answer_is_looked_up(place: Path, addres
     assert proctor("run", "suite.yaml", "--target", address).code == 0
 
 
-def test_the_name_of_a_run_tells_no_secret_of_an_address(place: Path, address: str) -> None:
+def test_the_name_of_a_run_hides_secrets_of_an_address(place: Path, address: str) -> None:
     (place / "suite.yaml").write_text(SUITE)
     hidden = address.replace("127", "ada:sesame-open@127") + "?key=open-sesame"
     assert proctor("run", "suite.yaml", "--target", hidden, "--quiet").code in (0, 1)
-    kept = "".join(path.read_text() for path in (place / ".proctor").rglob("*.json*"))
-    assert address in kept and "sesame" not in kept
+    stored = "".join(path.read_text() for path in (place / ".proctor").rglob("*.json*"))
+    assert address in stored and "sesame" not in stored
 
 
-def test_a_name_that_is_described_wins_and_a_mistyped_one_starts_nothing(place: Path) -> None:
+def test_a_described_name_wins_and_a_mistyped_one_starts_nothing(place: Path) -> None:
     (place / "suite.yaml").write_text(SUITE)
     (place / "proctor.yaml").write_text('targets: {shop: {type: callable, function: "app_of_this_test:text"}}\n')
     assert proctor("run", "suite.yaml", "--target", "shop").code == 0
@@ -115,12 +115,12 @@ def test_a_name_that_is_described_wins_and_a_mistyped_one_starts_nothing(place: 
     assert proctor("run", "suite.yaml", "--target", "true").code == 4
 
 
-def test_without_a_suite_the_next_step_is_told(place: Path) -> None:
+def test_a_missing_suite_is_reported_with_the_next_step(place: Path) -> None:
     done = proctor("run", "--target", "app_of_this_test:answer")
     assert done.code == 4 and "proctor init --target" in done.err and "proctor try" in done.err
 
 
-def test_what_says_that_it_is_a_suite_is_taken_and_a_broken_one_is_an_error(place: Path) -> None:
+def test_a_marked_suite_is_used_and_a_broken_one_is_an_error(place: Path) -> None:
     (place / "orders.yaml").write_text(SUITE)
     (place / "more.proctor.yaml").write_text(SUITE.replace("where", "there"))
     (place / "proctor.yaml").write_text("# proctor: 1\n")
@@ -130,20 +130,20 @@ def test_what_says_that_it_is_a_suite_is_taken_and_a_broken_one_is_an_error(plac
     assert proctor("run", "--target", "app_of_this_test:text").code == 4
 
 
-def test_a_target_on_the_command_line_needs_no_trust_and_lends_none(place: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
-    strange = tmp_path_factory.mktemp("strange") / "suite.yaml"
-    strange.write_text(SUITE)
-    assert proctor("run", strange, "--target", "app_of_this_test:text").code == 0
-    strange.write_text(SUITE + 'targets: {"app_of_this_test:text": {type: command, command: [touch, mark]}}\n')
-    done = proctor("run", strange, "--target", "app_of_this_test:text")
+def test_a_target_on_the_command_line_needs_and_gives_no_trust(place: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
+    foreign = tmp_path_factory.mktemp("foreign") / "suite.yaml"
+    foreign.write_text(SUITE)
+    assert proctor("run", foreign, "--target", "app_of_this_test:text").code == 0
+    foreign.write_text(SUITE + 'targets: {"app_of_this_test:text": {type: command, command: [touch, mark]}}\n')
+    done = proctor("run", foreign, "--target", "app_of_this_test:text")
     assert done.code == 4 and "starts" in done.err and "touch mark" in done.err
-    assert not list(place.rglob("mark")) and not list(strange.parent.rglob("mark"))
+    assert not list(place.rglob("mark")) and not list(foreign.parent.rglob("mark"))
 
 
 # --- try ---------------------------------------------------------------------------------------------------------------------
 
 
-def test_a_message_shows_what_was_seen(place: Path) -> None:
+def test_a_message_shows_what_was_recorded(place: Path) -> None:
     done = proctor("try", MESSAGE, "--target", "app_of_this_test:answer")
     assert done.code == 0, done
     assert 'lookup_order {"id":17} → {"status":"sent"}' in done.out and "Order 17 is on its way." in done.out
@@ -151,7 +151,7 @@ def test_a_message_shows_what_was_seen(place: Path) -> None:
     assert "Not recorded" not in done.out and "a word that agents print" in done.err
 
 
-def test_what_was_not_recorded_is_told_with_how_to_record_it(place: Path, address: str) -> None:
+def test_missing_recordings_are_reported_with_how_to_record_them(place: Path, address: str) -> None:
     done = proctor("try", MESSAGE, "--target", "app_of_this_test:text")
     assert "Not recorded" in done.out and "tool calls" in done.out and '"tool_calls": [{"name"' in done.out
     assert "capture: otel" in done.out and "docs/how-to/test-a-python-function.md" in done.out
@@ -185,7 +185,7 @@ def test_spans_are_captured_without_any_file(pytester: pytest.Pytester, place: P
     assert "next: proctor run suite.yaml --target traced_of_this_test:traced --capture otel" in tried.out
     (place / "suite.yaml").write_text("proctor: 1\ncases: [{id: a, input: hi, expect: [{tool_called: lookup_order}]}]\n")
     assert proctor("run", "suite.yaml", *given, "--quiet").code == 0
-    assert proctor("run", "suite.yaml", *given[:2], "--quiet").code == 1, "without it nobody saw the call"
+    assert proctor("run", "suite.yaml", *given[:2], "--quiet").code == 1, "without it no call was recorded"
     (place / "live.proctor.yaml").write_text((place / "suite.yaml").read_text())
     words = ["--proctor-live", "--proctor-target", given[1], "--proctor-capture", "otel", str(place / "live.proctor.yaml")]
     done = pytester.runpytest_inprocess("-p", "proctor.pytest_plugin.plugin", "-p", "no:cacheprovider", "--rootdir", str(place), *words)
@@ -193,7 +193,7 @@ def test_spans_are_captured_without_any_file(pytester: pytest.Pytester, place: P
 
 
 @pytest.mark.parametrize("target", [(), ("--target", "shop"), ("--target", "http://127.0.0.1:9/"), ("--target", "python agent.py")])
-def test_a_capture_of_what_is_no_function_is_refused(place: Path, target: tuple[str, ...]) -> None:
+def test_capture_refuses_targets_that_are_no_functions(place: Path, target: tuple[str, ...]) -> None:
     (place / "proctor.yaml").write_text('targets: {shop: {type: callable, function: "app_of_this_test:answer"}}\n')
     for command in (("try", MESSAGE), ("run", str(place / "suite.yaml"))):
         (place / "suite.yaml").write_text("proctor: 1\ncases: [{id: a, input: hi, expect: [{tool_called: lookup_order}]}]\n")
@@ -201,7 +201,7 @@ def test_a_capture_of_what_is_no_function_is_refused(place: Path, target: tuple[
         assert done.code == 4 and "--capture is for a Python function" in done.err, done
 
 
-def test_a_value_of_a_framework_gets_a_hint_that_can_be_followed_there() -> None:
+def test_a_framework_value_gets_a_usable_hint() -> None:
     seen = Evidence(text="hi", tool_calls=(), account=Account("langchain messages"))
     (usage, model) = list_not_recorded(seen, "callable")
     for one in (usage, model):
@@ -214,21 +214,21 @@ def test_a_value_of_a_framework_gets_a_hint_that_can_be_followed_there() -> None
     assert model.how == 'respond with "model": "NAME" next to the text'
 
 
-def test_an_agent_that_fails_is_told_and_ends_with_1(place: Path) -> None:
+def test_a_failing_agent_is_reported_and_exits_with_1(place: Path) -> None:
     done = proctor("try", MESSAGE, "--target", "app_of_this_test:broken", "--save")
     assert done.code == 1 and "no model" in done.out and not (place / "suite.yaml").exists()
     found = json.loads(proctor("try", MESSAGE, "--target", "sh -c 'exit 3'", "--format", "json").out)
     assert found["code"] == "agent_failed" and "code 3" in found["error"]
 
 
-def test_without_a_target_the_workspace_is_asked_and_else_the_user(place: Path) -> None:
+def test_a_missing_target_is_taken_from_the_workspace_or_requested(place: Path) -> None:
     done = proctor("try", MESSAGE)
     assert done.code == 4 and "no target is described" in done.err
     (place / "proctor.yaml").write_text('targets: {shop: {type: callable, function: "app_of_this_test:answer"}}\n')
     assert proctor("try", MESSAGE).code == 0
 
 
-def test_a_message_becomes_a_case_that_holds(place: Path) -> None:
+def test_a_message_becomes_a_passing_case(place: Path) -> None:
     assert proctor("try", MESSAGE, "--target", "app_of_this_test:answer", "--save").code == 0
     written = (place / "suite.yaml").read_text()
     assert "$schema=.proctor/native-schema.json" in written and (place / ".proctor" / "native-schema.json").is_file()
@@ -246,14 +246,14 @@ def test_a_message_becomes_a_case_that_holds(place: Path) -> None:
         '[{"role": "assistant", "content": "Done."}]',
     ],
 )
-def test_nothing_is_claimed_of_tools_that_nobody_saw(place: Path, printed: str) -> None:
+def test_unrecorded_tools_get_no_claims(place: Path, printed: str) -> None:
     (place / "printed.json").write_text(printed)
     assert proctor("try", MESSAGE, "--target", "cat printed.json", "--save").code == 0
     written = (place / "suite.yaml").read_text()
     assert "no_tools_called" not in written and "nothing is claimed of them" in written and "response_not_empty" in written
 
 
-def test_a_case_is_added_behind_the_others_and_nothing_else_changes(place: Path) -> None:
+def test_a_case_is_appended_and_nothing_else_changes(place: Path) -> None:
     for line_end in ("\n", "\r\n"):
         before = SUITE.replace("\n", line_end).rstrip()
         (place / "suite.yaml").write_bytes(before.encode())
@@ -273,13 +273,13 @@ def test_a_case_is_added_behind_the_others_and_nothing_else_changes(place: Path)
     ],
     ids=["in one line", "something follows", "by id"],
 )
-def test_a_suite_that_cannot_be_added_to_stays_as_it_is_and_the_case_is_handed_over(place: Path, written: str) -> None:
+def test_an_unextendable_suite_stays_unchanged_and_the_case_is_printed(place: Path, written: str) -> None:
     (place / "suite.yaml").write_text(written)
     done = proctor("try", MESSAGE, "--target", "app_of_this_test:answer", "--save")
     assert done.code == 4 and "id: where-is-order-17" in done.err and (place / "suite.yaml").read_text() == written
 
 
-def test_a_suite_of_another_dialect_is_left_alone(place: Path) -> None:
+def test_a_suite_of_another_dialect_is_not_changed(place: Path) -> None:
     text = "test_cases: [{id: a, input_utterance: hi, assertions: {procedural: []}}]\n"
     (place / "suite.yaml").write_text(text)
     done = proctor("try", MESSAGE, "--target", "app_of_this_test:answer", "--save")

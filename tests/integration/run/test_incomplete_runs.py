@@ -1,4 +1,4 @@
-"""Runs that did not come to their end: every command says how much of them there is, and none takes a part for the whole."""
+"""Incomplete runs: every command reports how much is there, and none treats them as complete."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def broken_off(place: Path, *, kept: int, repeat: int = 1) -> str:
-    """A run of which only the first `kept` results reached the disk before its process was killed."""
+def interrupt_run(place: Path, *, finished: int, repeat: int = 1) -> str:
+    """Leave a run of which only the first `finished` results are on disk, as after a kill; return its id."""
     assert proctor("run", "suite.yaml", "-n", repeat, "-j", "1", "--quiet").code == 0
     folder = RunFiles(place / ".proctor").open("latest").folder
     lines = (folder / "results.jsonl").read_text().splitlines(keepends=True)
-    (folder / "results.jsonl").write_text("".join(lines[:kept]))
+    (folder / "results.jsonl").write_text("".join(lines[:finished]))
     (folder / "ended.json").unlink()
     return folder.name
 
@@ -65,15 +65,15 @@ def broken_off(place: Path, *, kept: int, repeat: int = 1) -> str:
     ],
     ids=lambda given: "-".join(given) if isinstance(given, tuple) else "",
 )
-def test_a_run_that_broke_off_is_told_as_a_part_and_never_as_a_pass(place: Path, command: tuple[str, ...], words: str) -> None:
-    broken_off(place, kept=2)
+def test_an_interrupted_run_is_reported_incomplete_and_never_passes(place: Path, command: tuple[str, ...], words: str) -> None:
+    interrupt_run(place, finished=2)
     done = proctor(*command)
     assert done.code == INCOMPLETE, done
     assert words in done.out + done.err, done
 
 
-def test_junit_of_a_part_is_red_and_counts_what_is_missing(place: Path) -> None:
-    broken_off(place, kept=1, repeat=2)
+def test_junit_of_an_incomplete_run_fails_and_counts_missing_results(place: Path) -> None:
+    interrupt_run(place, finished=1, repeat=2)
     tree = ET.fromstring(proctor("show", "latest", "--format", "junit").out)
     assert (tree.get("tests"), tree.get("errors"), tree.get("failures")) == ("4", "3", "0")
     missing = {case.get("name"): case.find("error").get("message") for case in tree.iter("testcase") if case.find("error") is not None}  # type: ignore[union-attr]
@@ -84,8 +84,8 @@ def test_junit_of_a_part_is_red_and_counts_what_is_missing(place: Path) -> None:
     }
 
 
-def test_json_of_a_part_says_how_many_of_how_many(place: Path) -> None:
-    broken_off(place, kept=4, repeat=2)
+def test_json_of_an_incomplete_run_has_both_counts(place: Path) -> None:
+    interrupt_run(place, finished=4, repeat=2)
     document = json.loads(proctor("show", "latest", "--format", "json").out)
     assert document["outcome"] == "error" and document["counts"]["pass"] == 4
     assert document["incomplete"] == {
@@ -103,44 +103,44 @@ def test_json_of_a_part_says_how_many_of_how_many(place: Path) -> None:
     assert compared["candidate_incomplete"]["missing"] == ["second", "third"]
 
 
-def test_a_selection_of_what_is_there_is_whole_and_of_what_is_missing_is_not(place: Path) -> None:
-    broken_off(place, kept=2)
+def test_a_selection_is_complete_if_its_results_are_there(place: Path) -> None:
+    interrupt_run(place, finished=2)
     assert proctor("show", "latest", "-k", "first").code == 0
     done = proctor("show", "latest", "-k", "third")
     assert done.code == INCOMPLETE and "incomplete: 0 of 1 attempt, 0 of 1 case" in done.out, done
 
 
-def test_a_failure_stays_a_failure_in_a_part_of_a_run(place: Path) -> None:
+def test_a_failure_stays_a_failure_in_an_incomplete_run(place: Path) -> None:
     (place / "suite.yaml").write_text(SUITE.replace("two, expect: [response_contains: you said]", "two, expect: [response_contains: no]"))
     assert proctor("run", "suite.yaml", "-j", "1", "--max-failures", "1", "--quiet").code == INCOMPLETE
     document = json.loads(proctor("show", "latest", "--format", "json").out)
     assert document["outcome"] == "fail" and document["incomplete"]["ended"] == "budget"
 
 
-def test_a_crash_after_the_last_result_leaves_a_whole_run(place: Path) -> None:
-    broken_off(place, kept=3)
+def test_a_crash_after_the_last_result_leaves_a_complete_run(place: Path) -> None:
+    interrupt_run(place, finished=3)
     assert proctor("show", "latest").code == 0
     assert json.loads(proctor("show", "latest", "--format", "json").out)["incomplete"] is None
 
 
 def test_a_run_is_resumed_with_its_own_number_of_repeats(place: Path) -> None:
-    broken_off(place, kept=4, repeat=2)
+    interrupt_run(place, finished=4, repeat=2)
     done = proctor("run", "suite.yaml", "--resume", "latest", "--format", "json", "--quiet")
     assert done.code == 0 and json.loads(done.out)["counts"]["pass"] == 6, done
     refused = proctor("run", "suite.yaml", "--resume", "latest", "-n", "3")
     assert refused.code == 4 and "was started with 2 repeats, not 3" in refused.err
 
 
-def test_a_part_of_a_run_does_not_pass_in_python(place: Path) -> None:
-    run = broken_off(place, kept=2)
+def test_an_incomplete_run_does_not_pass_in_python(place: Path) -> None:
+    run = interrupt_run(place, finished=2)
     result, _ = open_run(place / ".proctor", run)
     assert not result.passed and result.incomplete is not None
     assert isinstance(result, package.RunResult)
     assert [each.case.id for each in result.incomplete.missing] == ["third"]
 
 
-def test_a_broken_header_costs_its_own_line_of_the_list(place: Path) -> None:
-    first = broken_off(place, kept=2)
+def test_a_broken_header_affects_only_its_line_of_the_list(place: Path) -> None:
+    first = interrupt_run(place, finished=2)
     assert proctor("run", "suite.yaml", "--quiet").code == 0
     latest = RunFiles(place / ".proctor").open("latest").folder
     (latest / "run.json").write_text('{"run_id": 7')
@@ -153,7 +153,7 @@ def test_a_broken_header_costs_its_own_line_of_the_list(place: Path) -> None:
     assert [(row["run_id"], row["header"] is None, row["planned"]) for row in rows] == [(latest.name, True, None), (first, False, 3)]
 
 
-def test_a_header_that_is_a_folder_costs_its_own_line_of_the_list(place: Path) -> None:
+def test_a_header_that_is_a_folder_affects_only_its_line_of_the_list(place: Path) -> None:
     assert proctor("run", "suite.yaml", "--quiet").code == 0
     (place / ".proctor" / "runs" / "20260101-000002-folder" / "run.json").mkdir(parents=True)
     listed = proctor("list")
@@ -167,8 +167,8 @@ def test_numbers_of_flags_are_plain_digits(place: Path, number: str) -> None:
 
 
 @pytest.mark.parametrize("lost", ["results.jsonl", "suite.yaml"])
-def test_other_broken_files_cost_their_own_line_too(place: Path, lost: str) -> None:
-    broken = broken_off(place, kept=2)
+def test_other_broken_files_affect_only_their_line(place: Path, lost: str) -> None:
+    broken = interrupt_run(place, finished=2)
     (place / ".proctor" / "runs" / broken / lost).write_text("{nonsense\n")
     assert proctor("run", "suite.yaml", "--quiet").code == 0
     listed = proctor("list")

@@ -1,4 +1,4 @@
-"""Runs as a user starts them: driven, kept, resumed, compared, reported."""
+"""Runs as a user starts them: executed, stored, resumed, compared, reported."""
 
 from __future__ import annotations
 
@@ -51,17 +51,17 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def asked(place: Path) -> list[str]:
+def read_inputs(place: Path) -> list[str]:
     path = place / "asked.log"
     return path.read_text().splitlines() if path.exists() else []
 
 
-def test_a_suite_is_driven_kept_and_shown_again(place: Path) -> None:
+def test_a_suite_is_run_stored_and_shown_again(place: Path) -> None:
     done = proctor("run", "suite.yaml", "--format", "json")
     assert done.code == 0, done
     document = json.loads(done.out)
     assert document["counts"]["pass"] == 10
-    assert len(asked(place)) == 10
+    assert len(read_inputs(place)) == 10
     listed = proctor("list")
     assert document["run_id"] in listed.out and "10 pass" in listed.out
     shown = json.loads(proctor("show", "latest", "--format", "json").out)
@@ -69,7 +69,7 @@ def test_a_suite_is_driven_kept_and_shown_again(place: Path) -> None:
     assert shown["cases"][0]["assertions"][0]["origin"]["file"] == "suite.yaml"
     again = proctor("recheck", "latest")
     assert again.code == 0 and "10 passed" in again.out
-    assert len(asked(place)) == 10, "rechecking asks nobody"
+    assert len(read_inputs(place)) == 10, "rechecking sends no request"
 
 
 def test_a_run_of_chosen_cases_is_shown_with_the_places_of_its_claims(place: Path) -> None:
@@ -79,7 +79,7 @@ def test_a_run_of_chosen_cases_is_shown_with_the_places_of_its_claims(place: Pat
     assert shown["cases"][0]["assertions"][0]["origin"]["file"] == "suite.yaml"
 
 
-def test_recheck_with_another_suite_decides_anew(place: Path) -> None:
+def test_recheck_decides_with_another_suite(place: Path) -> None:
     proctor("run", "suite.yaml", "--quiet")
     (place / "strict.yaml").write_text(suite_text(10).replace("you said", "goodbye"))
     done = proctor("recheck", "latest", "--suite", "strict.yaml", "--format", "json")
@@ -106,11 +106,11 @@ def test_two_runs_are_compared_and_gate(place: Path, monkeypatch: pytest.MonkeyP
     done = proctor("compare", base, candidate, "--format", "json", "--fail-on", "new-failure")
     assert done.code == 1
     assert json.loads(done.out)["comparison"]["newly_failing"] == ["c7"]
-    told = proctor("compare", base, candidate)
-    assert told.code == 0 and "Newly failing  1\n" in told.out and re.search("  c7 +3/3 -> 0/3 +response_contains", told.out)
+    compared = proctor("compare", base, candidate)
+    assert compared.code == 0 and "Newly failing  1\n" in compared.out and re.search("  c7 +3/3 -> 0/3 +response_contains", compared.out)
 
 
-def test_reports_of_a_kept_run(place: Path) -> None:
+def test_reports_of_a_stored_run(place: Path) -> None:
     proctor("run", "suite.yaml", "--quiet")
     assert proctor("report", "latest").code == 0
     page = (place / "report.html").read_text()
@@ -120,7 +120,7 @@ def test_reports_of_a_kept_run(place: Path) -> None:
 
 
 @pytest.mark.timeout(60)
-def test_a_killed_run_is_resumed_and_no_finished_case_is_driven_again(place: Path) -> None:
+def test_a_killed_run_is_resumed_without_repeating_finished_cases(place: Path) -> None:
     (place / "suite.yaml").write_text(suite_text(200))
     environment = {**os.environ, "AGENT_SECONDS": "0.02"}
     command = [sys.executable, "-m", "proctor", "run", "suite.yaml", "-j", "4", "--quiet", "--format", "jsonl"]
@@ -141,7 +141,7 @@ def test_a_killed_run_is_resumed_and_no_finished_case_is_driven_again(place: Pat
     document = json.loads(done.out)
     assert (done.code, document["counts"]["pass"], len(document["cases"])) == (0, 200, 200)
     times: dict[str, int] = {}
-    for line in asked(place):
+    for line in read_inputs(place):
         times[line] = times.get(line, 0) + 1
     assert len(times) == 200
     assert all(times[f"hello {case.removeprefix('c')}"] == 1 for case in before), "a finished case was driven again"
@@ -154,13 +154,13 @@ def test_a_run_is_resumed_only_with_its_own_suite(place: Path) -> None:
     assert done.code == 4 and "another suite" in done.err
 
 
-def test_ctrl_c_keeps_what_is_finished(place: Path) -> None:
+def test_ctrl_c_keeps_finished_results_of_a_run(place: Path) -> None:
     (place / "my suite.yaml").write_text(suite_text(100))
     environment = {**os.environ, "AGENT_SECONDS": "0.05"}
     command = [sys.executable, "-m", "proctor", "run", "my suite.yaml", "-j", "2", "--format", "json"]
     process = subprocess.Popen(command, cwd=place, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     deadline = time.monotonic() + 30
-    while len(asked(place)) < 6 and time.monotonic() < deadline:
+    while len(read_inputs(place)) < 6 and time.monotonic() < deadline:
         time.sleep(0.01)
     process.send_signal(signal.SIGINT)
     out, err = process.communicate(timeout=30)
@@ -179,7 +179,7 @@ def test_ctrl_c_keeps_what_is_finished(place: Path) -> None:
         (["compare", "a", "b"], "no run 'a'"),
     ],
 )
-def test_what_is_wrong_is_said_with_exit_4(place: Path, arguments: list[str], word: str) -> None:
+def test_input_errors_exit_with_4(place: Path, arguments: list[str], word: str) -> None:
     done = proctor(*arguments)
     assert (done.code, word in done.err) == (4, True), done
 
@@ -197,10 +197,10 @@ def test_python_runs_a_function(place: Path) -> None:
         return f"you said {message}"
 
     suite = package.parse_suite("{proctor: 1, cases: [{id: a, input: hi, expect: [response_contains: you said hi]}]}")
-    assert package.run(suite, target=agent, home=place / "kept").passed
+    assert package.run(suite, target=agent, home=place / "home").passed
 
     async def inside() -> bool:
-        return (await package.run_async(suite, target=agent, home=place / "kept")).passed
+        return (await package.run_async(suite, target=agent, home=place / "home")).passed
 
     assert asyncio.run(inside())
 
@@ -215,7 +215,7 @@ def test_failures_are_annotations_on_github(place: Path, monkeypatch: pytest.Mon
     assert "10/10" in done.err and "fail  c7  expected" in done.err
 
 
-def test_the_moving_line_counts_and_clears_up(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_progress_line_counts_and_is_cleared(capsys: pytest.CaptureFixture[str]) -> None:
     from proctor.cli.show.live_progress import _MovingLine
     from proctor.model.case import Case
     from proctor.model.result import CaseResult
@@ -235,7 +235,7 @@ def test_the_moving_line_counts_and_clears_up(capsys: pytest.CaptureFixture[str]
 @pytest.mark.timeout(60)
 def test_a_disk_that_fills_up_ends_the_run_and_loses_nothing(place: Path) -> None:
     (place / "suite.yaml").write_text(suite_text(200))
-    # A limit on the size of files is a full disk for whoever writes beyond it.
+    # A file size limit acts like a full disk.
     limited = (
         "import resource, signal, sys; signal.signal(signal.SIGXFSZ, signal.SIG_IGN); "
         "resource.setrlimit(resource.RLIMIT_FSIZE, (40_000, 40_000)); from proctor.cli.main import run; sys.exit(run(sys.argv[1:]))"
@@ -248,7 +248,7 @@ def test_a_disk_that_fills_up_ends_the_run_and_loses_nothing(place: Path) -> Non
     assert 20 < len(before) < 200
     document = json.loads(proctor("run", "suite.yaml", "--resume", "latest", "--quiet", "--format", "json").out)
     assert (document["counts"]["pass"], len(document["cases"])) == (200, 200)
-    lines = asked(place)
+    lines = read_inputs(place)
     assert all(lines.count(f"hello {case.removeprefix('c')}") == 1 for case in before), "a finished case was driven again"
 
 
@@ -259,9 +259,9 @@ print("the module is loaded")
 
 def answer(message):
     print("hello from the agent")
-    said = threading.Thread(target=lambda: print("and from a thread of it"))
-    said.start()
-    said.join()
+    thread = threading.Thread(target=lambda: print("and from a thread of it"))
+    thread.start()
+    thread.join()
     if message == "interrupt":
         raise KeyboardInterrupt
     if message == "generator":
@@ -276,7 +276,7 @@ async def later(message):
 
 
 @pytest.mark.parametrize("function", ["answer", "later"])
-def test_what_an_agent_prints_and_raises_stays_out_of_the_results_and_ends_no_run(place: Path, function: str) -> None:
+def test_agent_output_and_errors_stay_out_of_results_and_end_no_run(place: Path, function: str) -> None:
     cases = [
         {"id": word, "input": word, "expect": [{"response_contains": "hi"}]} for word in ("one", "interrupt", "generator", "exit", "two")
     ]

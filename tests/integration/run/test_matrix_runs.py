@@ -91,7 +91,7 @@ def test_an_axis_that_changes_nothing_is_refused(place: Path) -> None:
     assert "the axis 'model' of the matrix changes nothing" in done.err
 
 
-def test_an_axis_may_name_the_targets_or_stand_in_their_settings(place: Path) -> None:
+def test_an_axis_may_name_targets_or_be_used_in_their_settings(place: Path) -> None:
     (place / "agent.py").write_text("def one(message):\n    return 'I am one'\n\ndef two(message):\n    return 'I am two'\n")
     (place / "proctor.yaml").write_text(
         'targets: {first: {type: callable, function: "agent:one"}, any: {type: callable, function: "agent:{which}"}}\n'
@@ -107,7 +107,7 @@ def test_an_axis_may_name_the_targets_or_stand_in_their_settings(place: Path) ->
 
 
 @pytest.mark.timeout(30)
-def test_a_run_over_rows_that_are_not_held_is_kept_and_shown(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_over_streamed_rows_is_stored_and_shown(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(native_rows, "HELD", 20)
     monkeypatch.setattr("proctor.actions.workspace.run_history.HELD", 20)
     assert proctor("run", "suite.yaml", "--quiet").code == 1
@@ -116,7 +116,7 @@ def test_a_run_over_rows_that_are_not_held_is_kept_and_shown(place: Path, monkey
     run = next((place / ".proctor" / "runs").iterdir())
     assert len((run / "cases.jsonl").read_bytes().splitlines()) == 300
     assert "orders.csv:2" in proctor("show", "latest", "-k", "orders-1 and small").out or shown.code == 0
-    # The file has changed; what was kept has not.
+    # The file has changed; the stored run has not.
     (place / "orders.csv").write_text("order\n1\n")
     again = proctor("show", "latest", "--format", "csv")
     assert again.out.replace("\r", "") == shown.out.replace("\r", "")

@@ -32,7 +32,7 @@ def run_line(scenario: str, *messages: object, **more: object) -> str:
     return json.dumps({"type": "scenario_run", "trace_version": 3, "scenario_id": scenario, "messages": messages, **more})
 
 
-def said(text: str) -> dict[str, object]:
+def answer(text: str) -> dict[str, object]:
     return {"role": "assistant", "content": [{"type": "text", "text": text}]}
 
 
@@ -52,16 +52,16 @@ def trace(workspace: Path, *lines: str) -> Path:
 
 
 def test_every_config_of_a_workspace_is_checked_with_its_library(workspace: Path) -> None:
-    done = proctor("check", workspace, trace(workspace, run_line("refund", said("Refund done"))), "--format", "json")
+    done = proctor("check", workspace, trace(workspace, run_line("refund", answer("Refund done"))), "--format", "json")
     result = json.loads(done.out)
     assert {case["id"]: case["outcome"] for case in result["cases"]} == {"refund": "pass", "never": "skip", "free": "skip", "own": "skip"}
     assert done.code == 0
 
 
-def test_a_fault_of_the_library_is_told_once_however_many_configs_use_it(workspace: Path) -> None:
-    done = proctor("check", workspace, trace(workspace, run_line("refund", said("Refund done"))), "--format", "json")
-    told = [warning for warning in json.loads(done.out)["warnings"] if "without 'url' is left out" in str(warning)]
-    assert len(told) == 1
+def test_a_library_error_is_reported_once_for_all_configs(workspace: Path) -> None:
+    done = proctor("check", workspace, trace(workspace, run_line("refund", answer("Refund done"))), "--format", "json")
+    warnings = [warning for warning in json.loads(done.out)["warnings"] if "without 'url' is left out" in str(warning)]
+    assert len(warnings) == 1
 
 
 @pytest.mark.parametrize("inside", [False, True])
@@ -72,7 +72,7 @@ def test_a_nested_config_alone_uses_the_library_of_its_workspace(workspace: Path
     assert done.code == 0, done.out
 
 
-def test_a_nested_config_uses_a_library_beside_it_alone_and_in_the_folder(workspace: Path) -> None:
+def test_a_nested_config_uses_the_library_next_to_it(workspace: Path) -> None:
     (workspace / "evals" / "deep" / "agents.yaml").write_text("- {id: sonnet, provider: anthropic, model: claude}\n")
     (workspace / "evals" / "deep" / "b.yaml").write_text("agents: [{ref: sonnet}]\nscenarios: [{id: own, prompt: hi}]\n")
     assert proctor("validate", workspace / "evals" / "deep" / "b.yaml").code == 0
@@ -86,20 +86,20 @@ def test_a_workspace_is_validated_as_a_workspace(workspace: Path) -> None:
     assert "4 suites with 6 cases" in done.err
 
 
-def test_validate_finds_a_fault_in_a_test_case_that_no_config_uses(workspace: Path) -> None:
+def test_validate_finds_errors_in_unused_test_cases(workspace: Path) -> None:
     (workspace / "test-cases" / "unused.yaml").write_text("id: unused\nprompt: x\neval: {tool_constraint: {}}\n")
     done = proctor("validate", workspace)
     assert done.code == 4
     assert f"{workspace}/test-cases/unused.yaml:3:8: " in done.out
 
 
-def test_a_workspace_as_init_writes_it_is_sound(tmp_path: Path) -> None:
+def test_a_workspace_written_by_init_is_valid(tmp_path: Path) -> None:
     assert proctor("init", tmp_path / "new").code == 0
     done = proctor("validate", tmp_path / "new")
     assert (done.code, done.out) == (0, "")
 
 
-def test_a_run_that_broke_off_passes_nothing(workspace: Path) -> None:
+def test_an_interrupted_run_passes_nothing(workspace: Path) -> None:
     broken = [run_line(name, error="model down", outcome="error") for name in ("refund", "never", "free")]
     done = proctor("check", workspace, trace(workspace, *broken), "--format", "json", "-k", "refund or never or free")
     cases = {case["id"]: case for case in json.loads(done.out)["cases"]}

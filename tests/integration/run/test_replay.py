@@ -19,11 +19,11 @@ SECRET = "sk-test-0123456789abcdef"
 
 
 class _Agent(BaseHTTPRequestHandler):
-    asked = 0
+    requests = 0
 
     def do_POST(self) -> None:
         body = json.loads(self.rfile.read(int(self.headers["content-length"])))
-        _Agent.asked += 1
+        _Agent.requests += 1
         number = int(body["input"].split()[-1])
         answer = {"text": f"answer {number}", "usage": {"input_tokens": number, "output_tokens": 3}}
         if number % 7 == 0:
@@ -36,12 +36,12 @@ class _Agent(BaseHTTPRequestHandler):
         self.wfile.write(data)
 
     def log_message(self, format: str, *args: Any) -> None:
-        """Nobody reads it."""
+        """Do not log."""
 
 
 @pytest.fixture
 def agent() -> Iterator[ThreadingHTTPServer]:
-    _Agent.asked = 0
+    _Agent.requests = 0
     server = ThreadingHTTPServer(("127.0.0.1", 0), _Agent)
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
     thread.start()
@@ -51,7 +51,7 @@ def agent() -> Iterator[ThreadingHTTPServer]:
     thread.join()
 
 
-def told(text: str) -> Any:
+def without_ids(text: str) -> Any:
     """A result without its ids and times."""
     document = json.loads(text)
     for key in ("run_id", "started_at"):
@@ -73,15 +73,15 @@ def test_fifty_recorded_cases_are_replayed_twice_alike_and_offline(
 
     recorded = proctor("run", "suite.yaml", "-n", "2", "--record", "tape.jsonl", "--format", "json", "--quiet")
     assert json.loads(recorded.out)["counts"] == {"pass": 84, "fail": 16, "error": 0, "skip": 0}
-    assert _Agent.asked == 2 * CASES
+    assert _Agent.requests == 2 * CASES
     assert SECRET not in (tmp_path / "tape.jsonl").read_text()
 
     agent.shutdown()
     agent.server_close()
-    monkeypatch.delenv("AGENT_TOKEN")  # whoever replays needs no key
+    monkeypatch.delenv("AGENT_TOKEN")  # replaying needs no key
     replays = [proctor("run", "suite.yaml", "-n", "2", "--replay", "tape.jsonl", "--format", "json", "--quiet") for _ in range(2)]
-    assert told(replays[0].out) == told(replays[1].out) == told(recorded.out)
-    assert _Agent.asked == 2 * CASES
+    assert without_ids(replays[0].out) == without_ids(replays[1].out) == without_ids(recorded.out)
+    assert _Agent.requests == 2 * CASES
 
     (tmp_path / "suite.yaml").write_text((tmp_path / "suite.yaml").read_text().replace("question 3,", "query 3,"))
     missed = json.loads(proctor("run", "suite.yaml", "--replay", "tape.jsonl", "--format", "json", "--quiet").out)
@@ -102,15 +102,13 @@ def test_a_key_in_an_address_is_not_needed_to_replay(
     recorded = proctor("run", "suite.yaml", "--record", "tape.jsonl", "--format", "json", "--quiet")
     monkeypatch.delenv("AGENT_TOKEN")
     replayed = proctor("run", "suite.yaml", "--replay", "tape.jsonl", "--format", "json", "--quiet")
-    assert told(replayed.out) == told(recorded.out) and "[redacted]" in (tmp_path / "tape.jsonl").read_text()
+    assert without_ids(replayed.out) == without_ids(recorded.out) and "[redacted]" in (tmp_path / "tape.jsonl").read_text()
     assert proctor("run", "suite.yaml").code == 4, "a live run needs it"
     (tmp_path / "proctor.yaml").write_text('targets: {agent: {type: http, url: "http://${AGENT_TOKEN}/chat"}}\n')
     assert proctor("run", "suite.yaml", "--replay", "tape.jsonl").code == 4, "a host is no secret"
 
 
-def test_recordings_that_are_never_asked_for_are_told_in_one_line(
-    agent: ThreadingHTTPServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_unused_recordings_are_reported_in_one_line(agent: ThreadingHTTPServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     url = f"http://127.0.0.1:{agent.server_address[1]}/chat"
     (tmp_path / "proctor.yaml").write_text(f'targets: {{agent: {{type: http, url: "{url}"}}}}\n')
@@ -121,7 +119,7 @@ def test_recordings_that_are_never_asked_for_are_told_in_one_line(
     whole = proctor("run", "suite.yaml", "--replay", "tape.jsonl")
     assert whole.code == 0 and "never requested" not in whole.err
 
-    # Every exchange stands there twice now, and is asked for once.
+    # Every exchange is recorded twice now and requested once.
     lines = (tmp_path / "tape.jsonl").read_text().splitlines(keepends=True)
     (tmp_path / "tape.jsonl").write_text("".join([*lines, *lines[1:]]))
     less = proctor("run", "suite.yaml", "--replay", "tape.jsonl")
@@ -141,7 +139,7 @@ def answer(message):
 
 
 @pytest.mark.parametrize("target", ("fn:answer", "python prog.py"))
-def test_of_a_target_without_a_wire_recording_says_so_and_replaying_is_refused(
+def test_a_target_without_a_wire_is_named_when_recording_and_refused_when_replaying(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, target: str
 ) -> None:
     monkeypatch.chdir(tmp_path)

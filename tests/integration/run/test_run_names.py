@@ -1,4 +1,4 @@
-"""Runs by the names people give them: names, tags, `latest`, `previous`, the baseline; and what `compare` says about two of them."""
+"""Runs by name, tag, `latest`, `previous` and baseline; and what `compare` reports about two of them."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def shown(reference: str) -> str:
     return json.loads(proctor("show", reference, "--format", "json").out)["run_id"]
 
 
-def test_a_run_is_found_by_its_name_its_tags_and_where_it_stands(place: Path) -> None:
+def test_a_run_is_found_by_name_tags_and_position(place: Path) -> None:
     ids = sorted([run("--name", "v1", "--tag", "nightly,slow"), run("--name", "v1"), run("--tag", "nightly")])
     files = RunFiles(place / ".proctor")
     by_name = sorted(id for id in ids if files.open(id).header.name == "v1")
@@ -60,7 +60,7 @@ def test_a_run_is_found_by_its_name_its_tags_and_where_it_stands(place: Path) ->
 
 
 @pytest.mark.parametrize("command", (("show",), ("report", "--output", "r.html"), ("recheck",), ("list",)), ids=lambda words: words[0])
-def test_every_command_takes_the_same_words(place: Path, command: tuple[str, ...]) -> None:
+def test_every_command_takes_the_same_run_names(place: Path, command: tuple[str, ...]) -> None:
     run("--name", "v1", "--tag", "t")
     assert proctor("baseline", "set", "v1").code == 0
     for word in ("latest", "v1", "@t", "baseline", "main"):
@@ -70,7 +70,7 @@ def test_every_command_takes_the_same_words(place: Path, command: tuple[str, ...
 
 
 @pytest.mark.parametrize(
-    ("word", "told"),
+    ("word", "message"),
     (
         ("@nigthly", "no run is tagged '@nigthly'; nearest: @nightly"),
         ("v11", "nearest: v1"),
@@ -78,14 +78,14 @@ def test_every_command_takes_the_same_words(place: Path, command: tuple[str, ...
         ("baseline", "there is no baseline yet; `proctor baseline set RUN` chooses one"),
     ),
 )
-def test_a_word_that_means_no_run_ends_with_what_there_is(place: Path, word: str, told: str) -> None:
+def test_an_unknown_run_is_reported_with_the_existing_ones(place: Path, word: str, message: str) -> None:
     run("--name", "v1", "--tag", "nightly")
     done = proctor("show", word)
-    assert done.code == 4 and told in done.err
+    assert done.code == 4 and message in done.err
 
 
 @pytest.mark.parametrize(
-    ("flags", "told"),
+    ("flags", "message"),
     (
         (("--name", "latest"), "always means another run"),
         (("--name", "@x"), "--tag x"),
@@ -97,9 +97,9 @@ def test_a_word_that_means_no_run_ends_with_what_there_is(place: Path, word: str
         (("--resume", "latest", "--name", "x"), "keeps its name"),
     ),
 )
-def test_a_name_that_could_not_find_its_run_is_refused(place: Path, flags: tuple[str, ...], told: str) -> None:
+def test_an_unusable_run_name_is_refused(place: Path, flags: tuple[str, ...], message: str) -> None:
     done = proctor("run", "suite.yaml", *flags)
-    assert done.code == 4 and told in done.err
+    assert done.code == 4 and message in done.err
     assert not (place / ".proctor" / "runs").exists()
 
 
@@ -110,8 +110,8 @@ def test_the_list_shows_names_tags_notes_and_the_baseline(place: Path) -> None:
     line = next(line for line in proctor("list").out.splitlines() if line.startswith(first))
     assert all(word in line for word in ("(baseline)", "name: v1", "@nightly", "note: before the")), line
     assert len(proctor("list", "@nightly").out.splitlines()) == 1
-    kept = {each["run_id"]: each for each in json.loads(proctor("list", "--format", "json").out)}
-    assert kept[first]["is_baseline"] and kept[first]["header"]["tags"] == ["nightly"]
+    listed = {each["run_id"]: each for each in json.loads(proctor("list", "--format", "json").out)}
+    assert listed[first]["is_baseline"] and listed[first]["header"]["tags"] == ["nightly"]
 
 
 def test_the_baseline_is_chosen_for_a_suite_shown_and_forgotten(place: Path) -> None:
@@ -137,7 +137,7 @@ def test_main_is_the_newest_run_of_that_name_until_a_baseline_is_chosen(place: P
     assert shown("main") == later
 
 
-def test_half_a_run_is_no_baseline(place: Path) -> None:
+def test_an_incomplete_run_is_no_baseline(place: Path) -> None:
     done = proctor("run", "suite.yaml", "--max-failures", "1", "--quiet", "-j", "1", "--target", "agent")
     assert done.code == 0
     (RunFiles(place / ".proctor").open("latest").folder / "ended.json").unlink()
@@ -145,7 +145,7 @@ def test_half_a_run_is_no_baseline(place: Path) -> None:
     assert done.code == 4 and "did not finish" in done.err
 
 
-def test_compare_without_words_takes_the_baseline_and_the_latest_and_says_so(place: Path) -> None:
+def test_compare_defaults_to_the_baseline_and_the_latest_run(place: Path) -> None:
     base = run("--name", "before")
     done = proctor("compare")
     assert done.code == 4 and "there is no baseline of the suite 'Named' yet; `proctor baseline set RUN` chooses one" in done.err
@@ -176,7 +176,7 @@ def test_newly_failing_cases_come_first_with_their_reasons(place: Path, monkeypa
 
 
 @pytest.mark.parametrize("format", ("terminal", "markdown", "html"))
-def test_what_regressed_is_told_in_points_and_without_advice_on_repeats(place: Path, monkeypatch: pytest.MonkeyPatch, format: str) -> None:
+def test_a_regression_is_reported_in_points_without_advice_on_repeats(place: Path, monkeypatch: pytest.MonkeyPatch, format: str) -> None:
     monkeypatch.setenv("AGENT_FAILS", "")
     base = run("-n", "20")
     monkeypatch.setenv("AGENT_FAILS", "3")
@@ -190,6 +190,6 @@ def test_what_regressed_is_told_in_points_and_without_advice_on_repeats(place: P
         assert "<span>20/20 → 0/20</span>" in text and "white-space: nowrap" in text
 
 
-def test_no_help_names_a_run_that_cannot_be(place: Path) -> None:
+def test_help_names_no_impossible_run(place: Path) -> None:
     for command in ("compare", "show", "report", "recheck", "baseline", "list"):
         assert "20261115" not in proctor(command, "--help").out

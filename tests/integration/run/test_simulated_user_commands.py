@@ -21,7 +21,7 @@ def answer(message):
 
 
 def plays_both(body: dict[str, Any]) -> str:
-    """Judge what a judge is asked; as the user, tell the number when asked, and be done when a day was named."""
+    """Answer as the judge or as the user: the user gives the order number on request and ends once a day was named."""
     if body["response_format"]["json_schema"]["name"] != "user_turn":
         return agreeable(body)
     heard = [message["content"] for message in body["messages"] if message["role"] == "user"]
@@ -40,19 +40,19 @@ def write_suite(folder: Path, url: str, **user: Any) -> None:
     (folder / "s.json").write_text(json.dumps({"proctor": 1, "cases": [{"id": "one", "user": person, "expect": expect}]}))
 
 
-def test_a_conversation_is_held_judged_recorded_and_played_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_conversation_is_run_judged_recorded_and_replayed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     with judge_server(plays_both) as model:
         write_suite(tmp_path, model.url)
         first = proctor("run", "s.json", "--record", "tape.jsonl", "--format", "json", "--no-cache")
         assert first.code == 0, first
-    users = [body for body in model.asked if body["response_format"]["json_schema"]["name"] == "user_turn"]
-    judged = [body for body in model.asked if body not in users]
+    users = [body for body in model.requests if body["response_format"]["json_schema"]["name"] == "user_turn"]
+    judged = [body for body in model.requests if body not in users]
     assert (len(users), len(judged)) == (3, 1)
-    told = json.dumps(users)
-    assert "SECRET_TOOL" not in told and "turns_within" not in told
+    sent = json.dumps(users)
+    assert "SECRET_TOOL" not in sent and "turns_within" not in sent
     assert "I was charged twice." in json.dumps(judged) and "It is 17." in json.dumps(judged) and "To know the day" in json.dumps(judged)
-    # Nobody listens any more: everything comes from the tape.
+    # The server is gone: everything comes from the tape.
     again = proctor("run", "s.json", "--replay", "tape.jsonl", "--format", "json", "--no-cache")
     assert again.code == 0, json.loads(again.out)["cases"]
     cases = [json.loads(done.out)["cases"][0] for done in (first, again)]
@@ -78,4 +78,4 @@ def test_a_budget_ends_the_run_between_conversations(tmp_path: Path, monkeypatch
         done = proctor("run", "s.json", "--repeat", "5", "-j", "1", "--max-tokens", "400")
         assert done.code == 2
         assert "440 tokens spent (440 of them by simulated users), the limit is 400" in done.err + done.out
-        assert len(model.asked) == 4
+        assert len(model.requests) == 4

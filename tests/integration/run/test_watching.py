@@ -1,4 +1,4 @@
-"""`--watch`: what is looked at, and that a change runs the suite again."""
+"""`--watch`: the watched files, and a change runs the suite again."""
 
 from __future__ import annotations
 
@@ -63,26 +63,26 @@ def test_a_change_is_seen(place: Path, change: str) -> None:
 @pytest.mark.timeout(60)
 def test_a_change_runs_the_suite_again_and_ctrl_c_ends(place: Path) -> None:
     command = [sys.executable, "-m", "proctor", "run", "suite.yaml", "--watch"]
-    # Whoever started these tests in the background may have told their children to ignore Ctrl-C.
+    # A shell that runs these tests in the background may make its children ignore Ctrl-C.
     allow = functools.partial(signal.signal, signal.SIGINT, signal.SIG_DFL)
     with subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True, preexec_fn=allow) as process:
         try:
             _wait_for_watching(process)
             (place / "agent.py").write_text("def answer(message):\n    return 'no idea'\n")
-            told = _wait_for_watching(process)
+            lines = _wait_for_watching(process)
             os.kill(process.pid, signal.SIGINT)
             assert process.wait(30) == 1, "the last run failed"
         finally:
             process.kill()
-    assert any("changed: agent.py" in line for line in told) and any("fail  a" in line for line in told)
+    assert any("changed: agent.py" in line for line in lines) and any("fail  a" in line for line in lines)
 
 
 def _wait_for_watching(process: subprocess.Popen[str]) -> list[str]:
-    """Return what is told until the next change is waited for."""
+    """Return the output up to the next wait for a change."""
     assert process.stderr is not None
-    told: list[str] = []
+    lines: list[str] = []
     for line in process.stderr:
-        told.append(line)
+        lines.append(line)
         if "watching" in line:
             break
-    return told
+    return lines

@@ -1,6 +1,6 @@
-"""What a suite may cause: everything it can name times every door. Untrusted, nothing is started, read or sent.
+"""What a suite may cause: everything it can name at every entry point. Untrusted, nothing is started, read or sent.
 
-A trap listens on loopback and counts; code that is imported and processes that are started leave a mark. With `--trust` each of them is
+A trap listens on loopback and counts requests; imported code and started processes leave a mark. With `--trust` each of them is
 reached, which shows that the trap can catch.
 """
 
@@ -28,8 +28,8 @@ from tests.integration.trust_world import (
     World,
     describe_model,
     judges,
-    kept_run,
     refused,
+    store_run,
     suite_with,
     targets,
     world,
@@ -38,12 +38,12 @@ from tests.mcp_server.clients import connected
 
 __all__ = ["world"]
 
-# --- doors that only read ------------------------------------------------------------------------------------------------
+# --- entry points that only read -----------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("name", JUDGES)
 @pytest.mark.parametrize("place", ["folder", "outside"])
-def test_check_asks_no_judge_on_the_word_of_a_suite(world: World, name: str, place: str) -> None:
+def test_check_calls_no_judge_named_by_a_suite(world: World, name: str, place: str) -> None:
     path = suite_with(judges(world)[name], getattr(world, place) / "s.json", CLAIM)
     refused(proctor("check", path, "runs.jsonl"), world)
     done = proctor("check", path, "runs.jsonl", "--no-judge")
@@ -51,34 +51,34 @@ def test_check_asks_no_judge_on_the_word_of_a_suite(world: World, name: str, pla
     assert world.untouched()
     if name != "a model and a file":
         assert proctor("check", path, "runs.jsonl", "--trust").code == 0
-        assert world.trap.asked
+        assert world.trap.requests
 
 
-def test_what_a_suite_names_is_told_whole_and_without_values(world: World) -> None:
+def test_everything_a_suite_names_is_listed_without_values(world: World) -> None:
     path = suite_with(judges(world)["a model at an address"], world.outside / "s.json", CLAIM)
-    told = proctor("check", path, "runs.jsonl").err
-    assert world.trap.url in told
-    assert f"reads the variable  {VARIABLE}  (models.m.api_key)" in told
+    message = proctor("check", path, "runs.jsonl").err
+    assert world.trap.url in message
+    assert f"reads the variable  {VARIABLE}  (models.m.api_key)" in message
 
 
 @pytest.mark.parametrize("name", JUDGES)
-def test_recheck_asks_no_judge_on_the_word_of_a_suite(world: World, name: str) -> None:
-    kept_run(world)
+def test_recheck_calls_no_judge_named_by_a_suite(world: World, name: str) -> None:
+    store_run(world)
     path = suite_with(judges(world)[name], world.folder / "s.json", CLAIM)
     refused(proctor("recheck", "latest", "--suite", path), world)
 
 
 @pytest.mark.parametrize("name", JUDGES)
-def test_a_kept_copy_is_not_trusted_for_the_path_that_it_claims(world: World, name: str) -> None:
+def test_a_stored_copy_is_not_trusted_for_its_claimed_path(world: World, name: str) -> None:
     (world.folder / "proctor.yaml").write_text('trust: ["own.json"]\n')
-    kept_run(world)
-    (kept,) = (world.folder / ".proctor" / "runs").glob("*/suite.yaml")
-    suite_with(judges(world)[name], kept, CLAIM)
+    store_run(world)
+    (stored,) = (world.folder / ".proctor" / "runs").glob("*/suite.yaml")
+    suite_with(judges(world)[name], stored, CLAIM)
     refused(proctor("recheck", "latest"), world)
 
 
-def test_a_kept_run_that_names_a_pipe_or_a_place_elsewhere_is_shown_from_its_copy(world: World) -> None:
-    kept_run(world)
+def test_a_stored_run_that_names_a_pipe_or_another_folder_is_shown_from_its_copy(world: World) -> None:
+    store_run(world)
     (header,) = (world.folder / ".proctor" / "runs").glob("*/run.json")
     written = json.loads(header.read_text())
     os.mkfifo(world.folder / "pipe.yaml")
@@ -106,7 +106,7 @@ def test_check_drives_no_target(world: World, name: str) -> None:
 
 @pytest.mark.parametrize("name", JUDGES)
 @pytest.mark.parametrize("place", ["folder", "outside"])
-def test_a_batch_asks_no_judge_without_a_bound_whoever_says_so(world: World, name: str, place: str) -> None:
+def test_a_batch_calls_no_judge_without_a_limit(world: World, name: str, place: str) -> None:
     path = suite_with(judges(world)[name], getattr(world, place) / "s.json", CLAIM)
     for more in ((), ("--trust",)):
         done = proctor("batch", path, "runs.jsonl", "--output", "out", *more)
@@ -116,7 +116,7 @@ def test_a_batch_asks_no_judge_without_a_bound_whoever_says_so(world: World, nam
 
 @pytest.mark.parametrize("name", JUDGES)
 @pytest.mark.parametrize("place", ["folder", "outside"])
-def test_a_batch_asks_no_strange_judge_about_a_sample(world: World, name: str, place: str) -> None:
+def test_a_batch_calls_no_foreign_judge_about_a_sample(world: World, name: str, place: str) -> None:
     path = suite_with(judges(world)[name], getattr(world, place) / "s.json", CLAIM)
     done = proctor("batch", path, "runs.jsonl", "--output", "out", "--judge-sample", "5")
     assert done.code == 4 and "--trust" in done.err, done.err
@@ -132,7 +132,7 @@ def test_a_batch_drives_no_target(world: World, name: str) -> None:
 
 @pytest.mark.parametrize("name", JUDGES)
 @pytest.mark.parametrize("by", ["document", "path"])
-def test_an_assistant_checks_evidence_without_a_strange_judge(world: World, name: str, by: str) -> None:
+def test_an_assistant_checks_evidence_without_a_foreign_judge(world: World, name: str, by: str) -> None:
     path = suite_with(judges(world)[name], world.folder / "s.json", CLAIM)
     sent = {"document": path.read_text()} if by == "document" else {"path": "s.json"}
 
@@ -142,13 +142,13 @@ def test_an_assistant_checks_evidence_without_a_strange_judge(world: World, name
             assert result.is_error, result
             return str(result.content)
 
-    told = asyncio.run(ask())
-    assert "nothing was sent" in told and SECRET not in told
+    message = asyncio.run(ask())
+    assert "nothing was sent" in message and SECRET not in message
     assert world.untouched()
 
 
 @pytest.mark.parametrize("place", ["outside", "folder"])
-def test_no_model_plays_a_user_on_the_word_of_a_suite_from_elsewhere(world: World, place: str) -> None:
+def test_no_model_named_by_a_foreign_suite_plays_a_user(world: World, place: str) -> None:
     (world.folder / "proctor.yaml").write_text(json.dumps({"targets": {"t": {"type": "http", "url": world.trap.url}}}))
     case = {"id": "one", "user": {"goal": "a refund", "model": "m"}, "expect": [PLAIN]}
     path = getattr(world, place) / "s.json"
@@ -158,17 +158,17 @@ def test_no_model_plays_a_user_on_the_word_of_a_suite_from_elsewhere(world: Worl
         refused(done, world)
         assert world.trap.url in done.err and f"reads the variable  {VARIABLE}  (models.m.api_key)" in done.err
     assert proctor("run", path, "--retries", "0", *(("--trust",) if place == "outside" else ())).code == 1
-    assert world.trap.asked
+    assert world.trap.requests
 
 
-# --- what the workspace says ----------------------------------------------------------------------------------------------
+# --- what the workspace allows --------------------------------------------------------------------------------------------
 
 
-def test_a_judge_that_the_workspace_describes_is_asked(world: World) -> None:
+def test_a_judge_of_the_workspace_is_used(world: World) -> None:
     (world.folder / "proctor.yaml").write_text(json.dumps({"models": {"m": describe_model(world)}}))
     path = suite_with({"judge": {"model": "m", "samples": 1}}, world.outside / "s.json", CLAIM)
     assert proctor("check", path, "runs.jsonl").code == 0
-    assert world.trap.asked
+    assert world.trap.requests
 
 
 def test_a_suite_that_describes_the_same_model_as_the_workspace_changes_nothing(world: World) -> None:
@@ -202,7 +202,7 @@ def test_the_workspace_lists_the_suites_it_trusts(world: World, listed: str, pla
     (world.folder / place).parent.mkdir(parents=True)
     path = suite_with(judges(world)["a model at an address"], world.folder / place, CLAIM)
     assert proctor("check", path, "runs.jsonl").code == code
-    assert bool(world.trap.asked) is (code == 0)
+    assert bool(world.trap.requests) is (code == 0)
 
 
 def test_a_suite_cannot_trust_itself(world: World) -> None:
@@ -226,11 +226,11 @@ def test_the_environment_can_trust(world: World, monkeypatch: pytest.MonkeyPatch
     assert proctor("check", path, "runs.jsonl").code == code
 
 
-# --- doors that run -------------------------------------------------------------------------------------------------------
+# --- entry points that run ------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("name", TARGETS)
-def test_run_does_nothing_that_a_suite_from_elsewhere_names(world: World, name: str) -> None:
+def test_run_does_nothing_that_a_foreign_suite_names(world: World, name: str) -> None:
     path = suite_with(targets(world)[name], world.outside / "s.json")
     refused(proctor("run", path, "--quiet"), world)
     with pytest.raises(InputError, match="not trusted"):
@@ -239,7 +239,7 @@ def test_run_does_nothing_that_a_suite_from_elsewhere_names(world: World, name: 
 
 
 @pytest.mark.parametrize("name", ["http", "n8n", "flowise", "callable", "a program", "a server"])
-def test_run_does_it_with_trust(world: World, name: str) -> None:
+def test_run_uses_a_foreign_suite_with_trust(world: World, name: str) -> None:
     path = suite_with(targets(world)[name], world.outside / "s.json")
     proctor("run", path, "--quiet", "--trust")
     assert not world.untouched()
@@ -248,18 +248,18 @@ def test_run_does_it_with_trust(world: World, name: str) -> None:
 def test_run_does_what_suites_of_the_working_folder_name(world: World) -> None:
     path = suite_with(targets(world)["http"], world.folder / "s.json")
     proctor("run", path, "--quiet")
-    assert world.trap.asked
+    assert world.trap.requests
 
 
 @pytest.mark.parametrize("through", ["file", "folder"])
-def test_a_link_that_leads_out_is_no_suite_of_the_working_folder(world: World, through: str) -> None:
+def test_a_link_out_of_the_working_folder_is_a_foreign_suite(world: World, through: str) -> None:
     path = suite_with(targets(world)["http"], world.outside / "s.json")
     link = world.folder / ("s.json" if through == "file" else "suites")
     link.symlink_to(path if through == "file" else world.outside)
     refused(proctor("run", link if through == "file" else link / "s.json", "--quiet"), world)
 
 
-def test_one_stranger_among_suites_is_enough(world: World) -> None:
+def test_one_foreign_suite_among_several_is_enough(world: World) -> None:
     (world.folder / "suites").mkdir()
     suite_with(targets(world)["http"], world.folder / "suites" / "own.json")
     stranger = json.loads(suite_with(targets(world)["callable"], world.outside / "s.json").read_text())
@@ -269,15 +269,15 @@ def test_one_stranger_among_suites_is_enough(world: World) -> None:
     refused(proctor("run", "suites", "--quiet"), world)
 
 
-def test_a_target_of_the_workspace_may_be_driven_through_a_suite_from_elsewhere(world: World) -> None:
+def test_a_foreign_suite_may_use_a_target_of_the_workspace(world: World) -> None:
     (world.folder / "proctor.yaml").write_text(json.dumps({"targets": {"t": {"type": "http", "url": world.trap.url}}}))
     path = suite_with({}, world.outside / "s.json")
     proctor("run", path, "--quiet")
-    assert world.trap.asked
+    assert world.trap.requests
 
 
 @pytest.mark.parametrize("by", ["document", "path"])
-def test_an_assistant_runs_no_suite_that_it_sends_or_finds_elsewhere(world: World, by: str) -> None:
+def test_an_assistant_runs_no_suite_that_it_sends_or_finds_outside(world: World, by: str) -> None:
     path = suite_with(targets(world)["http"], world.outside / "s.json")
     sent = {"document": path.read_text()} if by == "document" else {"path": str(path)}
 
@@ -290,7 +290,7 @@ def test_an_assistant_runs_no_suite_that_it_sends_or_finds_elsewhere(world: Worl
     assert world.untouched()
 
 
-def test_an_mcplab_workspace_from_elsewhere_is_not_run(world: World) -> None:
+def test_a_foreign_mcplab_workspace_is_not_run(world: World) -> None:
     config = {
         "servers": [{"id": "s", "transport": "http", "url": world.trap.url}],
         "agents": [{"id": "a", "provider": "openai", "model": "stub-1"}],
@@ -302,7 +302,7 @@ def test_an_mcplab_workspace_from_elsewhere_is_not_run(world: World) -> None:
 
 
 @pytest.mark.parametrize("listed", ["", "*a" * 30, "x" * 600])
-def test_a_pattern_that_cannot_be_used_is_told_where_it_stands(world: World, listed: str) -> None:
+def test_an_unusable_pattern_is_reported_at_its_place(world: World, listed: str) -> None:
     (world.folder / "proctor.yaml").write_text(json.dumps({"trust": [listed]}))
     path = suite_with(judges(world)["a model at an address"], world.folder / "s.json", CLAIM)
     done = proctor("check", path, "runs.jsonl")

@@ -1,4 +1,4 @@
-"""What a suite may cause at the doors: sessions of pytest, standard input, paths that an assistant names; and what a refusal tells."""
+"""What a suite may cause through pytest, standard input and paths of an assistant; and what a refusal reports."""
 
 from __future__ import annotations
 
@@ -38,36 +38,36 @@ pytestmark = pytest.mark.timeout(60)
 @pytest.mark.in_turn
 @pytest.mark.parametrize("granted", [False, True])
 def test_pytest_runs_suites_of_the_working_folder_alone(world: World, granted: bool) -> None:
-    stranger = suite_with(targets(world)["http"], world.outside / "strange.proctor.yaml")
+    stranger = suite_with(targets(world)["http"], world.outside / "foreign.proctor.yaml")
     suite_with(targets(world)["http"], world.folder / "own.proctor.yaml")
     done = live_session(world, stranger, *(["--proctor-trust"] if granted else []))
-    assert bool(world.trap.asked) is granted, done.stdout
+    assert bool(world.trap.requests) is granted, done.stdout
     assert ("not trusted" in done.stderr) is not granted
-    world.trap.asked.clear()
+    world.trap.requests.clear()
     live_session(world, "own.proctor.yaml")
-    assert world.trap.asked
+    assert world.trap.requests
 
 
 @pytest.mark.parametrize("several", [(), ("-n", "1")])
-def test_pytest_refuses_before_anything_is_driven_and_tells_all_of_it(world: World, several: tuple[str, ...]) -> None:
+def test_pytest_refuses_before_anything_runs_and_lists_everything(world: World, several: tuple[str, ...]) -> None:
     suite_with(targets(world)["http"], world.folder / "own.proctor.yaml")
     first = suite_with(targets(world)["callable"], world.outside / "first.proctor.yaml")
     second = suite_with(targets(world)["a program"], world.outside / "second.proctor.yaml")
     done = live_session(world, "own.proctor.yaml", first, second, *several)
-    told = done.stdout + done.stderr
+    output = done.stdout + done.stderr
     assert world.untouched()
-    assert str(first) in told and str(second) in told and "strange_agent:answer" in told and "--proctor-trust" in told, told
-    assert done.returncode == 4, told
+    assert str(first) in output and str(second) in output and "foreign_agent:answer" in output and "--proctor-trust" in output, output
+    assert done.returncode == 4, output
 
 
-def test_pytest_asks_no_strange_judge_about_what_was_recorded(world: World) -> None:
+def test_pytest_calls_no_foreign_judge_about_recorded_evidence(world: World) -> None:
     path = suite_with(judges(world)["a model at an address"], world.outside / "s.proctor.yaml", CLAIM)
     done = live_session(world, path, "--proctor-evidence", "runs.jsonl")
     assert done.returncode == 4 and VARIABLE in done.stderr, done
     assert world.untouched()
 
 
-def test_a_suite_from_elsewhere_cannot_bring_a_workspace_file(world: World) -> None:
+def test_a_foreign_suite_cannot_bring_a_workspace_file(world: World) -> None:
     path = suite_with({}, world.outside / "s.proctor.yaml")
     described = {"targets": {"t": {"type": "http", "url": world.trap.url}}, "trust": ["*"]}
     (world.outside / "proctor.yaml").write_text(json.dumps(described))
@@ -91,27 +91,27 @@ def write_caller(world: World, place: Path) -> Path:
     return path
 
 
-@pytest.mark.parametrize("door", ["run", "python", "pytest", "folder", "several"])
-def test_a_suite_from_elsewhere_calls_no_tool_of_the_users_servers(world: World, door: str) -> None:
+@pytest.mark.parametrize("entry_point", ["run", "python", "pytest", "folder", "several"])
+def test_a_foreign_suite_calls_no_tool_of_the_users_servers(world: World, entry_point: str) -> None:
     path = write_caller(world, world.outside / "s.proctor.yaml")
-    if door == "run":
+    if entry_point == "run":
         done = proctor("run", path, "--quiet")
         refused(done, world)
         assert "calls the tool" in done.err and "delete_all of the server s" in done.err
-    elif door == "python":
+    elif entry_point == "python":
         with pytest.raises(InputError, match="delete_all"):
             library.run(path)
-    elif door == "pytest":
+    elif entry_point == "pytest":
         done = live_session(world, path)
         assert done.returncode == 4 and "delete_all" in done.stderr, done
     else:
-        # Among suites of one's own it is still a stranger's.
+        # Among the user's own suites it is still foreign.
         (world.folder / "suites").mkdir()
         own = json.loads(suite_with({}, world.folder / "suites" / "a.json").read_text())
         own["cases"][0]["id"] = "mine"
         (world.folder / "suites" / "a.json").write_text(json.dumps(own))
         (world.folder / "suites" / "link.yaml").symlink_to(path)
-        given = ["suites"] if door == "folder" else ["suites/a.json", path]
+        given = ["suites"] if entry_point == "folder" else ["suites/a.json", path]
         refused(proctor("run", *given, "--quiet"), world)
     assert world.untouched()
 
@@ -133,7 +133,7 @@ def test_an_assistant_sends_no_suite_that_calls_tools(world: World) -> None:
     assert world.untouched()
 
 
-# --- what is told ----------------------------------------------------------------------------------------------------------
+# --- what is reported -----------------------------------------------------------------------------------------------------
 
 UNSEEN = "\x1b\n\r\t\x7f\x85\xad\u061c\u200b\u200d\u200e\u2028\u2029\u202e\u2066\ufeff\U000e0041"
 
@@ -160,8 +160,8 @@ def test_a_long_list_of_one_kind_does_not_hide_the_others(world: World) -> None:
         "models": {"m": describe_model(world)},
         "targets": {"t": {"type": "mcp_agent", "model": "m", "servers": [*servers, describe_program(world)]}},
     }
-    told = proctor("run", suite_with(settings, world.outside / "s.json"), "--quiet").err
-    assert told.index("starts") < told.index("sends to") and VARIABLE in told and "62 more" in told
+    message = proctor("run", suite_with(settings, world.outside / "s.json"), "--quiet").err
+    assert message.index("starts") < message.index("sends to") and VARIABLE in message and "62 more" in message
 
 
 # --- standard input and paths -----------------------------------------------------------------------------------------------
@@ -173,7 +173,7 @@ def test_a_suite_from_standard_input_is_not_run(world: World, name: str) -> None
     refused(proctor("run", "-", "--quiet", stdin=text), world)
     if name == "http":
         proctor("run", "-", "--quiet", "--trust", stdin=text)
-        assert world.trap.asked
+        assert world.trap.requests
 
 
 def test_a_suite_from_standard_input_calls_no_tool(world: World) -> None:
@@ -224,7 +224,7 @@ def test_an_assistant_reads_no_file_outside_the_working_folder(world: World, too
         async with connected(world.folder / ".proctor", trust=trust) as (client, _):
             return str((await client.call_tool(*sent)).content)
 
-    told = asyncio.run(ask(None))
-    assert "leads out of the working folder" in told and str(world.folder) in told
-    assert "hunter2" not in told
+    message = asyncio.run(ask(None))
+    assert "leads out of the working folder" in message and str(world.folder) in message
+    assert "hunter2" not in message
     assert "leads out" not in asyncio.run(ask(True))

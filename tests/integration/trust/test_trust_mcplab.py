@@ -1,7 +1,7 @@
-"""What an MCPLab suite brings with it, times every way to it, times every door: untrusted, nothing of it is used.
+"""What an MCPLab suite brings, on every path and at every entry point: untrusted, nothing of it is used.
 
-Its agents say only which provider they are of. Where that is, and with which key it is asked, comes out of the environment, and out of
-the `.env` files of the workspace: one of those leads the user's own key into the trap.
+Its agents name only their provider. The address and the key come from the environment and from
+the `.env` files of the workspace: one of those sends the user's own key to the trap.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ VARIABLES = {
 
 
 def write_workspace(folder: Path, world: World, config: dict[str, Any]) -> Path:
-    """Write a workspace whose variables lead into the trap; return the path of its config."""
+    """Write a workspace whose variables point to the trap; return the path of its config."""
     (folder / "evals").mkdir(parents=True)
     (folder / "test-cases").mkdir()
     (folder / "agents.yaml").write_text(json.dumps({"gpt": AGENT}))
@@ -75,7 +75,7 @@ def write_workspace(folder: Path, world: World, config: dict[str, Any]) -> Path:
 
 
 def reach(way: str, world: World, config: dict[str, Any]) -> Path:
-    """Write a workspace of somebody else; return the path by which it is reached."""
+    """Write a foreign workspace; return its path."""
     theirs = write_workspace(world.outside / "ws", world, config)
     if way == "elsewhere":
         return theirs
@@ -100,7 +100,7 @@ WAYS = ("elsewhere", "a link to the config", "a link to the workspace", *(f"a li
 @pytest.mark.in_turn
 @pytest.mark.parametrize("name", CONFIGS)
 @pytest.mark.parametrize("way", WAYS)
-def test_run_uses_nothing_that_an_mcplab_workspace_from_elsewhere_brings(world: World, name: str, way: str) -> None:
+def test_run_uses_nothing_of_a_foreign_mcplab_workspace(world: World, name: str, way: str) -> None:
     path = reach(way, world, configs(world)[name])
     done = proctor("run", path, "--quiet")
     refused(done, world)
@@ -112,20 +112,20 @@ def test_run_uses_nothing_that_an_mcplab_workspace_from_elsewhere_brings(world: 
 
 
 @pytest.mark.parametrize("name", CONFIGS)
-def test_run_uses_an_mcplab_workspace_from_elsewhere_with_trust(world: World, name: str) -> None:
+def test_run_uses_a_foreign_mcplab_workspace_with_trust(world: World, name: str) -> None:
     path = reach("elsewhere", world, configs(world)[name])
     proctor("run", path, "--quiet", "--trust", "--retries", "0")
-    assert world.trap.asked or name in ("a server", "an agent of Anthropic", "an agent of Azure")
+    assert world.trap.requests or name in ("a server", "an agent of Anthropic", "an agent of Azure")
 
 
 def test_run_uses_an_mcplab_workspace_of_the_working_folder(world: World) -> None:
     path = write_workspace(world.folder / "ws", world, configs(world)["an agent of the library"])
     proctor("run", path, "--quiet", "--retries", "0")
-    assert world.trap.asked
+    assert world.trap.requests
 
 
 @pytest.mark.parametrize("way", ["elsewhere", "a link to .env"])
-def test_pytest_uses_nothing_that_an_mcplab_workspace_from_elsewhere_brings(world: World, way: str) -> None:
+def test_pytest_uses_nothing_of_a_foreign_mcplab_workspace(world: World, way: str) -> None:
     path = reach(way, world, configs(world)["an agent of its own"])
     done = live_session(world, path)
     assert "not trusted" in done.stdout + done.stderr and "OPENAI_API_KEY" in done.stdout + done.stderr
@@ -133,7 +133,7 @@ def test_pytest_uses_nothing_that_an_mcplab_workspace_from_elsewhere_brings(worl
 
 
 @pytest.mark.parametrize("way", ["elsewhere", "a link to .env"])
-def test_an_assistant_runs_no_mcplab_workspace_from_elsewhere(world: World, way: str) -> None:
+def test_an_assistant_runs_no_foreign_mcplab_workspace(world: World, way: str) -> None:
     path = reach(way, world, configs(world)["an agent of its own"])
 
     async def ask() -> None:
@@ -169,7 +169,7 @@ def test_validate_and_convert_open_no_model_of_an_mcplab_workspace(world: World,
 
 
 @pytest.mark.parametrize("root", [".", "ws"])
-def test_check_asks_no_judge_that_only_an_mcplab_workspace_names(world: World, root: str) -> None:
+def test_check_calls_no_judge_that_only_an_mcplab_workspace_names(world: World, root: str) -> None:
     path = write_workspace(world.folder / root / "", world, configs(world)["a judge"])
     done = proctor("check", path, "runs.jsonl")
     refused(done, world)
@@ -179,32 +179,32 @@ def test_check_asks_no_judge_that_only_an_mcplab_workspace_names(world: World, r
     assert proctor("check", path, "runs.jsonl", "--no-judge").code == 1
     assert world.untouched()
     assert proctor("check", path, "runs.jsonl", "--trust").code == 0
-    assert world.trap.asked
+    assert world.trap.requests
 
 
 def test_a_line_of_the_workspace_file_allows_the_judge_of_an_mcplab_workspace(world: World) -> None:
     path = write_workspace(world.folder, world, configs(world)["a judge"])
     (world.folder / "proctor.yaml").write_text('trust: ["evals/o.proctor.yaml"]\n')
     assert proctor("check", path, "runs.jsonl").code == 0
-    assert world.trap.asked
+    assert world.trap.requests
 
 
 @pytest.mark.parametrize("file", FILES)
-def test_that_line_does_not_allow_what_is_reached_over_a_link_that_leads_out(world: World, file: str) -> None:
+def test_that_line_allows_nothing_over_a_link_out_of_the_folder(world: World, file: str) -> None:
     path = reach(f"a link to {file}", world, configs(world)["a judge"])
     (world.folder / "proctor.yaml").write_text('trust: ["ws/evals/o.proctor.yaml"]\n')
     refused(proctor("check", path, "runs.jsonl"), world)
 
 
-def test_a_judge_of_the_command_is_reached_where_the_environment_says(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_judge_of_the_command_uses_the_address_of_the_environment(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     path = write_workspace(world.folder, world, configs(world)["a judge"])
     (world.folder / ".env").write_text("OPENAI_BASE_URL=http://127.0.0.1:9/not-there\n")
     monkeypatch.setenv("OPENAI_BASE_URL", world.trap.url)
     assert proctor("check", path, "runs.jsonl", "--judge-model", "openai/stub-1").code == 0
-    assert world.trap.asked
+    assert world.trap.requests
 
 
-def test_variables_of_a_workspace_do_not_lead_a_judge_of_the_command_elsewhere(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_workspace_variables_do_not_redirect_a_judge_of_the_command(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     path = write_workspace(world.folder, world, configs(world)["a judge"])
     # Without a key the request cannot even be made.
     monkeypatch.delenv("OPENAI_API_KEY")
@@ -212,7 +212,7 @@ def test_variables_of_a_workspace_do_not_lead_a_judge_of_the_command_elsewhere(w
     assert world.untouched()
 
 
-def test_an_assistant_asks_no_judge_that_only_an_mcplab_workspace_names(world: World) -> None:
+def test_an_assistant_calls_no_judge_that_only_an_mcplab_workspace_names(world: World) -> None:
     path = write_workspace(world.folder, world, configs(world)["a judge"])
 
     async def ask() -> None:

@@ -13,7 +13,7 @@ _LOOKS = ((1280, "light", "{}"), (1280, "dark", _DARK), (390, "light", _PHONE))
 """Widths, schemes and the rules that are tried there: in the dark nothing but the colours is different, and no colour depends on the
 width (tests/pages/test_static_files.py). The rules about colours take longer than all others together."""
 _SHOTS = os.environ.get("PROCTOR_TEST_SHOTS")
-"""A folder for pictures of what was looked at."""
+"""A folder for screenshots of the checked pages."""
 
 
 def open_details(page: Any) -> None:

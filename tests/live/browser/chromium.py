@@ -9,7 +9,7 @@ from typing import Any
 # The first is the same browser without windows and tabs: a page costs it a part of the work.
 _NAMES = ("chromium-headless-shell", "chromium", "chromium-browser", "google-chrome")
 CHROMIUM = os.environ.get("PROCTOR_CHROMIUM") or next(filter(None, map(shutil.which, _NAMES)), None)
-"""Where it lies; None where there is none."""
+"""Its path; None if not installed."""
 # A container has no user namespaces and little shared memory.
 _FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"]
 

@@ -17,7 +17,7 @@ CASES = ("refund", "hours", "greeting", "parcel")
 
 
 class Agent:
-    """Answers what is asked once it may; knows less when it is `bad`."""
+    """Answers requests once released; knows less when it is `bad`."""
 
     def __init__(self) -> None:
         self.bad = False
@@ -27,11 +27,11 @@ class Agent:
 
         class Handler(BaseHTTPRequestHandler):
             def do_POST(self) -> None:
-                said: str = json.loads(self.rfile.read(int(self.headers["content-length"])))["input"]
+                text_in: str = json.loads(self.rfile.read(int(self.headers["content-length"])))["input"]
                 agent.may_answer.wait(30)
-                text = f"you said {said}" if not agent.bad or said in ("hello", "parcel 7") else "I do not know."
+                text = f"you said {text_in}" if not agent.bad or text_in in ("hello", "parcel 7") else "I do not know."
                 body = json.dumps({"text": text}).encode()
-                with contextlib.suppress(OSError):  # whoever asked has gone
+                with contextlib.suppress(OSError):  # the client has gone
                     self.send_response(200)
                     self.send_header("content-type", "application/json")
                     self.send_header("content-length", str(len(body)))
@@ -69,7 +69,7 @@ class Place:
 
     def start_run(self, cases: list[dict[str, Any]] | None = None, **more: Any) -> str:
         made = cases or [
-            {"id": case, "input": said, "expect": [{"response_contains": said}]} for case, said in zip(CASES, SAID, strict=True)
+            {"id": case, "input": text, "expect": [{"response_contains": text}]} for case, text in zip(CASES, INPUTS, strict=True)
         ]
         body = {"project_id": self.project, "suite": {"proctor": 1, "name": "shop", "cases": made}, "target": self.agent.target, **more}
         return self.ask("POST", "/api/runs", body)["id"]
@@ -79,7 +79,7 @@ class Place:
         assert status == 200, events
 
 
-SAID = ("refund 17", "when are you open", "hello", "parcel 7")
+INPUTS = ("refund 17", "when are you open", "hello", "parcel 7")
 
 
 @contextlib.contextmanager
@@ -93,7 +93,7 @@ def opened_place(home: Path, database: str | None, *flags: str) -> Iterator[Plac
 
 
 class Visitor:
-    """A browser of its own together with everything it asked for or complained about."""
+    """A separate browser with its requests and console errors."""
 
     def __init__(self, browser: Any, place: Place, *, width: int = 1280, **options: Any) -> None:
         self.place = place
@@ -111,7 +111,7 @@ class Visitor:
             self._slow_down(latency_ms)
 
     def _slow_down(self, latency_ms: float) -> None:
-        # A page is there before its scripts are. On a quick machine nobody notices that a test does not wait for them.
+        # A page loads before its scripts. A fast machine hides a test that does not wait for them.
         session = self.context.new_cdp_session(self.page)
         session.send("Network.enable")
         session.send(
@@ -130,7 +130,7 @@ class Visitor:
         self.page.wait_for_url("**/ui/")
 
     def arrive(self, selector: str) -> None:
-        """Wait until the next page shows what is looked for and its scripts have run, so that keys and what they fill in are there."""
+        """Wait until the next page shows the element and its scripts have run, so that keys and filled fields work."""
         self.page.wait_for_selector(selector)
         self.page.wait_for_load_state()
 

@@ -1,4 +1,4 @@
-"""The page of a calibration in a real browser: it fits, asks nobody for anything, and runs nothing it carries."""
+"""The page of a calibration in a real browser: it fits, sends no requests, and runs nothing it contains."""
 
 from __future__ import annotations
 
@@ -32,15 +32,15 @@ def browser() -> Iterator[Any]:
 @pytest.mark.parametrize("width", [1280, 360])
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("kind", ["sample", "hostile"])
-def test_the_page_fits_opens_its_items_and_asks_for_nothing(
+def test_the_page_fits_opens_its_items_and_loads_nothing(
     browser: Any, tmp_path: Path, request: pytest.FixtureRequest, kind: str, scheme: str, width: int
 ) -> None:
     found = hostile() if kind == "hostile" else request.getfixturevalue("sample")
     path = tmp_path / "page.html"
     path.write_text(render_calibration_html(found), encoding="utf-8")
     context = browser.new_context(viewport={"width": width, "height": 800}, color_scheme=scheme)
-    page, asked, complaints = context.new_page(), [], []
-    page.on("request", lambda request: asked.append(request.url))
+    page, urls, complaints = context.new_page(), [], []
+    page.on("request", lambda request: urls.append(request.url))
     page.on("console", lambda message: complaints.append(message.text))
     page.on("dialog", lambda dialog: (complaints.append("a dialog"), dialog.dismiss()))
     page.goto(path.as_uri())
@@ -52,5 +52,5 @@ def test_the_page_fits_opens_its_items_and_asks_for_nothing(
     ink, ground = page.evaluate("[getComputedStyle(document.body).color, getComputedStyle(document.body).backgroundColor]")
     assert (ground == "rgb(16, 20, 26)") == (scheme == "dark") and ink != ground, "the style sheet was allowed"
     assert complaints == []
-    assert [url for url in asked[1:] if not url.startswith("data:")] == []
+    assert [url for url in urls[1:] if not url.startswith("data:")] == []
     context.close()

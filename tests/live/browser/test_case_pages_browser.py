@@ -14,8 +14,8 @@ from tests.live.browser.test_pages_walk import axe
 
 __all__ = ["axe", "browser", "pytestmark"]
 DOCUMENT = "proctor: 1\nname: manners\ncases:\n" + "".join(
-    f"  - id: {case}\n    input: {said}\n    expect:\n      - response_contains: {said}\n"
-    for case, said in (("greeting", "hello"), ("parcel", "parcel 7"), ("hours", "when are you open"))
+    f"  - id: {case}\n    input: {message}\n    expect:\n      - response_contains: {message}\n"
+    for case, message in (("greeting", "hello"), ("parcel", "parcel 7"), ("hours", "when are you open"))
 )
 CHOSEN = "document.activeElement.value.slice(document.activeElement.selectionStart, document.activeElement.selectionEnd)"
 APART = """(() => {
@@ -94,7 +94,7 @@ def test_a_case_is_typed_checked_tried_saved_and_run(browser: Any, desk: Place) 
         assert [note for note in visitor.complaints if "400" not in note] == []
 
 
-def test_an_answer_that_comes_late_is_dropped(browser: Any, desk: Place) -> None:
+def test_a_late_answer_is_dropped(browser: Any, desk: Place) -> None:
     with Visitor(browser, desk) as visitor:
         page = visitor.page
         visitor.log_in()
@@ -125,7 +125,7 @@ def test_an_answer_that_comes_late_is_dropped(browser: Any, desk: Place) -> None
         assert page.input_value("#text") == BROKEN
 
 
-def test_a_session_that_ends_while_somebody_types_loses_nothing(browser: Any, desk: Place) -> None:
+def test_a_session_that_ends_while_typing_loses_nothing(browser: Any, desk: Place) -> None:
     key = desk.ask("POST", "/api/keys", {"kind": "organization", "name": "short"})
     mine, desk.key = desk.key, key["key"]
     typed = DOCUMENT + "# typed for an hour </textarea>\n"
@@ -272,7 +272,7 @@ def list_screens(desk: Place) -> list[str]:
 
 
 @pytest.mark.in_turn
-def test_no_rule_of_accessibility_is_broken_and_nothing_sticks_out(browser: Any, desk: Place, axe: str) -> None:
+def test_no_accessibility_rule_is_broken_and_nothing_overflows(browser: Any, desk: Place, axe: str) -> None:
     with Visitor(browser, desk, color_scheme="light", bypass_csp=True, reduced_motion="reduce") as visitor:
         page = visitor.page
         flaws: list[str] = []
@@ -293,7 +293,7 @@ def test_no_rule_of_accessibility_is_broken_and_nothing_sticks_out(browser: Any,
         page.click("button:has-text('Try')")
         page.wait_for_selector("#trial")
         flaws += find_flaws(page, axe, "editor tried")
-        # What was tried is not kept yet: the page asks before it is left, and the visitor stays.
+        # The draft is not saved yet: the page asks before it is left, and the visitor stays.
         with pytest.raises(Exception, match="ERR_ABORTED"):
             page.goto(f"/ui/p/{desk.project}/runs/new")
         assert page.locator("#trial").count() == 1 and visitor.complaints[-1].startswith("a dialog")

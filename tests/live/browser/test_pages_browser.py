@@ -1,4 +1,4 @@
-"""The pages in a real browser against a real service: a day from the way in to a compared run, by hand, by keys, on a phone."""
+"""The pages in a real browser against a real service: from signing in to a compared run, by mouse, by keyboard, on a phone."""
 
 from __future__ import annotations
 
@@ -31,15 +31,15 @@ def place(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
     if request.param == "postgresql":
         cluster = request.getfixturevalue("postgres")
         # In a thread of its own: the browser keeps an event loop running in this one.
-        with ThreadPoolExecutor(1) as beside:
-            database = beside.submit(cluster.new_database).result()
+        with ThreadPoolExecutor(1) as threads:
+            database = threads.submit(cluster.new_database).result()
     with opened_place(tmp_path_factory.mktemp(f"pages-{request.param}"), database) as opened:
         yield opened
 
 
 @pytest.fixture(scope="module")
 def filled(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
-    """A place with two runs of four cases, the second of which went worse, and one with hostile text."""
+    """A service with two runs of four cases, the second one worse, and one with hostile text."""
     with opened_place(tmp_path_factory.mktemp("pages-filled"), None) as opened:
         hostile = [
             {"id": f"h{number}", "name": text, "input": text, "expect": [{"response_contains": "\u2603", "label": text[:100] or "x"}]}
@@ -65,7 +65,7 @@ def browser() -> Iterator[Any]:
         opened.close()
 
 
-def test_a_day_from_the_way_in_to_a_compared_run(browser: Any, place: Place) -> None:
+def test_a_day_from_signing_in_to_a_compared_run(browser: Any, place: Place) -> None:
     place.wait_for(place.start_run(repeat=5))
     place.agent.bad = True
     with Visitor(browser, place) as visitor:
@@ -86,7 +86,7 @@ def test_a_day_from_the_way_in_to_a_compared_run(browser: Any, place: Place) -> 
         page.goto(f"/ui/p/{place.project}/runs/{run}")
         page.wait_for_selector("label:has-text('0 of 20 attempts finished')")
         page.evaluate("window.same = true")
-        # What somebody types while the page changes under their hands stays, and so does the place where they type.
+        # Typed text and the cursor survive an update of the page.
         page.fill("#search", "refund")
         place.agent.may_answer.set()
         page.wait_for_selector("h1 .outcome.fail")
@@ -119,7 +119,7 @@ def test_a_day_from_the_way_in_to_a_compared_run(browser: Any, place: Place) -> 
     place.agent.bad = False
 
 
-def test_everything_can_be_done_by_keys(browser: Any, filled: Place) -> None:
+def test_everything_works_by_keyboard(browser: Any, filled: Place) -> None:
     with Visitor(browser, filled) as visitor:
         page = visitor.page
         visitor.log_in()
@@ -153,7 +153,7 @@ def test_everything_can_be_done_by_keys(browser: Any, filled: Place) -> None:
         assert visitor.complaints == []
 
 
-def test_what_was_found_is_marked_and_leads_there_and_back(browser: Any, filled: Place) -> None:
+def test_found_evidence_is_marked_and_linked_both_ways(browser: Any, filled: Place) -> None:
     with Visitor(browser, filled) as visitor:
         page = visitor.page
         visitor.log_in()
@@ -174,7 +174,7 @@ def test_what_was_found_is_marked_and_leads_there_and_back(browser: Any, filled:
         assert visitor.complaints == []
 
 
-def test_everything_can_be_read_without_script(browser: Any, filled: Place) -> None:
+def test_everything_is_readable_without_script(browser: Any, filled: Place) -> None:
     with Visitor(browser, filled, java_script_enabled=False) as visitor:
         page = visitor.page
         visitor.log_in()
@@ -192,7 +192,7 @@ def test_everything_can_be_read_without_script(browser: Any, filled: Place) -> N
         assert "UTC" in page.inner_text("time >> nth=0")
 
 
-def test_hostile_text_does_nothing_but_stand_there(browser: Any, filled: Place) -> None:
+def test_hostile_text_is_only_shown(browser: Any, filled: Place) -> None:
     with Visitor(browser, filled, width=390) as visitor:
         page = visitor.page
         visitor.log_in()

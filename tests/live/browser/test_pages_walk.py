@@ -1,4 +1,4 @@
-"""A walk over every screen at three widths, light and dark: what no page may do."""
+"""A walk over every screen at three widths, light and dark: rules for all pages."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ _OVERLAPS = """() => {
 
 @pytest.fixture(scope="module")
 def filled(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
-    """A place with two runs, the second of which went worse in many ways, example data, and one of everything else."""
+    """A service with two runs, the second one worse in many ways, example data, and one of everything else."""
     with opened_place(tmp_path_factory.mktemp("pages-walk"), None) as opened:
         cases: list[dict[str, Any]] = [
             {"id": f"case-{number}", "input": f"question {number}", "expect": [{"response_contains": f"question {number}"}]}
@@ -211,7 +211,7 @@ def test_no_screen_breaks_a_rule_at_any_width_and_scheme(browser: Any, filled: P
 
 
 def find_page_flaws(visitor: Visitor, path: str, loaded: list[Any], axe: str) -> Iterator[str]:
-    """Open a page and yield what it may not do; `loaded` collects its responses."""
+    """Open a page and yield its violations; `loaded` collects its responses."""
     page = visitor.page
     answer = page.goto(path)
     page.wait_for_load_state()

@@ -1,4 +1,4 @@
-"""The HTML report in a real browser: it filters, searches and opens cases, asks nobody for anything, and runs nothing it carries."""
+"""The HTML report in a real browser: it filters, searches and opens cases, sends no requests, and runs nothing it contains."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 class Watched:
-    """A page together with everything it asked for or complained about."""
+    """A page with its requests and console errors."""
 
     def __init__(self, page: Any) -> None:
         self.page = page
@@ -112,7 +112,7 @@ def test_filter_search_and_a_case_answer_to_clicks(opened: Any) -> None:
     assert len(watched.requests) == 1 or all(url.startswith("data:") for url in watched.requests[1:])
 
 
-def test_what_was_found_is_marked_and_leads_there_and_back(browser: Any, tmp_path: Path) -> None:
+def test_found_evidence_is_marked_and_linked_both_ways(browser: Any, tmp_path: Path) -> None:
     suite = proctor.parse_suite(
         "proctor: 1\nname: s\ncases:\n"
         "  - {id: a, expect: [response_not_contains: secret, json_field: {field: status, value: {$contains: ok}}]}\n"
@@ -159,7 +159,7 @@ def test_a_link_shows_the_same_case_again(opened: Any) -> None:
     assert again.page.locator("[aria-expanded=true] .names b").inner_text() == "book-visit"
 
 
-def test_everything_can_be_reached_by_keys(opened: Any) -> None:
+def test_everything_is_reachable_by_keyboard(opened: Any) -> None:
     page = opened("live.html").page
     page.keyboard.press("/")
     page.keyboard.type("visit")
@@ -180,7 +180,7 @@ def test_everything_can_be_reached_by_keys(opened: Any) -> None:
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("width", [1280, 390])
-def test_nothing_sticks_out_and_text_can_be_read(opened: Any, scheme: str, width: int) -> None:
+def test_nothing_overflows_and_text_is_readable(opened: Any, scheme: str, width: int) -> None:
     page = opened("live.html", color_scheme=scheme).page
     page.set_viewport_size({"width": width, "height": 844})
     for head in page.locator("#cases .head").all():
@@ -205,7 +205,7 @@ def contrast(one: str, other: str) -> float:
     return (light + 0.05) / (dark + 0.05)
 
 
-def test_hostile_text_does_nothing_but_stand_there(opened: Any) -> None:
+def test_hostile_text_is_only_shown(opened: Any) -> None:
     watched = opened("hostile.html")
     page = watched.page
     page.click("#cases .head")
@@ -229,14 +229,14 @@ def test_the_policy_stops_markup_even_if_the_script_made_some(opened: Any) -> No
 
 
 def test_a_served_report_is_one_request(browser: Any, files: Path) -> None:
-    asked: list[str] = []
+    paths: list[str] = []
 
     class Handler(http.server.SimpleHTTPRequestHandler):
         def __init__(self, *given: Any) -> None:
             super().__init__(*given, directory=str(files))
 
         def log_message(self, format: str, *args: Any) -> None:
-            asked.append(self.path)
+            paths.append(self.path)
 
     server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
@@ -253,10 +253,10 @@ def test_a_served_report_is_one_request(browser: Any, files: Path) -> None:
         server.shutdown()
         server.server_close()
         thread.join(5)
-    assert asked == ["/live.html"]
+    assert paths == ["/live.html"]
 
 
-def test_a_damaged_file_says_so(browser: Any, files: Path, tmp_path: Path) -> None:
+def test_a_damaged_file_is_reported(browser: Any, files: Path, tmp_path: Path) -> None:
     text = (files / "live.html").read_text(encoding="utf-8")
     at = text.index('id="index">') + 40
     (tmp_path / "damaged.html").write_text(text[:at] + "AAAA" + text[at + 4 :], encoding="utf-8")

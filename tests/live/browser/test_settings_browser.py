@@ -20,7 +20,7 @@ pytestmark = [
 
 
 ON_ONE_DATABASE = pytest.mark.parametrize("place", ["sqlite"], indirect=True)
-"""For what happens in the browser alone: which database it is makes no difference to it."""
+"""For behaviour of the browser alone, which does not depend on the database."""
 
 
 @pytest.fixture(scope="module", params=["sqlite", "postgresql"])
@@ -30,8 +30,8 @@ def place(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
     database = None
     if request.param == "postgresql":
         cluster = request.getfixturevalue("postgres")
-        with ThreadPoolExecutor(1) as beside:
-            database = beside.submit(cluster.new_database).result()
+        with ThreadPoolExecutor(1) as threads:
+            database = threads.submit(cluster.new_database).result()
     with opened_place(tmp_path_factory.mktemp(f"settings-{request.param}"), database) as opened:
         yield opened
 
@@ -85,7 +85,7 @@ def test_a_rule_a_key_and_a_benchmark_are_made_by_hand(browser: Any, place: Plac
 
 
 @ON_ONE_DATABASE
-def test_what_was_typed_is_still_there_after_the_key_was_revoked(browser: Any, place: Place) -> None:  # noqa: F811
+def test_typed_text_survives_a_revoked_key(browser: Any, place: Place) -> None:  # noqa: F811
     made = place.ask("POST", "/api/keys", {"kind": "organization", "name": "short-lived"})
     with Visitor(browser, place) as visitor:
         page = visitor.page
@@ -93,7 +93,7 @@ def test_what_was_typed_is_still_there_after_the_key_was_revoked(browser: Any, p
         page.fill("#key", made["key"])
         page.keyboard.press("Enter")
         page.wait_for_url("**/ui/")
-        # In another window of the same session a run is followed while it goes on.
+        # Another window of the same session follows the run.
         place.agent.may_answer.clear()
         run = place.start_run()
         watching = visitor.context.new_page()
@@ -122,7 +122,7 @@ def test_what_was_typed_is_still_there_after_the_key_was_revoked(browser: Any, p
 
 
 @ON_ONE_DATABASE
-def test_a_run_that_is_deleted_while_it_is_followed_says_so(browser: Any, place: Place) -> None:  # noqa: F811
+def test_a_run_deleted_while_followed_is_reported(browser: Any, place: Place) -> None:  # noqa: F811
     other = place.ask("POST", "/api/projects", {"name": "Short-lived"})["id"]
     place.agent.may_answer.clear()
     run = place.start_run(project_id=other)
@@ -137,7 +137,7 @@ def test_a_run_that_is_deleted_while_it_is_followed_says_so(browser: Any, place:
 
 
 @ON_ONE_DATABASE
-def test_everything_is_reached_by_keys(browser: Any, place: Place) -> None:  # noqa: F811
+def test_all_settings_are_reachable_by_keyboard(browser: Any, place: Place) -> None:  # noqa: F811
     with Visitor(browser, place) as visitor:
         page = visitor.page
         visitor.log_in()

@@ -57,18 +57,18 @@ async def add_large(hub: Hub) -> None:
 
 
 ON_ONE_DATABASE = pytest.mark.parametrize("shop", ["sqlite"], indirect=True)
-"""For what happens in the browser alone: which database it is makes no difference to it."""
+"""For behaviour of the browser alone, which does not depend on the database."""
 
 
 @pytest.fixture(scope="module", params=["sqlite", "postgresql"])
 def shop(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shop]:
     home = tmp_path_factory.mktemp(f"traces-{request.param}")
     # In a thread of its own: the browser keeps an event loop running in this one.
-    with ThreadPoolExecutor(1) as beside:
+    with ThreadPoolExecutor(1) as threads:
         url = f"sqlite:///{home / 'proctor.db'}"
         if request.param == "postgresql":
-            url = beside.submit(request.getfixturevalue("postgres").new_database).result()
-        key = beside.submit(seed, url, home).result()
+            url = threads.submit(request.getfixturevalue("postgres").new_database).result()
+        key = threads.submit(seed, url, home).result()
     with serving(home, database=url) as server:
         yield Shop(server, key)
 
@@ -125,7 +125,7 @@ def test_a_large_trace_is_scrolled_and_searched_and_never_grows(browser: Any, sh
         assert "step 2999" in page.inner_text("#span")
         box = page.locator(".span.current").bounding_box()
         around = page.locator("#span-box").bounding_box()
-        assert around["y"] <= box["y"] <= around["y"] + around["height"], "the row stands in sight"
+        assert around["y"] <= box["y"] <= around["y"] + around["height"], "the row is visible"
         page.goto("/ui/p/proj_home/traces/trc_large?level=1")
         page.click(".turn >> nth=0")
         page.wait_for_url("**turned=**")
@@ -186,7 +186,7 @@ def test_a_judge_is_contested_where_its_verdict_is_shown_and_a_label_is_undone(b
 
 
 def press_on(page: Any, text: str) -> None:
-    """Press Enter on a link or a button, as somebody does who has come there with the tab key."""
+    """Press Enter on a link or a button, like a user who reached it with Tab."""
     page.locator(f"main a:has-text('{text}'), main button:has-text('{text}')").first.focus()
     page.keyboard.press("Enter")
 
@@ -203,7 +203,7 @@ def test_answers_are_labelled_with_two_keys(browser: Any, shop: Shop) -> None:
             page.keyboard.press(key)
             visitor.arrive(f"text={left}")
         page.fill("input[name=note]", "names the amount")
-        # Enter is no judgement: nobody said pass or fail yet.
+        # Enter is no label: neither pass nor fail was chosen.
         page.keyboard.press("Enter")
         assert "1 to label" in page.inner_text("main") and page.input_value("input[name=note]") == "names the amount"
         page.keyboard.press("Escape")
@@ -216,7 +216,7 @@ def test_answers_are_labelled_with_two_keys(browser: Any, shop: Shop) -> None:
         lines = [json.loads(line) for line in Path(download.value.path()).read_text(encoding="utf-8").splitlines()]
         assert len(lines) == 4 and {line["label"] for line in lines} == {True, False}
 
-        # On second thought, and with nothing but keys: the label is opened, changed and taken back.
+        # By keyboard only: the label is opened, changed and deleted.
         page.focus(".comments a >> nth=0")
         page.keyboard.press("Enter")
         page.wait_for_selector("h1:has-text('passed')")
@@ -283,7 +283,7 @@ SCREENS = (
 
 @pytest.mark.in_turn
 @ON_ONE_DATABASE
-def test_no_rule_of_accessibility_is_broken_and_nothing_sticks_out(browser: Any, shop: Shop, axe: str) -> None:
+def test_no_accessibility_rule_is_broken_and_nothing_overflows(browser: Any, shop: Shop, axe: str) -> None:
     with Visitor(browser, shop, color_scheme="light", bypass_csp=True, reduced_motion="reduce") as visitor:
         page = visitor.page
         visitor.log_in()
@@ -296,7 +296,7 @@ def test_no_rule_of_accessibility_is_broken_and_nothing_sticks_out(browser: Any,
 
 
 @ON_ONE_DATABASE
-def test_a_feed_whose_key_is_revoked_leads_to_the_way_in_even_while_it_is_paused(browser: Any, shop: Shop) -> None:
+def test_a_feed_with_a_revoked_key_leads_to_the_sign_in_even_while_paused(browser: Any, shop: Shop) -> None:
     mine = {"authorization": f"Bearer {shop.key}"}
     status, made = shop.server.ask("POST", "/api/keys", {"kind": "organization", "name": "short-lived"}, mine)
     assert status < 300, made
@@ -315,17 +315,17 @@ def test_a_feed_whose_key_is_revoked_leads_to_the_way_in_even_while_it_is_paused
 
 @pytest.mark.in_turn
 @ON_ONE_DATABASE
-def test_a_lost_stream_says_since_when(browser: Any, shop: Shop) -> None:
+def test_a_lost_stream_shows_since_when(browser: Any, shop: Shop) -> None:
     # The last one: the service is gone afterwards.
     with Visitor(browser, shop) as visitor:
         visitor.log_in()
         page = visitor.page
-        # A stream that is refused is no loss as long as the page answers: it is asked again and again.
+        # A refused stream loses nothing while the page answers: it polls instead.
         page.route("**/api/traces/events*", lambda route: route.fulfill(status=503, body="{}"))
         page.goto("/ui/p/proj_home/traces")
         page.wait_for_selector("#live-status:has-text('Live')")
-        shop.send("asked without a stream")
-        page.wait_for_selector("tbody tr:has-text('asked-without-a-stream')")
+        shop.send("sent without a stream")
+        page.wait_for_selector("tbody tr:has-text('sent-without-a-stream')")
         away = "<title>x</title><h1>Database unavailable</h1>"
         page.route("**/ui/p/proj_home/traces", lambda route: route.fulfill(status=503, content_type="text/html", body=away))
         page.wait_for_selector("#live-status:has-text('reconnecting. Database unavailable')")

@@ -37,9 +37,9 @@ class Viewing:
             text=True,
         )
         assert self.process.stdout is not None
-        self.said = self.process.stdout.readline()
-        found = re.search(r"http://127\.0\.0\.1:\d+/\S*[^;\s]", self.said)
-        assert found is not None, (self.said, self.process.stderr and self.process.stderr.read())
+        self.first_line = self.process.stdout.readline()
+        found = re.search(r"http://127\.0\.0\.1:\d+/\S*[^;\s]", self.first_line)
+        assert found is not None, (self.first_line, self.process.stderr and self.process.stderr.read())
         self.address = found[0]
 
     def read(self, more: str = "") -> str:
@@ -55,8 +55,8 @@ class Viewing:
 
     def interrupt(self) -> tuple[int, str]:
         self.process.send_signal(signal.SIGINT)
-        _, told = self.process.communicate(timeout=30)
-        return self.process.returncode, told
+        _, errors = self.process.communicate(timeout=30)
+        return self.process.returncode, errors
 
 
 @contextlib.contextmanager
@@ -89,7 +89,7 @@ def test_a_run_is_followed_while_it_is_written_until_the_command_is_interrupted(
     entries = decide_all(GOOD)
     folder = begin_run(tmp_path, len(entries))
     with viewing(tmp_path, folder.name) as viewed:
-        assert viewed.address.endswith(f"/ui/p/local/runs/{folder.name}") and "Ctrl-C ends it" in viewed.said
+        assert viewed.address.endswith(f"/ui/p/local/runs/{folder.name}") and "Ctrl-C ends it" in viewed.first_line
         for number, entry in enumerate(entries):
             append(folder, entry)
             case = entry.case
@@ -97,8 +97,8 @@ def test_a_run_is_followed_while_it_is_written_until_the_command_is_interrupted(
             assert case in viewed.read(f"/r/{number}")
         (folder / "ended.json").write_text(json.dumps({"ended": "completed"}), encoding="utf-8")
         viewed.wait_for(lambda text: f"{len(entries)}</b>" in text and "passed" in text)
-        code, told = viewed.interrupt()
-        assert "Traceback" not in told and code in (0, 2)
+        code, errors = viewed.interrupt()
+        assert "Traceback" not in errors and code in (0, 2)
 
 
 def test_evidence_is_shown_and_followed(tmp_path: Path) -> None:
@@ -107,23 +107,23 @@ def test_evidence_is_shown_and_followed(tmp_path: Path) -> None:
     (traces / "one.jsonl").write_text(json.dumps({"case": "a", "text": "well, hello"}) + "\n", encoding="utf-8")
     (tmp_path / "suite.yaml").write_text("proctor: 1\nname: s\ncases: [{id: a, expect: [response_contains: hello]}]\n", encoding="utf-8")
     with viewing(tmp_path, "traces", "--suite", "suite.yaml") as viewed:
-        assert "traces on http" in viewed.said
+        assert "traces on http" in viewed.first_line
         assert "<mark" in viewed.read("/r/0")
         with (traces / "one.jsonl").open("a", encoding="utf-8") as file:
             file.write(json.dumps({"case": "a", "text": "good bye"}) + "\n")
         viewed.wait_for(lambda text: "/r/1" in text)
         assert "good bye" in viewed.read("/r/1")
-        code, told = viewed.interrupt()
-        assert "Traceback" not in told and code in (0, 2)
+        code, errors = viewed.interrupt()
+        assert "Traceback" not in errors and code in (0, 2)
 
 
 @pytest.mark.parametrize(
-    ("words", "says"),
+    ("words", "message"),
     [(["nothing-here"], "nothing-here"), (["empty"], "nothing to read in"), (["--suite", "s.yaml"], "name a file or folder")],
 )
-def test_what_cannot_be_shown_is_an_error_of_the_user(tmp_path: Path, words: list[str], says: str) -> None:
+def test_unshowable_arguments_are_a_usage_error(tmp_path: Path, words: list[str], message: str) -> None:
     (tmp_path / "empty").mkdir()
     ended = subprocess.run(
         [sys.executable, "-m", "proctor", "view", "--no-open", *words], cwd=tmp_path, capture_output=True, text=True, timeout=60
     )
-    assert ended.returncode == 4 and says in ended.stderr and "Traceback" not in ended.stderr
+    assert ended.returncode == 4 and message in ended.stderr and "Traceback" not in ended.stderr

@@ -18,7 +18,7 @@ from tests.simulators.workplace import make_surroundings
 
 
 def wait_for(work: Coroutine[Any, Any, Any]) -> Any:
-    """Return what comes of a coroutine; in a thread of its own, since the thread of a browser has a loop already."""
+    """Return the result of a coroutine, run in a new thread, since the thread of a browser already has a loop."""
     with ThreadPoolExecutor(1) as pool:
         return pool.submit(asyncio.run, work).result()
 

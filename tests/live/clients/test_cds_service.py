@@ -1,4 +1,4 @@
-"""A service of CDS Hooks that nobody here wrote, HealthChain, called by the simulated EHR."""
+"""A third-party service of CDS Hooks, HealthChain, called by the simulated EHR."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ def summarize(request):
 
 @cds.hook("patient-view", id="allergies", title="Allergies")
 def warn(request):
-    told = f"{request.context.patientId} is allergic to {request.prefetch['allergy']['code']['text']}"
-    return CDSResponse(cards=[{"summary": told, "indicator": "warning", "source": {"label": "Allergies"}}])
+    summary = f"{request.context.patientId} is allergic to {request.prefetch['allergy']['code']['text']}"
+    return CDSResponse(cards=[{"summary": summary, "indicator": "warning", "source": {"label": "Allergies"}}])
 
 
 app.register_service(cds)
@@ -49,15 +49,15 @@ def service(pytestconfig: pytest.Config, tmp_path: Path) -> Iterator[str]:
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
     command = [place / "python", "-m", "uvicorn", "agent:app", "--port", str(port), "--log-level", "warning"]
-    with (tmp_path / "said").open("w") as said:
-        process = subprocess.Popen(command, cwd=tmp_path, stdout=said, stderr=subprocess.STDOUT, env={**os.environ, "PYTHONPATH": "."})
+    with (tmp_path / "log").open("w") as log:
+        process = subprocess.Popen(command, cwd=tmp_path, stdout=log, stderr=subprocess.STDOUT, env={**os.environ, "PYTHONPATH": "."})
     try:
         for _ in range(600):
             try:
                 with urlopen(f"http://127.0.0.1:{port}/health", timeout=5):
                     break
             except OSError:
-                assert process.poll() is None, (tmp_path / "said").read_text()
+                assert process.poll() is None, (tmp_path / "log").read_text()
                 time.sleep(0.1)
         yield f"http://127.0.0.1:{port}/cds"
     finally:
@@ -79,15 +79,15 @@ def test_a_service_of_healthchain_is_discovered_called_and_given_feedback(sites:
         ("allergies", "patient-view", "Allergies"),
     }
     context = {"user_id": "Practitioner/17", "patient_id": "ann"}
-    told = ask(site, "/hooks/patient-view", {**context, "prefetch": {"allergy": {"code": {"text": "penicillin"}}}})
-    (card,) = told["cards"]
-    assert (card["summary"], card["indicator"], told["problems"]) == ("ann is allergic to penicillin", "warning", [])
+    answer = ask(site, "/hooks/patient-view", {**context, "prefetch": {"allergy": {"code": {"text": "penicillin"}}}})
+    (card,) = answer["cards"]
+    assert (card["summary"], card["indicator"], answer["problems"]) == ("ann is allergic to penicillin", "warning", [])
     given = ask(site, "/feedback", {"card": card["uuid"], "outcome": "overridden", "reason": {"code": "known"}})
-    # It has no place for feedback, which a service need not have; what the EHR was told stays with the card.
+    # It accepts no feedback, which is optional; the feedback to the EHR is stored with the card.
     assert (given["delivered"], given["problems"]) == (False, ["the service takes no feedback: it answers 404"])
-    (kept,) = site.state().cds.cards
-    assert (kept["service"], kept["feedback"], kept["feedback_reason"]) == ("allergies", "overridden", {"code": "known"})
-    # It wants to know who looks at the patient, and says so where it is not told.
-    told = ask(site, "/hooks/patient-view", {"patient_id": "ann"})
-    assert (told["cards"], told["problems"]) == ([], ["allergies: the service answers 422"])
+    (card_state,) = site.state().cds.cards
+    assert (card_state["service"], card_state["feedback"], card_state["feedback_reason"]) == ("allergies", "overridden", {"code": "known"})
+    # It requires the user who views the patient, and reports a missing one.
+    answer = ask(site, "/hooks/patient-view", {"patient_id": "ann"})
+    assert (answer["cards"], answer["problems"]) == ([], ["allergies: the service answers 422"])
     assert ask(site, "/hooks/encounter-discharge", {**context, "encounter_id": "e1"})["cards"] == []

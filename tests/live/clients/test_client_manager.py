@@ -22,13 +22,13 @@ pytestmark = [pytest.mark.live, pytest.mark.timeout(400)]
 
 async def work(entry: dict[str, Any], *, has_session: bool) -> None:
     heard: list[tuple[str, Any]] = []
-    asked: list[Any] = []
+    questions: list[Any] = []
     progress: list[Any] = []
     manager = MCPClientManager({"all": entry}, progress_handler=lambda event: progress.append(event["progress"]))
     manager.on_task_status_changed("all", lambda task: heard.append(("task", task["status"])))
     manager.on_resource_updated("all", lambda notice: heard.append(("updated", notice["uri"])))
     manager.add_notification_handler("all", "notifications/message", lambda notice: heard.append(("log", notice["level"])))
-    manager.set_elicitation_callback(lambda question: asked.append(question) or {"action": "accept", "content": {"name": "Ada"}})
+    manager.set_elicitation_callback(lambda question: questions.append(question) or {"action": "accept", "content": {"name": "Ada"}})
     async with manager:
         info = manager.get_initialization_info("all")
         assert info is not None and info["protocol"] == "2025-11-25" and info["server_info"]["title"] == "Everything Reference Server"
@@ -46,7 +46,7 @@ async def work(entry: dict[str, Any], *, has_session: bool) -> None:
         await manager.execute_tool("all", "trigger-long-running-operation", {"duration": 1, "steps": 3})
         assert progress == [1, 2, 3]
         answer = await manager.execute_tool("all", "trigger-elicitation-request")
-        assert "Ada" in str(answer["content"]) and "name" in asked[0]["schema"]["properties"]
+        assert "Ada" in str(answer["content"]) and "name" in questions[0]["schema"]["properties"]
         assert manager.supports_tasks_for_tool_calls("all") and manager.supports_tasks_list("all") and manager.supports_tasks_cancel("all")
         created = await manager.execute_tool("all", "simulate-research-query", {"topic": "tea", "ambiguous": False}, task={"ttl": 60_000})
         task = created["task"]["taskId"]

@@ -1,4 +1,4 @@
-"""The doctor and the official conformance suite, side by side: every check they share has the same verdict.
+"""The doctor and the official conformance suite: every check they share has the same verdict.
 
 The suite speaks HTTP only and wants tools of its own, so most of its failures say nothing about a server; those of shared checks do.
 """
@@ -86,7 +86,7 @@ def test_the_everything_server(npm_servers: Path, referee: list[str], tmp_path: 
         official = run_referee(referee, url, "2025-11-25", tmp_path)
         examined = asyncio.run(examine(ServerSettings(id="all", transport="http", url=url)))
     assert compare(examined, official, "2025-11-25") >= 15
-    # Over stdio the same checks hold, as far as they are not about HTTP.
+    # Over stdio the same checks pass, unless they are about HTTP.
     program = str(npm_servers / "@modelcontextprotocol/server-everything/dist/index.js")
     over_stdio = asyncio.run(examine(ServerSettings(id="all", command="node", args=(program, "stdio"))))
     rest = {name: verdict for name, verdict in official.items() if not any(check.startswith("http") for check in SHARED.get(name, ()))}

@@ -42,7 +42,7 @@ def check(settings: ServerSettings, most_s: float = MOST_S) -> None:
     text = write_terminal(build_document(found, "terminal"))
     assert {finding.check for finding in found.list_failures()} == KNOWN.get(settings.id, set()), text
     assert not found.incomplete, text
-    # No definition of a real server is taken for poison.
+    # No definition of a real server counts as poisoned.
     assert not [finding.reason for finding in found.findings if finding.area == "security" and finding.verdict in BROKEN]
     assert found.seconds <= most_s and len(text.splitlines()) <= MOST_LINES and found.tool_calls == 0
 
@@ -78,5 +78,5 @@ def test_servers_of_the_package_index(name: str, pytestconfig: pytest.Config, tm
 @pytest.mark.in_turn
 def test_our_own_server(tmp_path: Path) -> None:
     settings = ServerSettings(id="proctor", command=sys.executable, args=("-m", "proctor", "mcp", "--home", str(tmp_path)))
-    # Three processes load the whole service, which takes seconds of processor time each.
+    # Three processes load the whole service, which takes seconds of CPU each.
     check(settings, most_s=200.0)

@@ -1,4 +1,4 @@
-"""The FHIR server, used by clients that nobody here wrote: `fhirpy` and `fhirclient` for Python, `fhir-kit-client` for Node.js."""
+"""The FHIR server, used by third-party clients: `fhirpy` and `fhirclient` for Python, `fhir-kit-client` for Node.js."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ ENTRIES = [
     },
     {"resource": WEIGHT, "request": {"method": "POST", "url": "Observation"}},
 ]
-"""A transaction: somebody, and something about them."""
+"""A transaction: a patient and resources about them."""
 
 
 @pytest.fixture
@@ -54,8 +54,8 @@ def clients(pytestconfig: pytest.Config) -> Path:
 
 def work(site: Site, *command: str | Path) -> list[str]:
     """Let a client do its work, and return the lines it prints."""
-    told = run(*command, CLINIC_URL=site.variables["clinic_url"], CLINIC_TOKEN=site.place.token, ENTRIES=json.dumps(ENTRIES))
-    return told.splitlines()
+    output = run(*command, CLINIC_URL=site.variables["clinic_url"], CLINIC_TOKEN=site.place.token, ENTRIES=json.dumps(ENTRIES))
+    return output.splitlines()
 
 
 def list_observed(site: Site) -> list[str]:
@@ -170,7 +170,7 @@ except requests.HTTPError as error:
 
 
 def test_fhirclient_works_on_the_server(clinic: Site, clients: Path) -> None:
-    """Its models refuse whatever is no R4: everything it reads here is held to them."""
+    """Its models refuse everything but R4, and validate everything read here."""
     assert work(clinic, clients / "python", "-c", FHIRCLIENT) == [
         "4.0.1",
         "Müller 1",

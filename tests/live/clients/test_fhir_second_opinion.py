@@ -1,4 +1,4 @@
-"""FHIR search beside an independent server: `@medplum/fhir-router`, in memory, over the examples of R4 (HL7, CC0) that npm has.
+"""FHIR search compared with an independent server: `@medplum/fhir-router`, in memory, over the R4 examples (HL7, CC0) on npm.
 
 A third of the searches in every run; `PROCTOR_FHIR_SEARCHES=all` makes all of them.
 """
@@ -82,7 +82,7 @@ def test_both_servers_find_the_same(pytestconfig: pytest.Config, tmp_path: Path)
 
 
 def find_differences(ours: dict[str, list[str]], theirs: dict[str, list[str]]) -> dict[str, Any]:
-    """Return what only one of the two finds, by search."""
+    """Return the resources that only one of the two finds, by search."""
     return {
         search.removesuffix("&_count=1000"): (sorted({*found} - {*theirs[search]}), sorted({*theirs[search]} - {*found}))
         for search, found in ours.items()

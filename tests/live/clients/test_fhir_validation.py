@@ -1,4 +1,4 @@
-"""What the FHIR server answers, read by a validator that nobody here wrote: npm `fhir`, against the definitions of R4."""
+"""Answers of the FHIR server, checked by a third-party validator: npm `fhir`, against the definitions of R4."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ const fhir = new Fhir();
 const wrong = {};
 for (const [name, resource] of Object.entries(JSON.parse(readFileSync(process.argv[2], "utf8")))) {
   const found = fhir.validate(resource, { errorOnUnexpected: true });
-  const told = found.messages.filter((one) => one.severity !== "info").map((one) => `${one.severity} ${one.location}: ${one.message}`);
-  if (!found.valid || told.length) wrong[name] = told;
+  const problems = found.messages.filter((one) => one.severity !== "info").map((one) => `${one.severity} ${one.location}: ${one.message}`);
+  if (!found.valid || problems.length) wrong[name] = problems;
 }
 console.log(JSON.stringify(wrong));
 """

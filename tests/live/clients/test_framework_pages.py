@@ -37,14 +37,14 @@ pytestmark = [pytest.mark.live, pytest.mark.timeout(600)]
 
 
 def install(name: str) -> Path:
-    """The Python of a framework's environment, made anew when its packages have changed; skips where they cannot be had."""
+    """The Python of a framework's environment, rebuilt when its packages change; skips if they cannot be installed."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     packages = [*project["dependencies"], *KNOWN[name]["packages"]]
     return install_from_index(ENVIRONMENTS / name, *packages) / "python"
 
 
 def variables(address: str, home: Path) -> dict[str, str]:
-    """The environment of a run: nothing of the caller's that could lead it to a real provider."""
+    """The environment of a run, without variables that point to a real provider."""
     keep = {key: value for key, value in os.environ.items() if key in ("PATH", "LANG", "SSL_CERT_FILE")}
     return {
         **keep,
@@ -89,9 +89,9 @@ def read_result(done: subprocess.CompletedProcess[str]) -> dict[str, Any]:
     return json.loads(done.stdout[done.stdout.index("{") :])
 
 
-def find_tried(said: str, packages: Iterable[str]) -> str | None:
-    """The package with its version, among those that are tried, which an installer could take for what is said."""
-    wanted = Requirement(said)
+def find_tried(requirement: str, packages: Iterable[str]) -> str | None:
+    """The tested package, with its version, that an installer could choose for the requirement."""
+    wanted = Requirement(requirement)
     for package in packages:
         one = Requirement(package)
         if (one.name, one.extras) == (wanted.name, wanted.extras) and wanted.specifier.contains(next(iter(one.specifier)).version):
@@ -118,7 +118,7 @@ def test_the_page_gives_a_verdict_with_the_real_package(name: str, tmp_path: Pat
     for file, body in _FILE.findall((PAGES / f"{name}.md").read_text(encoding="utf-8")):
         (here / file).write_text(body, encoding="utf-8")
     suite = (here / "suite.yaml").read_text(encoding="utf-8")
-    # A second case on the same target, whose claim is untrue: nothing may pass because nobody looked.
+    # A second case on the same target with a false claim: it must fail.
     refuted = "  - id: refuted\n    input: Where is order 23?\n    expect:\n      - tool_called: {name: refund}\n"
     (here / "suite.yaml").write_text(suite + refuted, encoding="utf-8")
     with serve_orders() as address:
@@ -137,10 +137,10 @@ def test_an_empty_folder_has_a_verdict_on_tools_and_arguments_after_two_commands
         begun = run_proctor(python, here, address, "init", "--for", name)
         assert begun.returncode == 0, begun.stdout + begun.stderr
         ran = run_proctor(python, here, address, "run")
-        kept = run_proctor(python, here, address, "show", "latest", "--format", "json")
+        stored = run_proctor(python, here, address, "show", "latest", "--format", "json")
     assert ran.returncode == 0 and "✓ PASS  first" in ran.stdout, ran.stdout + ran.stderr
-    (case,) = read_result(kept)["cases"]
-    assert [claim["outcome"] for claim in case["assertions"]] == ["pass", "pass"], kept.stdout
+    (case,) = read_result(stored)["cases"]
+    assert [claim["outcome"] for claim in case["assertions"]] == ["pass", "pass"], stored.stdout
     calls = case["exchange"]["tool_calls"]
     # Semantic Kernel puts the plugin before the name of a tool.
     assert [call["arguments"] for call in calls if re.fullmatch(r"(?:\w+-)?lookup_order", call["name"])] == [{"id": 17}], calls
@@ -163,7 +163,7 @@ TALKS = "proctor: 1\nname: Conversations\ncases:\n" + "".join(
 
 @pytest.mark.on_request
 @pytest.mark.parametrize("name", list_driven(NAMES))
-def test_cases_side_by_side_have_a_conversation_each_that_lasts_from_turn_to_turn(name: str, tmp_path: Path) -> None:
+def test_concurrent_cases_have_separate_conversations_that_last_over_turns(name: str, tmp_path: Path) -> None:
     python = install(NAMES[name])
     here = tmp_path / "here"
     here.mkdir()
@@ -175,5 +175,5 @@ def test_cases_side_by_side_have_a_conversation_each_that_lasts_from_turn_to_tur
     named = [[person for person in PEOPLE if f"I am {person}." in json.dumps(request)] for request in requests]
     assert not [people for people in named if len(people) > 1], "a case saw the conversation of another"
     later = [people for people, request in zip(named, requests, strict=True) if "order 18" in json.dumps(request)]
-    begins_anew = "each turn starts from the beginning" in FRAMEWORKS[name].remark
-    assert later and all(bool(people) != begins_anew for people in later), "a later turn is of the same conversation"
+    restarts = "each turn starts from the beginning" in FRAMEWORKS[name].remark
+    assert later and all(bool(people) != restarts for people in later), "a later turn is of the same conversation"

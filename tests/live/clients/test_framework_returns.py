@@ -1,7 +1,7 @@
 """What agents of real frameworks return, against what really happened: plain, as streams, over several turns, with errors.
 
-Each framework is driven in an environment of its own (`tests/frameworks/returns/`), and what was seen is compared with the words of the
-scripted model and of the tools. `tests/frameworks/returns.yaml` says what is seen of every case, and what is told to be unknown.
+Each framework runs in a separate environment (`tests/frameworks/returns/`), and the recorded evidence is compared with the text of the
+scripted model and of the tools. `tests/frameworks/returns.yaml` lists what is recorded of every case, and what is reported unknown.
 `make test-live` drives those that install in seconds, `make framework-pages` all of them.
 """
 
@@ -43,7 +43,7 @@ if ALL:  # nothing else needs dspy
 
 @pytest.mark.in_turn
 @pytest.mark.parametrize("name", list_driven(KNOWN))
-def test_what_is_seen_is_what_happened(name: str, tmp_path: Path) -> None:
+def test_recorded_evidence_matches_what_happened(name: str, tmp_path: Path) -> None:
     python, found = install(name), tmp_path / "found.json"
     done = subprocess.run(
         [python, "-m", "tests.frameworks.returns.drive", f"{name.replace('-', '_')}_agents", found],

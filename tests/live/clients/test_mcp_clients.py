@@ -46,7 +46,7 @@ async def test_both_examples_over_stdio(tmp_path: Path, mode: Any) -> None:
         async with Client(over_stdio(tmp_path), mode=mode) as client:
             await author_and_verify(client)
             (task, *_) = (await call(client, "tasks", action="list"))["data"]
-        # What one server kept the next one finds.
+        # The next server finds what the first one stored.
         async with Client(over_stdio(tmp_path, "--home", str(tmp_path / ".proctor")), mode=mode) as client:
             assert len((await call(client, "criteria", action="list", taskId=task["id"]))["data"]) == 2
 
@@ -101,7 +101,7 @@ async def test_both_examples_over_http(service: tuple[str, str], mode: Any) -> N
 
 @pytest.mark.parametrize("mode", ERAS)
 async def test_simulated_systems_are_servers_for_a_run_and_for_a_sandbox(service: tuple[str, str], mode: Any) -> None:
-    """An agent that has nothing but a client of MCP and the token of its run: it works, and is verified on what it left."""
+    """An agent with only an MCP client and the token of its run: it works, and is verified on the end state."""
     url, key = service
     async with asyncio.timeout(120), httpx2.AsyncClient(base_url=url, timeout=60) as web:
 
@@ -165,7 +165,7 @@ def test_the_server_ends_with_its_client(tmp_path: Path, how: Any, code: int) ->
 
 
 @pytest.mark.in_turn
-def test_the_program_of_the_guide_does_what_the_guide_says(tmp_path: Path) -> None:
+def test_the_program_of_the_guide_works_as_described(tmp_path: Path) -> None:
     page = (Path(__file__).parents[3] / "docs" / "how-to" / "author-criteria-from-a-coding-agent.md").read_text(encoding="utf-8")
     program, printed = re.search(r"```py\n(.*?)```", page, re.DOTALL), re.search(r"```text\n(.*?)```", page, re.DOTALL)
     assert program is not None and printed is not None
@@ -200,5 +200,5 @@ def test_a_client_in_another_language_is_served(tmp_path: Path, inspector: str) 
     assert '"criteria"' in ask("--method", "tools/list")
     made = ask("--method", "tools/call", "--tool-name", "simulators", "--tool-arg", "action=create", "type=FHIR", "name=EHR")
     assert "sim_" in made and '"isError": true' not in made
-    told = ask("--method", "tools/call", "--tool-name", "simulators", "--tool-arg", "action=create", "type=FIHR", "name=EHR")
-    assert '"isError": true' in told and "nextStep" in told
+    output = ask("--method", "tools/call", "--tool-name", "simulators", "--tool-arg", "action=create", "type=FIHR", "name=EHR")
+    assert '"isError": true' in output and "nextStep" in output

@@ -61,7 +61,7 @@ def everything_over_http(packages: Path, kind: str) -> Iterator[str]:
 
 
 def started_on_a_port(program: list[str]) -> tuple[subprocess.Popen[bytes], int]:
-    """Start a server on a free port; another one where somebody else takes it before the server does."""
+    """Start a server on a free port; retry with another if the port is taken first."""
     end = time.monotonic() + 30
     while True:
         with socket.socket() as free:
@@ -117,7 +117,7 @@ def test_an_old_server_is_reached_over_server_sent_events(npm_servers: Path, opt
 
 
 @pytest.mark.parametrize("era", ["auto", "handshake"])
-def test_server_filesystem_reads_only_what_it_may(npm_servers: Path, tmp_path: Path, era: Any) -> None:
+def test_server_filesystem_reads_only_allowed_folders(npm_servers: Path, tmp_path: Path, era: Any) -> None:
     (tmp_path / "note.txt").write_text("buy tea", encoding="utf-8")
     reads = [("read_text_file", {"path": str(tmp_path / "note.txt")}), ("read_text_file", {"path": "/etc/hostname"})]
     evidence = drive(
@@ -133,9 +133,11 @@ def test_server_filesystem_reads_only_what_it_may(npm_servers: Path, tmp_path: P
 
 @pytest.mark.parametrize("era", ["auto", "handshake"])
 def test_server_time_speaks_both_eras(time_server: str, era: Any) -> None:
-    asked = {"source_timezone": "Europe/Berlin", "target_timezone": "Asia/Tokyo", "time": "12:00"}
+    arguments = {"source_timezone": "Europe/Berlin", "target_timezone": "Asia/Tokyo", "time": "12:00"}
     evidence = drive(
-        ScriptedModel(calls(("convert_time", asked), ("convert_time", {**asked, "target_timezone": "Nowhere"})), ChatReply(text="done")),
+        ScriptedModel(
+            calls(("convert_time", arguments), ("convert_time", {**arguments, "target_timezone": "Nowhere"})), ChatReply(text="done")
+        ),
         Case(id="time", input="What time is it in Tokyo?"),
         ServerSettings(id="time", command=time_server, args=("--local-timezone", "UTC"), era=era),
     )
@@ -160,7 +162,7 @@ def test_three_servers_at_once_are_one_set_of_tools(npm_servers: Path, time_serv
     assert evidence.available_tools is not None and "time:convert_time" in evidence.available_tools
 
 
-def test_a_real_server_with_bad_arguments_tells_why_it_ended(npm_servers: Path) -> None:
+def test_a_real_server_with_bad_arguments_reports_why_it_ended(npm_servers: Path) -> None:
     async def main() -> str:
         with pytest.raises(Exception, match="MCP server 'files'") as caught:
             await McpServers([node("files", npm_servers, FILESYSTEM, "/no/such/folder/anywhere")], waits_s=()).open()

@@ -101,7 +101,7 @@ scenarios:
 
 
 def test_a_workspace_with_an_env_file_runs_from_the_command_line(npm_servers: Path, tmp_path: Path) -> None:
-    """Keys, the model's address and a server's token stand in `.env` beside the workspace only; an agent without a key fails alone."""
+    """Keys, the model's address and a server's token are only in `.env` of the workspace; only the agent without a key fails."""
     with everything_over_http(npm_servers, "streamableHttp") as url, model_server(obedient) as model:
         for name, text in WORKSPACE.items():
             path = tmp_path / "mcplab" / name
@@ -130,5 +130,5 @@ def test_a_workspace_with_an_env_file_runs_from_the_command_line(npm_servers: Pa
     assert line["messages"][1]["usage"] == {"input_tokens": 20, "output_tokens": 5, "total_tokens": 25}
     times = [message["ts"] for message in line["messages"]]
     assert times == sorted(times) and line["ts_start"] <= times[0] and times[0] < times[-1]
-    kept = "".join(path.read_text(encoding="utf-8") for path in (tmp_path / ".proctor").rglob("*") if path.is_file())
-    assert "sk-from-the-file" not in kept + done.stderr and "tok-from-the-file" not in kept + done.stderr
+    stored = "".join(path.read_text(encoding="utf-8") for path in (tmp_path / ".proctor").rglob("*") if path.is_file())
+    assert "sk-from-the-file" not in stored + done.stderr and "tok-from-the-file" not in stored + done.stderr

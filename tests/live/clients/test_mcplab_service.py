@@ -45,7 +45,7 @@ scenarios:
 
 
 class Model:
-    """Speaks OpenAI's protocol: calls the tool that the prompt names with the arguments it gives, and repeats what came back."""
+    """Speaks OpenAI's protocol: calls the tool and arguments of the prompt, and repeats the result."""
 
     def __init__(self) -> None:
         self.slow_s = 0.0
@@ -68,7 +68,7 @@ class Model:
                     self.end_headers()
                     self.wfile.write(body)
                 except OSError:
-                    """Whoever asked was killed."""
+                    """The client was killed."""
 
             def log_message(self, format: str, *args: Any) -> None:
                 """Nothing."""
@@ -84,7 +84,7 @@ class Model:
         message: dict[str, Any] = {"role": "assistant", "content": last["content"]}
         if last["role"] == "user":
             tool, _, arguments = last["content"].partition(" ")
-            # What stands behind the arguments tells prompts apart.
+            # The text after the arguments distinguishes prompts.
             call = {"name": tool, "arguments": arguments.partition(" #")[0]}
             message = {"role": "assistant", "content": None, "tool_calls": [{"id": "call_0", "type": "function", "function": call}]}
         return {"model": "gpt-test", "choices": [{"index": 0, "message": message, "finish_reason": "stop"}]}
@@ -111,7 +111,7 @@ def a_project(server: Serving, model: Model, **settings: Any) -> str:
 
 
 def until(server: Serving, run_id: str, least: int | None = None) -> dict[str, Any]:
-    """The run as soon as so many attempts are finished, or it has ended."""
+    """The run once this many attempts are finished, or it has ended."""
     end = time.monotonic() + 120
     while True:
         run: dict[str, Any] = server.ask("GET", f"/api/runs/{run_id}")[1]
@@ -121,7 +121,7 @@ def until(server: Serving, run_id: str, least: int | None = None) -> dict[str, A
         time.sleep(0.05)
 
 
-def kept(server: Serving, run_id: str) -> list[dict[str, Any]]:
+def list_results(server: Serving, run_id: str) -> list[dict[str, Any]]:
     return list(server.ask("GET", f"/api/runs/{run_id}/results?limit=100")[1]["data"])
 
 
@@ -157,16 +157,16 @@ def test_servers_of_others_are_started_where_their_commands_are_allowed_and_only
         status, sent = server.ask("POST", "/api/runs", {"project_id": project, "suite": SUITE})
         assert status == 202, sent
         run = until(server, sent["id"])
-        outcomes = {row["case"]: (row["outcome"], row["reason"]) for row in kept(server, sent["id"])}
+        outcomes = {row["case"]: (row["outcome"], row["reason"]) for row in list_results(server, sent["id"])}
         assert (run["status"], run["outcome"], run["target"]) == ("completed", "pass", "gpt"), (run, outcomes)
         assert {case: outcome for case, (outcome, _) in outcomes.items()} == {"echo": "pass", "time": "pass"}
-    asked = sum(model.began.values())
+    requests = sum(model.began.values())
     with serving(tmp_path, flags=(*LOOPBACK, *allowed[:2])) as server:
         status, error = refused(server, project, SUITE)
         assert status == 403 and "MCP server 'time' is not allowed on the server" in error["message"], error
         assert "--allowed-command" in error["hint"] and "mcp-server-time" in error["hint"]
         assert server.ask("GET", f"/api/runs?project_id={project}")[1]["data"][0]["id"] == sent["id"], "nothing was queued"
-    assert sum(model.began.values()) == asked
+    assert sum(model.began.values()) == requests
     assert not children() - before
 
 
@@ -178,7 +178,7 @@ def test_a_server_over_http_on_loopback_is_reached_where_it_is_allowed_and_only_
             status, sent = server.ask("POST", "/api/runs", {"project_id": project, "suite": over_http(url)})
             assert status == 202, sent
             run = until(server, sent["id"])
-            assert (run["status"], run["outcome"]) == ("completed", "pass"), (run, kept(server, sent["id"]))
+            assert (run["status"], run["outcome"]) == ("completed", "pass"), (run, list_results(server, sent["id"]))
         seen = len(gate.seen)
         with serving(tmp_path) as server:
             status, error = refused(server, project, over_http(url))
@@ -187,7 +187,7 @@ def test_a_server_over_http_on_loopback_is_reached_where_it_is_allowed_and_only_
 
 
 @pytest.mark.in_turn
-def test_a_run_goes_on_when_the_service_is_killed_in_the_middle_of_it(tmp_path: Path, database_url: str, model: Model) -> None:
+def test_a_run_continues_after_a_kill_of_the_service(tmp_path: Path, database_url: str, model: Model) -> None:
     flags = (*LOOPBACK, "--lease-s", "2")
     model.slow_s = 0.05
     with http_shop() as (url, _):
@@ -202,9 +202,9 @@ def test_a_run_goes_on_when_the_service_is_killed_in_the_middle_of_it(tmp_path: 
                 server = Serving(tmp_path, database=database_url, flags=flags)
             run = until(server, run_id)
             assert (run["status"], run["outcome"], run["counts"]["pass"]) == ("completed", "pass", CASES), run
-            found = Counter((row["case"], row["attempt"]) for row in kept(server, run_id))
+            found = Counter((row["case"], row["attempt"]) for row in list_results(server, run_id))
             assert found == Counter({(f"case-{number}", 0): 1 for number in range(CASES)}), "each case once"
-            # Only what was under way, or on its way to the disk, was asked again.
+            # Only attempts in progress, or not yet on disk, were repeated.
             assert len(model.began) == CASES and sum(model.began.values()) <= CASES + 2 * (2 * AT_ONCE + 1)
             assert server.stop() == 0
         finally:

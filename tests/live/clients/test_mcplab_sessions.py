@@ -112,20 +112,20 @@ def over_stdio(**more: Any) -> dict[str, ServerSettings]:
     return {"cart": ServerSettings(id="cart", command=sys.executable, args=("-m", "tests.targets.cart_server"), cwd=ROOT, **more)}
 
 
-def test_six_attempts_at_once_each_have_a_cart_over_http(tmp_path: Path) -> None:
+def test_six_concurrent_attempts_have_separate_carts_over_http(tmp_path: Path) -> None:
     with served() as url:
         live, _ = drive(written(tmp_path, CONFIG, url), shopper, tmp_path / "home", repeat=6, concurrency=6)
     assert live.result.counts == {"pass": 6, "fail": 0, "error": 0, "skip": 0}
 
 
 @pytest.mark.in_turn
-def test_six_attempts_at_once_each_have_a_cart_over_stdio(tmp_path: Path) -> None:
+def test_six_concurrent_attempts_have_separate_carts_over_stdio(tmp_path: Path) -> None:
     path = written(tmp_path, CONFIG, "http://127.0.0.1:9/mcp")
     live, _ = drive(path, shopper, tmp_path / "home", repeat=6, concurrency=6, reached_by=over_stdio())
     assert live.result.counts == {"pass": 6, "fail": 0, "error": 0, "skip": 0}
 
 
-def test_one_after_the_other_they_do_too(tmp_path: Path) -> None:
+def test_sequential_attempts_have_separate_carts(tmp_path: Path) -> None:
     with served() as url:
         live, _ = drive(written(tmp_path, CONFIG, url), shopper, tmp_path / "home", repeat=3, concurrency=1)
     assert live.result.counts["pass"] == 3

@@ -25,8 +25,8 @@ def project(server: Serving) -> Iterator[str]:
     """The only project of the service, which is gone afterwards with all that is in it."""
     _, made = server.ask("POST", "/api/projects", {"name": "sdk"})
     yield made["id"]
-    status, told = server.ask("DELETE", f"/api/projects/{made['id']}")
-    assert status < 300, told
+    status, body = server.ask("DELETE", f"/api/projects/{made['id']}")
+    assert status < 300, body
     assert server.ask("GET", "/api/traces")[1]["data"] == [] == server.ask("GET", "/api/agents")[1]["data"]
 
 
@@ -55,14 +55,14 @@ CASE: dict[str, Any] = {
 
 def genai(tracer: Any, text: str) -> None:
     """An agent instrumented by the GenAI conventions, with content captured: its model asks for a tool, is given the result and answers."""
-    asked = {"role": "user", "parts": [{"type": "text", "content": "I was charged twice"}]}
+    question = {"role": "user", "parts": [{"type": "text", "content": "I was charged twice"}]}
     call = {"role": "assistant", "parts": [{"type": "tool_call", "id": "c1", "name": "lookup_order", "arguments": {"id": 17}}]}
     result = {"role": "tool", "parts": [{"type": "tool_call_response", "id": "c1", "response": {"total": 9}}]}
-    said = {"role": "assistant", "parts": [{"type": "text", "content": text}]}
+    answer = {"role": "assistant", "parts": [{"type": "text", "content": text}]}
     root = {
         "gen_ai.operation.name": "invoke_agent",
-        "gen_ai.input.messages": json.dumps([asked]),
-        "gen_ai.output.messages": json.dumps([said]),
+        "gen_ai.input.messages": json.dumps([question]),
+        "gen_ai.output.messages": json.dumps([answer]),
         "http.response.status_code": 200,
     }
     run = {
@@ -70,10 +70,10 @@ def genai(tracer: Any, text: str) -> None:
         "gen_ai.tool.call.arguments": '{"id": 17}',
     }  # fmt: skip
     with tracer.start_as_current_span("invoke_agent shop", attributes=root):
-        chat(tracer, [asked], call)
+        chat(tracer, [question], call)
         with tracer.start_as_current_span("execute_tool lookup_order", attributes=run):
             pass
-        chat(tracer, [asked, call, result], said)
+        chat(tracer, [question, call, result], answer)
 
 
 def chat(tracer: Any, given: list[Any], answered: Any) -> None:
@@ -161,7 +161,7 @@ LOGGED: dict[str, Any] = {
 
 
 def export_logged(server: Serving, tool: str, *, compression: Any, first: str) -> None:
-    """A model's request whose span carries nothing, and what it said in log records of the SDK, one of both sent before the other."""
+    """A model request with an empty span, and its messages in log records of the SDK, sent in either order."""
     from opentelemetry._logs import LogRecord, SeverityNumber
     from opentelemetry.exporter.otlp.proto.http._log_exporter import OTLPLogExporter
     from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
@@ -179,7 +179,7 @@ def export_logged(server: Serving, tool: str, *, compression: Any, first: str) -
     records.add_log_record_processor(BatchLogRecordProcessor(log_exporter, schedule_delay_millis=60_000))
     call = {"id": "call_1", "type": "function", "function": {"name": tool, "arguments": '{"id": 17}'}}
     answer = {"index": 0, "finish_reason": "stop", "message": {"role": "assistant", "content": "Done."}}
-    said = (
+    events = (
         ("gen_ai.user.message", {"content": "Refund order 17"}),
         ("gen_ai.assistant.message", {"tool_calls": [call]}),
         ("gen_ai.tool.message", {"id": "call_1", "content": "found"}),
@@ -190,7 +190,7 @@ def export_logged(server: Serving, tool: str, *, compression: Any, first: str) -
         "chat m", attributes={"gen_ai.operation.name": "chat", "gen_ai.request.model": "m"}
     ):
         logger.emit(LogRecord(timestamp=time.time_ns(), severity_number=SeverityNumber.INFO, body="an ordinary line"))
-        for name, body in said:
+        for name, body in events:
             logger.emit(LogRecord(timestamp=time.time_ns(), event_name=name, body=body, attributes={"gen_ai.system": "openai"}))
     for provider in (records, spans) if first == "logs" else (spans, records):
         assert provider.force_flush(20_000)

@@ -1,4 +1,4 @@
-"""The drop of files, used over SFTP by clients that nobody here wrote: OpenSSH, `paramiko`, `ssh2-sftp-client`."""
+"""The file drop, used over SFTP by third-party clients: OpenSSH, `paramiko`, `ssh2-sftp-client`."""
 
 from __future__ import annotations
 
@@ -37,9 +37,9 @@ def ask_openssh(site: Site, folder: Path, *commands: str, password: str = "") ->
     """Run OpenSSH's client as a program does that has no terminal: it asks another program for the password."""
     if shutil.which("sftp") is None:
         pytest.skip("OpenSSH's sftp is not installed")
-    asked = folder / "askpass"
-    asked.write_text('#!/bin/sh\necho "$DROP_TOKEN"\n')
-    asked.chmod(0o700)
+    askpass = folder / "askpass"
+    askpass.write_text('#!/bin/sh\necho "$DROP_TOKEN"\n')
+    askpass.chmod(0o700)
     port = site.variables["drop_sftp"].partition(":")[2]
     # The first word of an option counts, so that `-b` does not forbid to ask for a password.
     options = (
@@ -62,7 +62,7 @@ def ask_openssh(site: Site, folder: Path, *commands: str, password: str = "") ->
             "agent@127.0.0.1",
         ],
         input="\n".join(commands) + "\n",
-        env={**os.environ, "SSH_ASKPASS": str(asked), "SSH_ASKPASS_REQUIRE": "force", "DROP_TOKEN": password or site.place.token},
+        env={**os.environ, "SSH_ASKPASS": str(askpass), "SSH_ASKPASS_REQUIRE": "force", "DROP_TOKEN": password or site.place.token},
         capture_output=True,
         text=True,
         cwd=folder,
@@ -75,12 +75,12 @@ def ask_openssh(site: Site, folder: Path, *commands: str, password: str = "") ->
 def test_openssh_reads_writes_and_is_confined(site: Site, tmp_path: Path) -> None:
     (tmp_path / "scan.pdf").write_bytes(LARGE)
     commands = ("get inbox/referral.json", "mkdir outbox", "put scan.pdf outbox/scan.part", "rename outbox/scan.part outbox/scan.pdf")
-    status, told = ask_openssh(
+    status, output = ask_openssh(
         site, tmp_path, *commands, "get outbox/scan.pdf back.pdf", "ls -l outbox", "cd ..", "pwd", "rm inbox/referral.json"
     )
-    assert status == 0, told
+    assert status == 0, output
     assert (tmp_path / "referral.json").read_text() == '{"id":17}' and (tmp_path / "back.pdf").read_bytes() == LARGE
-    assert "agent    agent     2048000" in told and "working directory: /\n" in told
+    assert "agent    agent     2048000" in output and "working directory: /\n" in output
     assert list(read_files(site)) == ["outbox/scan.pdf"]
     assert [event[:2] for event in list_events(site)] == [
         ("GET", "/inbox/referral.json"),
@@ -94,8 +94,8 @@ def test_openssh_reads_writes_and_is_confined(site: Site, tmp_path: Path) -> Non
         assert ask_openssh(site, tmp_path, command)[0] == 1
     assert ("GET", "/../../etc/passwd", 400) in list_events(site)
     assert not (tmp_path / "passwd").exists()
-    status, told = ask_openssh(site, tmp_path, "ls", password="guess")
-    assert status == 255 and "Permission denied" in told
+    status, output = ask_openssh(site, tmp_path, "ls", password="guess")
+    assert status == 255 and "Permission denied" in output
 
 
 PARAMIKO = """
@@ -123,8 +123,8 @@ ssh.close()
 
 def test_paramiko_reads_and_writes(site: Site, pytestconfig: pytest.Config) -> None:
     clients = install_from_index(Path(pytestconfig.cache.mkdir("live-paramiko")), "paramiko==5.1.0")  # type: ignore[union-attr]
-    told = run(clients / "python", "-c", PARAMIKO, DROP_SFTP=site.variables["drop_sftp"], DROP_TOKEN=site.place.token)
-    assert told.splitlines() == [
+    output = run(clients / "python", "-c", PARAMIKO, DROP_SFTP=site.variables["drop_sftp"], DROP_TOKEN=site.place.token)
+    assert output.splitlines() == [
         "['referral.json'] 9 b'{\"id\":17}'",
         'PermissionError [Errno 13] not a path inside the drop: "inbox/../../etc/passwd"',
         'FileNotFoundError [Errno 2] there is no file "inbox/none"',
@@ -155,6 +155,6 @@ def test_a_client_for_node_reads_and_writes(site: Site, pytestconfig: pytest.Con
     modules = install_from_npm(Path(pytestconfig.cache.mkdir("live-npm-sftp")), "ssh2-sftp-client@12.1.1")  # type: ignore[union-attr]
     program = modules.parent / "drop.mjs"
     program.write_text(NODE)
-    told = run("node", program, DROP_SFTP=site.variables["drop_sftp"], DROP_TOKEN=site.place.token)
-    assert told.splitlines() == ["[ [ '-', 'referral.json', 9 ] ]", '{"id":17}', "- d false"]
+    output = run("node", program, DROP_SFTP=site.variables["drop_sftp"], DROP_TOKEN=site.place.token)
+    assert output.splitlines() == ["[ [ '-', 'referral.json', 9 ] ]", '{"id":17}', "- d false"]
     assert read_files(site) == {"outbox/2026/claim.txt": "claim!"}

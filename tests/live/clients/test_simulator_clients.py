@@ -1,4 +1,4 @@
-"""The simulated systems, used by clients that nobody here wrote: MLLP, `pyx12`, SDKs for messages, `pypdf`, a real browser."""
+"""The simulated systems, used by third-party clients: MLLP, `pyx12`, messaging SDKs, `pypdf`, a real browser."""
 
 from __future__ import annotations
 
@@ -40,10 +40,10 @@ def test_mllp_send_is_acknowledged(sites: Any, clients: Path, tmp_path: Path) ->
     host, _, port = site.variables["feed_mllp"].partition(":")
     header = "MSH|^~\\&|A|B|C|D|2026||%s|C-%d|P|2.5\r\nPID|1||17||Müller^Ann\r\n"
     (tmp_path / "two.hl7").write_text(header % ("ADT^A01", 1) + header % ("ORU^R01", 2), newline="")
-    told = run(clients / "mllp_send", "--port", port, "--file", tmp_path / "two.hl7", "--loose", host)
-    assert "MSA|AA|C-1" in told and "MSA|AR|C-2|ORU^R01" not in told and "MSA|AR|C-2|" in told
-    (kept,) = site.state().hl7.outbound
-    assert "Müller^Ann" in kept
+    output = run(clients / "mllp_send", "--port", port, "--file", tmp_path / "two.hl7", "--loose", host)
+    assert "MSA|AA|C-1" in output and "MSA|AR|C-2|ORU^R01" not in output and "MSA|AR|C-2|" in output
+    (stored,) = site.state().hl7.outbound
+    assert "Müller^Ann" in stored
 
 
 NODE = """
@@ -73,7 +73,7 @@ def test_a_client_for_node_is_acknowledged(sites: Any, pytestconfig: pytest.Conf
 
 
 def test_pyx12_agrees_with_what_is_written(sites: Any, clients: Path, tmp_path: Path) -> None:
-    """It has a map of 5010 for 999 alone; 271 and 277 are held to those of 4010, from which 5010 differs in two places of 277."""
+    """It has a map of 5010 for 999 only; 271 and 277 are checked against those of 4010, from which 5010 differs in two places of 277."""
     site: Site = sites(System(name="house", kind="x12", seed=test_x12.SEED))
 
     def answer(name: str, edi: str, *changes: tuple[str, str]) -> str:
@@ -88,19 +88,21 @@ def test_pyx12_agrees_with_what_is_written(sites: Any, clients: Path, tmp_path: 
 
     older = ("^*00501", "U*00401")
     assert answer("999.edi", test_x12.interchange("270", "BHT*1~HL*1~")).endswith("999.edi: OK\n")
-    told = answer(
+    output = answer(
         "271.edi",
         test_x12.inquiry().replace("9ORIGIN", "9876543210"),
         older,
         ("*X*005010X279A1", "*X*004010X092A1"),
         ("*0001*005010X279A1", "*0001"),
     )
-    assert told.endswith("271.edi: OK\n"), told
+    assert output.endswith("271.edi: OK\n"), output
     claim = "BHT*0010*13*R*20261116*0930~HL*1**20*1~NM1*PR*2*ACME*****PI*1~HL*4*3*22*0~NM1*IL*1*SMITH*ANN****MI*W1~TRN*1*T-9~REF*1K*C-7~"
-    told = answer("277.edi", test_x12.interchange("276", claim), older, ("*X*005010X212", "*X*004010X093A1"), ("*0001*005010X212", "*0001"))
-    errors = [line.partition("ERROR ")[2] for line in told.splitlines() if "ERROR" in line]
+    output = answer(
+        "277.edi", test_x12.interchange("276", claim), older, ("*X*005010X212", "*X*004010X093A1"), ("*0001*005010X212", "*0001")
+    )
+    errors = [line.partition("ERROR ")[2] for line in output.splitlines() if "ERROR" in line]
     assert [error.partition(" - ")[2][:30] for error in errors] == ['Data element "Time" (BHT05) is', "Segment DTP*472 not found.  St"], (
-        told
+        output
     )
 
 
@@ -130,8 +132,8 @@ except TwilioRestException as error:
 def test_the_sdk_of_twilio_sends_reads_and_is_refused(sites: Any, clients: Path) -> None:
     people = [{"id": "ann", "phone": "+15550101", "answers": [{"when": "tuesday", "say": "Yes."}]}]
     site: Site = sites(System(name="phone", kind="messages", seed={"people": people}))
-    told = run(clients / "python", "-c", TWILIO, PHONE_URL=site.variables["phone_url"], PHONE_TOKEN=site.place.token)
-    assert told.splitlines() == ["queued Tuesday & ten?", "[('inbound', 'Yes.')]", "21211", "401"]
+    output = run(clients / "python", "-c", TWILIO, PHONE_URL=site.variables["phone_url"], PHONE_TOKEN=site.place.token)
+    assert output.splitlines() == ["queued Tuesday & ten?", "[('inbound', 'Yes.')]", "21211", "401"]
     assert [one["text"] for one in site.state().messages.messages] == ["Tuesday & ten?", "Yes."]
 
 
@@ -145,7 +147,7 @@ from twilio.rest import Client
 from twilio.twiml.voice_response import Gather, VoiceResponse
 
 token = os.environ["PHONE_TOKEN"]
-signed, told, heard = [], [], []
+signed, statuses, heard = [], [], []
 
 
 class Webhooks(BaseHTTPRequestHandler):
@@ -156,7 +158,7 @@ class Webhooks(BaseHTTPRequestHandler):
         signed.append(not RequestValidator("guess").validate(address + self.path, fields, signature))
         answer = VoiceResponse()
         if self.path == "/status":
-            told.append(fields["CallStatus"])
+            statuses.append(fields["CallStatus"])
         elif self.path == "/begin":
             answer.play(digits="1")
             answer.gather(input="speech", action="/heard")
@@ -189,10 +191,10 @@ call = client.calls.create(
     status_callback=address + "/status", status_callback_event=["ringing", "answered", "completed"],
 )
 print(call.status)
-while "completed" not in told:
+while "completed" not in statuses:
     time.sleep(0.05)
 print(client.calls(call.sid).fetch().status, [one.sid == call.sid for one in client.calls.list(status="completed")])
-print(all(signed), told)
+print(all(signed), statuses)
 print(heard)
 try:
     client.calls(call.sid).update(status="completed")
@@ -201,10 +203,10 @@ except TwilioRestException as error:
 """
 
 
-def test_the_sdk_of_twilio_leads_a_call_by_webhooks(sites: Any, clients: Path) -> None:
+def test_the_sdk_of_twilio_controls_a_call_by_webhooks(sites: Any, clients: Path) -> None:
     site: Site = sites(System(name="phone", kind="voice", seed={"lines": [{"number": "+18005550100", "ivr": test_voice.IVR}]}))
-    told = run(clients / "python", "-c", TWILIO_CALLS, PHONE_URL=site.variables["phone_url"], PHONE_TOKEN=site.place.token)
-    assert told.splitlines() == [
+    output = run(clients / "python", "-c", TWILIO_CALLS, PHONE_URL=site.variables["phone_url"], PHONE_TOKEN=site.place.token)
+    assert output.splitlines() == [
         "queued",
         "completed [True]",
         "True ['ringing', 'in-progress', 'completed']",
@@ -234,8 +236,8 @@ except telnyx.APIStatusError as error:
 @pytest.mark.in_turn
 def test_the_sdk_of_telnyx_sends_reads_and_is_refused(sites: Any, clients: Path) -> None:
     site: Site = sites(System(name="phone", kind="messages", seed={"answers": ["Yes."]}))
-    told = run(clients / "python", "-c", TELNYX, PHONE_URL=site.variables["phone_url"], PHONE_TOKEN=site.place.token)
-    assert told.splitlines() == ["queued Tuesday?", "422"]
+    output = run(clients / "python", "-c", TELNYX, PHONE_URL=site.variables["phone_url"], PHONE_TOKEN=site.place.token)
+    assert output.splitlines() == ["queued Tuesday?", "422"]
 
 
 def test_pypdf_reads_what_is_written(clients: Path, tmp_path: Path) -> None:
@@ -273,7 +275,7 @@ WIZARDS = {
 
 @pytest.mark.in_turn
 @pytest.mark.parametrize("portal", WIZARDS)
-def test_a_browser_goes_through_the_wizard(sites: Any, page: Any, axe: str, portal: str) -> None:
+def test_a_browser_completes_the_wizard(sites: Any, page: Any, axe: str, portal: str) -> None:
     site: Site = sites(System(name="payer", kind="portal", seed={**test_portal.SEED, "portal": portal, "password": ""}))
     page.goto(f"{site.variables['payer_url']}/login")
     page.get_by_label("User name").fill("agent")
@@ -291,7 +293,7 @@ def test_a_browser_goes_through_the_wizard(sites: Any, page: Any, axe: str, port
     page.get_by_role("button", name="Submit request").click()
     wanted = "approved" if portal == "radmd" else "pending"
     assert wanted in page.inner_text("h1")
-    # Whoever goes back and looks at the last step again is led to the request.
+    # Opening the last step again redirects to the request.
     page.go_back()
     assert wanted in page.inner_text("h1")
     (row,) = site.state().portal["prior_auth_requests"]

@@ -1,6 +1,6 @@
-"""The database goes away under load and comes back: nothing acknowledged is lost, everything else is told to come again.
+"""The database fails under load and returns: nothing acknowledged is lost, and other clients are told to retry.
 
-PostgreSQL is stopped, SQLite's disk is full. How long is said by `PROCTOR_OUTAGE_S`.
+PostgreSQL is stopped, SQLite's disk is full. `PROCTOR_OUTAGE_S` is the duration.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ SECONDS = float(os.environ.get("PROCTOR_OUTAGE_S", "8"))
 pytestmark = [pytest.mark.live, pytest.mark.timeout(120 + 4 * SECONDS)]
 SENDERS = 8
 MOST_GROWTH = 150_000_000
-"""Bytes by which the server may grow while nothing can be kept."""
+"""Bytes by which the server may grow while nothing can be stored."""
 MOST_HELD = 400_000_000
-"""The same with large bodies: what may wait (64 MB) as it came and compressed, and a body or two that are open."""
+"""The same with large bodies: the queue (64 MB) raw and compressed, and one or two open bodies."""
 TEXT = "Refund " + "".join(random.Random(1).choices("abcdefghijklmnopqrstuvwxyz ", k=20_000))
 
 
 class Pressure:
-    """Senders that never let up: what was acknowledged, and how everything else was answered."""
+    """Permanent senders: what was acknowledged, and the other responses."""
 
     def __init__(self, url: str) -> None:
         self._address = url.partition("//")[2]
@@ -88,14 +88,14 @@ class Pressure:
             assert not thread.is_alive()
 
     def check(self) -> None:
-        """Everything that was not kept was told to come again, and when."""
+        """Every rejected request got a retry time."""
         assert self.refused, "there was no outage"
         for status, retry_after in self.refused:
             assert status in (429, 503) and retry_after is not None and 1 <= int(retry_after) <= 60, self.refused
 
 
 def endured(server: Serving, seconds: float) -> int:
-    """The most memory the server had while the time went by, and that it answered meanwhile."""
+    """The peak memory of the server during this time."""
     worst, end = 0, time.monotonic() + seconds
     while time.monotonic() < end:
         worst = max(worst, memory(server.process.pid))
@@ -103,11 +103,11 @@ def endured(server: Serving, seconds: float) -> int:
     return worst
 
 
-def kept_again(pressure: Pressure, seconds: float = 20) -> None:
-    """Wait until something new is kept."""
+def wait_until_stored(pressure: Pressure, seconds: float = 20) -> None:
+    """Wait until new traces are acknowledged."""
     before, end = len(pressure.acknowledged), time.monotonic() + seconds
     while len(pressure.acknowledged) < before + 20:
-        assert time.monotonic() < end, f"nothing is kept {seconds} s after the database came back: {pressure.refused}"
+        assert time.monotonic() < end, f"nothing is stored {seconds} s after the database came back: {pressure.refused}"
         time.sleep(0.05)
 
 
@@ -121,22 +121,22 @@ def test_a_postgresql_that_is_gone_for_a_while_loses_nothing_that_was_acknowledg
             prepare(server)
             pressure = Pressure(server.url)
             try:
-                kept_again(pressure)
+                wait_until_stored(pressure)
                 before = memory(server.process.pid)
                 getattr(cluster, how)()
                 time.sleep(0.5)
-                status, told = server.ask("GET", "/health")
-                assert status == 503, told
+                status, health = server.ask("GET", "/health")
+                assert status == 503, health
                 worst = endured(server, SECONDS)
                 cluster.start()
-                kept_again(pressure)
+                wait_until_stored(pressure)
             finally:
                 pressure.stop()
             assert server.process.poll() is None
             assert server.ask("GET", "/health")[0] == 200
             pressure.check()
             assert worst < before + MOST_GROWTH, (before, worst)
-            assert pressure.slowest < 35, "nobody waits longer than the server's patience"
+            assert pressure.slowest < 35, "no client waits longer than the server's timeout"
             settle(TestDatabase(url, tmp_path), pressure.acknowledged)
             assert server.stop() == 0
 
@@ -158,12 +158,12 @@ def small_disk(tmp_path: Path) -> Iterator[tuple[Path, tuple[str, ...]]]:
 def test_a_sqlite_whose_disk_is_full_loses_nothing_that_was_acknowledged(tmp_path: Path, small_disk: tuple[Path, tuple[str, ...]]) -> None:
     place, before = small_disk
     with serving(tmp_path, database=f"sqlite:///{place}/proctor.db", flags=FLAGS, before=before) as server:
-        # The server's own view of its disk, which nobody else has.
+        # A disk that only the server sees.
         disk = Path(f"/proc/{server.process.pid}/root{place}")
         prepare(server)
         pressure = Pressure(server.url)
         try:
-            kept_again(pressure)
+            wait_until_stored(pressure)
             used = memory(server.process.pid)
             fill(disk / "filler")
             end = time.monotonic() + 30
@@ -173,7 +173,7 @@ def test_a_sqlite_whose_disk_is_full_loses_nothing_that_was_acknowledged(tmp_pat
             worst = endured(server, min(SECONDS, 8))
             assert server.process.poll() is None
             (disk / "filler").unlink()
-            kept_again(pressure)
+            wait_until_stored(pressure)
         finally:
             pressure.stop()
         pressure.check()
@@ -183,7 +183,7 @@ def test_a_sqlite_whose_disk_is_full_loses_nothing_that_was_acknowledged(tmp_pat
 
 
 @pytest.mark.on_request
-def test_large_bodies_that_wait_for_a_locked_sqlite_are_held_as_bytes(tmp_path: Path) -> None:
+def test_large_bodies_queued_for_a_locked_sqlite_stay_bytes(tmp_path: Path) -> None:
     """Decoded they would be ten times as large, and more."""
     items = [{"k": number / 7, "t": []} for number in range(30_000)]
     statuses: collections.Counter[int] = collections.Counter()
@@ -218,7 +218,7 @@ def test_large_bodies_that_wait_for_a_locked_sqlite_are_held_as_bytes(tmp_path: 
 
 
 def copied(server: Serving, disk: Path, place: Path) -> TestDatabase:
-    """The database as it is when nothing waits any more: SQLite itself cannot open it where only the server sees it."""
+    """The database once nothing is queued: SQLite itself cannot open it if only the server sees it."""
     end = time.monotonic() + 60
     while depth(server) > 0:
         assert time.monotonic() < end, "traces are still due"
@@ -236,7 +236,7 @@ def depth(server: Serving) -> int:
 
 
 def fill(path: Path) -> None:
-    """Take what is left of a disk, all but a little."""
+    """Fill a disk almost completely."""
     block = bytes(64 * 1024)
     with path.open("wb", buffering=0) as file:
         try:

@@ -1,4 +1,4 @@
-"""The process that decides crashes in the middle, as the pattern engine could make it: one record is an error, and the service goes on."""
+"""The deciding process crashes, as the pattern engine might cause: one record is an error, and the service continues."""
 
 from __future__ import annotations
 
@@ -70,9 +70,7 @@ def ask_small(server: Serving) -> None:
 
 @pytest.mark.in_turn
 @pytest.mark.parametrize("number", [signal.SIGSEGV, signal.SIGKILL], ids=lambda number: number.name)
-def test_a_crash_in_the_middle_of_deciding_is_an_error_of_one_record_and_the_service_goes_on(
-    server: Serving, number: signal.Signals
-) -> None:
+def test_a_crash_while_deciding_is_an_error_of_one_record(server: Serving, number: signal.Signals) -> None:
     # The second one has a spare process started: from then on none is busy with starting.
     ask_small(server)
     ask_small(server)

@@ -1,4 +1,4 @@
-"""Verdicts reach a receiver that was away while the service evaluated, and after the service itself was killed."""
+"""Verdicts reach a receiver after its outage during evaluation, and after the service itself was killed."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ pytestmark = [pytest.mark.live, pytest.mark.timeout(120)]
 
 
 class Receiver(ThreadingHTTPServer):
-    """An OTLP receiver that can be away."""
+    """An OTLP receiver that can be unavailable."""
 
     daemon_threads = True
 
     def __init__(self) -> None:
         super().__init__(("127.0.0.1", 0), Handler)
         self.away = True
-        self.asked = 0
+        self.requests = 0
         self.traces: dict[str, set[str]] = {}
         """By id of the trace: the ids of its results."""
 
@@ -44,12 +44,12 @@ class Handler(BaseHTTPRequestHandler):
 
     def do_POST(self) -> None:
         got = ExportLogsServiceRequest.FromString(gzip.decompress(self.rfile.read(int(self.headers["content-length"]))))
-        self.server.asked += 1
+        self.server.requests += 1
         if not self.server.away:
             assert self.path == "/v1/logs"
             for record in (record for group in got.resource_logs for scope in group.scope_logs for record in scope.log_records):
-                told = {pair.key: pair.value.string_value for pair in record.attributes}
-                self.server.traces.setdefault(record.trace_id.hex(), set()).add(told["proctor.result.id"])
+                attributes = {pair.key: pair.value.string_value for pair in record.attributes}
+                self.server.traces.setdefault(record.trace_id.hex(), set()).add(attributes["proctor.result.id"])
         body = ExportLogsServiceResponse().SerializeToString()
         self.send_response(503 if self.server.away else 200)
         self.send_header("content-length", str(len(body)))
@@ -89,11 +89,11 @@ def test_every_verdict_arrives_after_an_outage_of_the_receiver_and_kill_9_of_the
             status, _ = server.ask("POST", "/v1/traces", body, {"content-type": "application/x-protobuf"})
             assert status == 200
             sent += ids
-        wait_for("the receiver was never asked", lambda: receiver.asked > 0)
+        wait_for("the receiver got no request", lambda: receiver.requests > 0)
         server.kill()
     assert not receiver.traces
     receiver.away = False
-    # What the killed server had taken comes back when its lease is over, which is longer than a test should take.
+    # The leases of the killed server expire later than a test should take.
     with contextlib.closing(sqlite3.connect(tmp_path / "proctor.db")) as database, database:
         database.execute("UPDATE exports SET next_at = 0")
     with serving(tmp_path, flags=flags) as server:

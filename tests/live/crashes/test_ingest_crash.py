@@ -1,4 +1,4 @@
-"""Kill -9 under load: what was acknowledged is there afterwards, with one current result for each case version."""
+"""Kill -9 under load: everything acknowledged is stored, with one current result for each case version."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ FLAGS = ("--quiet-period-s", "0", "--lease-s", "2")
 
 
 class Load:
-    """Senders that post until they are told to stop, and remember what was acknowledged."""
+    """Senders that post until stopped, and record what was acknowledged."""
 
     def __init__(self, url: str) -> None:
         self._address = url.partition("//")[2]
@@ -55,7 +55,7 @@ class Load:
                     body = json.dumps({"data": {"text": "Refund"}, "metadata": {"http_status": 200}, "platformId": AGENT["id"]}).encode()
                     connection.request("POST", "/public/traces", body, {"content-type": "application/json", "x-request-id": ids[0]})
                 answer = connection.getresponse()
-                told = answer.read()
+                content = answer.read()
             except (OSError, HTTPException):
                 connection.close()
                 if self._stop.wait(0.02):
@@ -65,7 +65,7 @@ class Load:
                 if answer.status in (200, 201):
                     self.acknowledged += ids
                 elif answer.status not in (429, 503):
-                    self.unexpected.append((answer.status, told))
+                    self.unexpected.append((answer.status, content))
             if answer.status in (429, 503):
                 self._stop.wait(0.1)
         connection.close()

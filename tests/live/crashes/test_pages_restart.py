@@ -23,23 +23,23 @@ REPEAT = 15
 """Of four cases: more attempts than one page of the list has."""
 _FOLLOW = """(address) => {
     // Every event that the stream of this browser brings, with the ids, over every connection it makes.
-    window.told = [];
+    window.received = [];
     window.opened = 0;
     const stream = new EventSource(address);
     stream.addEventListener("open", () => { window.opened += 1; });
     for (const kind of ["queued", "running", "started", "finished", "retrying", "slowed", "waiting", "completed", "failed", "cancelled"])
         stream.addEventListener(kind, (event) => {
-            window.told.push({ id: Number(event.lastEventId), kind, data: JSON.parse(event.data) });
+            window.received.push({ id: Number(event.lastEventId), kind, data: JSON.parse(event.data) });
             // Where a test can wait for it: the policy of the page forbids to evaluate text.
             document.documentElement.dataset.last = kind;
-            document.documentElement.dataset.finished = window.told.filter((one) => one.kind === "finished").length;
+            document.documentElement.dataset.finished = window.received.filter((one) => one.kind === "finished").length;
             if (["completed", "failed", "cancelled"].includes(kind)) stream.close();
         });
 }"""
 
 
 class Turnstile:
-    """Lets so many answers through, and everything in the end; stands where the agent of the place has its event."""
+    """Releases a number of answers, and finally all; replaces the event of the agent."""
 
     def __init__(self) -> None:
         self._free = threading.Semaphore(0)
@@ -55,7 +55,7 @@ class Turnstile:
 
 
 def list_rows(page: Any) -> list[list[str]]:
-    """The attempts that a run shows where its list begins and where it ends; the end may reach back as far as there is room."""
+    """The attempts at the start and the end of a run's list; the end fills the visible height."""
     found: list[list[str]] = []
     for position in (0, 50):
         page.goto(f"{page.url.partition('?')[0].partition('#')[0]}?position={position}")
@@ -64,8 +64,8 @@ def list_rows(page: Any) -> list[list[str]]:
 
 
 def see_window(page: Any, address: str) -> None:
-    """Scroll through the attempts of a run: each row stands where its number says, and rows that do not come are told."""
-    # Not where a stretch of rows begins, as somebody may type it.
+    """Scroll through the attempts of a run: each row is at its number's position, and missing rows are reported."""
+    # Not at the start of a page of rows, as a user may type it.
     page.goto(f"{address}?position=7")
     page.wait_for_selector("[data-window][data-ready]")
     page.evaluate("document.querySelector('[data-window]').scrollTop = 0")
@@ -93,9 +93,9 @@ def test_two_browsers_follow_a_run_over_a_restart(browser: Any, tmp_path: Path) 
                 visitor.log_in()
                 visitor.page.goto(address)
                 visitor.page.evaluate(_FOLLOW, f"/api/runs/{run}/events")
-            # Held by who reads it: what happens meanwhile is counted, and there again when it goes on.
+            # Paused by the reader: new events are counted and shown on resume.
             first.page.keyboard.press(".")
-            # Ended the hard way in the middle: some attempts are finished, some are under way, some were not begun.
+            # Killed in the middle: some attempts are finished, some are running, some have not started.
             gate.let(7)
             second.page.wait_for_selector("html[data-finished='7']", state="attached")
             first.page.wait_for_selector("#live-status:has-text('7 new or changed')")
@@ -110,11 +110,11 @@ def test_two_browsers_follow_a_run_over_a_restart(browser: Any, tmp_path: Path) 
                 for visitor in (first, second):
                     visitor.page.wait_for_selector("h1 .outcome.pass", timeout=90_000)
                     visitor.page.wait_for_selector("html[data-last='completed']", state="attached")
-                    told: list[dict[str, Any]] = visitor.page.evaluate("window.told")
+                    events: list[dict[str, Any]] = visitor.page.evaluate("window.received")
                     assert visitor.page.evaluate("window.opened") >= 2, "the stream was never interrupted"
                     # By id: nothing left out, nothing brought twice, although the connection was another one.
-                    assert [one["id"] for one in told] == list(range(1, len(told) + 1))
-                    finished = [(one["data"]["case"], one["data"]["attempt"]) for one in told if one["kind"] == "finished"]
+                    assert [one["id"] for one in events] == list(range(1, len(events) + 1))
+                    finished = [(one["data"]["case"], one["data"]["attempt"]) for one in events if one["kind"] == "finished"]
                     assert len(finished) == len(set(finished)) == 4 * REPEAT
                     assert f"{4 * REPEAT} passed" in " ".join(visitor.page.inner_text(".summary").split())
                     assert visitor.page.inner_text("#live-status") == ""

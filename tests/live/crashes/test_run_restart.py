@@ -1,4 +1,4 @@
-"""A service that is killed in the middle of runs: they go on, and every attempt is there once."""
+"""A service that is killed during runs: they continue, and every attempt is stored once."""
 
 from __future__ import annotations
 
@@ -31,20 +31,20 @@ KILLS = min(4, int(os.environ.get("PROCTOR_CRASH_ROUNDS", "2")))
 
 
 class CountingAgent:
-    """Answers after a moment, and counts what it was asked."""
+    """Answers after a moment, and counts its requests."""
 
     def __init__(self) -> None:
-        self.asked: Counter[str] = Counter()
+        self.requests: Counter[str] = Counter()
         lock = threading.Lock()
         agent = self
 
         class Handler(BaseHTTPRequestHandler):
             def do_POST(self) -> None:
-                said = json.loads(self.rfile.read(int(self.headers["content-length"])))["input"]
+                message = json.loads(self.rfile.read(int(self.headers["content-length"])))["input"]
                 with lock:
-                    agent.asked[said] += 1
+                    agent.requests[message] += 1
                 time.sleep(0.1)
-                body = json.dumps({"text": f"hello {said}"}).encode()
+                body = json.dumps({"text": f"hello {message}"}).encode()
                 try:
                     self.send_response(200)
                     self.send_header("content-type", "application/json")
@@ -52,7 +52,7 @@ class CountingAgent:
                     self.end_headers()
                     self.wfile.write(body)
                 except OSError:
-                    """Whoever asked was killed."""
+                    """The client was killed."""
 
             def log_message(self, format: str, *args: Any) -> None:
                 """Nothing."""
@@ -109,7 +109,7 @@ class Server:
         return str(sent.json()["id"])
 
     def until(self, run_id: str, least: int = len(CASES), *, within_s: float = 60.0) -> dict[str, Any]:
-        """The run as soon as so many attempts are finished, or it has ended."""
+        """The run once this many attempts are finished, or it has ended."""
         end = time.monotonic() + within_s
         while True:
             run: dict[str, Any] = self.client.get(f"/api/runs/{run_id}").json()
@@ -140,15 +140,15 @@ def examine(server: Server, run_id: str, agent: CountingAgent, interrupted: int)
     run = server.until(run_id)
     assert (run["status"], run["outcome"], run["counts"]["pass"]) == ("completed", "pass", len(CASES))
     assert server.results(run_id) == Counter({(case, 0): 1 for case in CASES}), "each case once"
-    assert set(agent.asked) == set(CASES)
-    # Only what was under way had to be asked again: attempts at the agent, and those whose result was on its way to the disk.
-    assert sum(agent.asked.values()) <= len(CASES) + interrupted * UNDER_WAY
+    assert set(agent.requests) == set(CASES)
+    # Only attempts in progress, or not yet on disk, were repeated.
+    assert sum(agent.requests.values()) <= len(CASES) + interrupted * UNDER_WAY
     events = server.client.get(f"/api/runs/{run_id}/events").text
     finished = [json.loads(line[6:])["case"] for line in events.splitlines() if line.startswith("data: ") and '"finished","at"' in line]
     assert sorted(finished) == sorted(CASES)
 
 
-def test_a_run_goes_on_when_the_service_is_killed_and_started_again(database_url: str, tmp_path: Path, agent: CountingAgent) -> None:
+def test_a_run_continues_after_a_kill_and_restart_of_the_service(database_url: str, tmp_path: Path, agent: CountingAgent) -> None:
     server = Server(database_url, tmp_path)
     try:
         run_id = server.start_run(agent.target)
@@ -176,7 +176,7 @@ def test_a_service_that_is_stopped_gives_the_run_back_at_once(database_url: str,
 
 
 @pytest.mark.in_turn
-def test_of_two_servers_on_one_database_the_other_takes_over(database_url: str, tmp_path: Path, agent: CountingAgent) -> None:
+def test_a_second_server_on_the_database_takes_over(database_url: str, tmp_path: Path, agent: CountingAgent) -> None:
     servers = [Server(database_url, tmp_path), Server(database_url, tmp_path)]
     try:
         ids = [servers[number % 2].start_run(agent.target) for number in range(2)]
@@ -187,7 +187,7 @@ def test_of_two_servers_on_one_database_the_other_takes_over(database_url: str, 
             run = servers[1].until(run_id)
             assert run["counts"]["pass"] == len(CASES), run
             assert servers[1].results(run_id) == Counter({(case, 0): 1 for case in CASES})
-        assert sum(agent.asked.values()) <= 2 * len(CASES) + UNDER_WAY
+        assert sum(agent.requests.values()) <= 2 * len(CASES) + UNDER_WAY
     finally:
         for server in servers:
             server.kill()

@@ -1,4 +1,4 @@
-"""A real server is killed between a write in a sandbox and the event of the request that wrote it: both are kept, or neither is.
+"""A real server is killed between a write in a sandbox and the event of its request: both are stored, or neither.
 
 The same moment without a server, on both databases, is in `tests/store/test_sandbox_crash.py`.
 """

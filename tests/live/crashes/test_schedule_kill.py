@@ -63,7 +63,7 @@ def test_servers_that_are_killed_at_due_times_start_each_run_once(database: Test
     try:
         ids = create(servers[0], 20)
         for round in range(ROUNDS):
-            # All are due at once, and a server dies while it starts them.
+            # All are due at the same time, and a server is killed while it starts them.
             make_due(database, ids, 0)
             end = time.monotonic() + 30
             while not any(list_runs(servers[1], id) for id in ids) and time.monotonic() < end:
@@ -84,7 +84,7 @@ def test_servers_that_are_killed_at_due_times_start_each_run_once(database: Test
 
 
 @pytest.mark.in_turn
-def test_what_was_missed_while_no_server_was_there_is_reported_once(database: TestDatabase) -> None:
+def test_runs_missed_without_a_server_are_reported_once(database: TestDatabase) -> None:
     server = Server(database.url, database.home)
     try:
         # Due half an hour ago, and again in half an hour.

@@ -1,6 +1,6 @@
-"""Runs ended by signals at any moment: no child is left, every finished result is kept, and the run can be finished.
+"""Runs ended by signals at any moment: no child is left, every finished result is stored, and the run can be finished.
 
-`PROCTOR_SIGNAL_ROUNDS` says how many runs; one of each ending where nothing is said.
+`PROCTOR_SIGNAL_ROUNDS` is the number of runs; the default is one per ending.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def start(place: Path, *words: str) -> subprocess.Popen[str]:
         return subprocess.Popen(command, cwd=place, stdout=subprocess.PIPE, stderr=log, text=True)
 
 
-def left_behind(place: Path) -> list[str]:
+def list_processes(place: Path) -> list[str]:
     """The processes that were started for this run and are still there."""
     found: list[str] = []
     for path in Path("/proc").glob("[0-9]*"):
@@ -75,17 +75,17 @@ def begun(place: Path) -> bool:
     return any(place.glob(".proctor/runs/*/run.json"))
 
 
-def kept(place: Path) -> list[str]:
+def read_results(place: Path) -> list[str]:
     found = sorted(place.glob(".proctor/runs/*/results.jsonl"))
     return [line for line in found[-1].read_text().splitlines(keepends=True) if line.endswith("\n")] if found else []
 
 
 def run_once(place: Path, ending: tuple[signal.Signals, ...], chance: random.Random) -> str:
-    """End a run by these signals at some moment, look for what it left, and finish it; what was wrong, in words."""
+    """End a run by these signals at a random moment, look for remains, and finish it; return the problem or ""."""
     prepare(place)
     process = start(place)
     wanted, patience = chance.randrange(CASES), time.monotonic() + 60
-    while (not begun(place) or len(kept(place)) < wanted) and process.poll() is None and time.monotonic() < patience:
+    while (not begun(place) or len(read_results(place)) < wanted) and process.poll() is None and time.monotonic() < patience:
         time.sleep(0.005)
     time.sleep(chance.uniform(0.0, 0.3))
     for number in ending:
@@ -93,21 +93,21 @@ def run_once(place: Path, ending: tuple[signal.Signals, ...], chance: random.Ran
         time.sleep(chance.uniform(0.0, 0.2))
     process.communicate(timeout=60)
     end = time.monotonic() + 10
-    while (left := left_behind(place)) and time.monotonic() < end:
+    while (left := list_processes(place)) and time.monotonic() < end:
         time.sleep(0.02)
     if left:
-        return f"left behind: {left}"
-    expected = {INTERRUPTED, -ending[0]} | ({0} if len(kept(place)) == CASES else set())
+        return f"processes are left: {left}"
+    expected = {INTERRUPTED, -ending[0]} | ({0} if len(read_results(place)) == CASES else set())
     if process.returncode not in expected:
         return f"exit code {process.returncode}: {(place / 'stderr.log').read_text()}"
-    before = kept(place)
+    before = read_results(place)
     (place / "stubborn").unlink()
     again = start(place, "--resume", "latest")
     out, _ = again.communicate(timeout=60)
     if again.returncode != 0 or json.loads(out)["counts"]["pass"] != CASES or json.loads(out).get("incomplete") is not None:
         return f"not finished: {again.returncode} {(place / 'stderr.log').read_text()}"
-    if kept(place)[: len(before)] != before or len(kept(place)) != CASES:
-        return f"results were lost: {len(before)} before, {len(kept(place))} after"
+    if read_results(place)[: len(before)] != before or len(read_results(place)) != CASES:
+        return f"results were lost: {len(before)} before, {len(read_results(place))} after"
     return ""
 
 
@@ -123,5 +123,5 @@ def test_no_signal_at_any_moment_leaves_a_child_or_loses_a_result(tmp_path: Path
         return f"round {number}, {' '.join(each.name for each in ending)}, seed {seed}: {wrong}" if wrong else ""
 
     with ThreadPoolExecutor(5) as rounds:
-        wrong = [told for told in rounds.map(one, range(ROUNDS)) if told]
+        wrong = [problem for problem in rounds.map(one, range(ROUNDS)) if problem]
     assert not wrong, "\n".join(wrong)

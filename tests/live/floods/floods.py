@@ -1,4 +1,4 @@
-"""What a hostile tenant sends so that deciding takes long, and somebody who watches the service meanwhile."""
+"""Requests of a hostile tenant that are slow to decide, and an observer of the service."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """One sandbox sends small requests that take long to answer: `/health` and another tenant hardly notice, and the service can be stopped.
 
-`PROCTOR_FLOOD_ROUNDS` says how often each kind is sent; `make torture` has thirty rounds, as in `test_tenant_floods.py`.
+`PROCTOR_FLOOD_ROUNDS` is the number of rounds; `make torture` has thirty, as in `test_tenant_floods.py`.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def send(server: Serving, headers: Headers, root: str, heavy: Heavy) -> int:
 
 
 def work(server: Serving, headers: Headers, root: str) -> float:
-    """Ask what the quiet tenant asks; how long it took."""
+    """Send a request of the quiet tenant; return its duration."""
     began = time.monotonic()
     status, answer = server.ask("GET", f"{root}/orders?_limit=5", headers=headers)
     assert status == 200 and len(answer["rows"]) == 5
@@ -72,7 +72,7 @@ def test_heavy_requests_of_one_sandbox_slow_no_one_else_down_by_more_than_three(
     with Watch(server.url) as calm:
         quiet = [work(server, quiet_tenant, own) for _ in range(150)]
     for heavy in KINDS.values():
-        # What a sandbox holds is kept in memory while it is used, so all of it is there before.
+        # A sandbox in use is in memory, so all of it is loaded before.
         send(server, hostile, roots[heavy.kind], heavy)
     before, peak = family_memory(server), 0
     slowest: dict[str, tuple[float, float]] = {}

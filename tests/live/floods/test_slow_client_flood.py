@@ -1,6 +1,6 @@
 """One client does everything that is slow on purpose, and another is served as before; the memory is given back.
 
-The slow one comes from 127.0.0.2. How often is said by `PROCTOR_CROWD_ROUNDS`.
+The slow one comes from 127.0.0.2. `PROCTOR_CROWD_ROUNDS` is the number of rounds.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ from tests.service.trace_world import new_trace, protobuf, request, root
 
 ROUNDS = int(os.environ.get("PROCTOR_CROWD_ROUNDS", "1"))
 pytestmark = [pytest.mark.live, pytest.mark.timeout(300 + 60 * ROUNDS)]
-ASKED = 150
+REQUESTS = 150
 """Requests of the other client in each round, quiet and crowded."""
 LEAST_S = 0.02
-"""What counts as no time: machines that do other things besides answer no faster than that for certain."""
+"""Durations below this do not count: a busy machine is not reliably faster."""
 HEAD = b"POST /v1/traces HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/x-protobuf\r\n"
 HALF = b"x" * 1_066_500
 ROOT_TEXT = "Refund " * 5_000
@@ -40,7 +40,7 @@ SLOW: dict[str, tuple[int, bytes]] = {
     "half heads": (200, HEAD),
     "slow readers": (20, READ),
 }
-"""How many connections send what, and then do nothing."""
+"""Connections, and what they send before they do nothing."""
 
 
 class Crowd:
@@ -97,7 +97,7 @@ def is_closed(opened: socket.socket) -> bool:
         return True
 
 
-def times(server: Serving, count: int = ASKED) -> list[float]:
+def times(server: Serving, count: int = REQUESTS) -> list[float]:
     """Send traces one after the other; how long each took."""
     connection = HTTPConnection(server.url.partition("//")[2], timeout=60)
     found: list[float] = []
@@ -106,9 +106,9 @@ def times(server: Serving, count: int = ASKED) -> list[float]:
         started = time.monotonic()
         connection.request("POST", "/v1/traces", body, PROTOBUF)
         answer = connection.getresponse()
-        told = answer.read()
+        content = answer.read()
         found.append(time.monotonic() - started)
-        assert answer.status == 200, (number, told)
+        assert answer.status == 200, (number, content)
     connection.close()
     return found
 
@@ -118,18 +118,18 @@ def p99(found: list[float]) -> float:
 
 
 def settled_memory(server: Serving, most: float) -> int:
-    """Return what the service takes, as soon as that is no more than `most`, or after a while."""
+    """Return the memory of the service once it is at most `most`, or after a timeout."""
     end = time.monotonic() + 15
     while (found := memory(server.process.pid)) > most and time.monotonic() < end:
         time.sleep(0.2)
     return found
 
 
-# What a slow crowd costs is a matter of the connections, the same on either database; the long run tries both.
+# The cost of slow clients is in the connections, equal on either database; the long run tries both.
 @pytest.mark.parametrize("database_url", ["sqlite", "postgresql"] if ROUNDS > 2 else ["sqlite"], indirect=True)
 @pytest.mark.quiet
 @pytest.mark.parametrize("kind", list(SLOW))
-def test_a_slow_crowd_costs_another_client_nothing(kind: str, database: TestDatabase, tmp_path: Path) -> None:
+def test_slow_clients_delay_no_one(kind: str, database: TestDatabase, tmp_path: Path) -> None:
     with serving(tmp_path, database=database.url, flags=FLAGS) as server:
         prepare(server)
         times(server)
@@ -141,15 +141,15 @@ def test_a_slow_crowd_costs_another_client_nothing(kind: str, database: TestData
             with Crowd(server, *SLOW[kind]).going():
                 crowded += times(server)
         after = settled_memory(server, 1.3 * before)
-        told = f"p99 {p99(quiet) * 1000:.1f} ms quiet, {p99(crowded) * 1000:.1f} ms crowded"
-        print(f"{kind}: {told}; {before >> 20} MB before, {after >> 20} after")
+        times_measured = f"p99 {p99(quiet) * 1000:.1f} ms quiet, {p99(crowded) * 1000:.1f} ms crowded"
+        print(f"{kind}: {times_measured}; {before >> 20} MB before, {after >> 20} after")
         assert p99(crowded) <= 3 * max(p99(quiet), LEAST_S)
         assert after <= 1.3 * before
 
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Serving]:
-    """One service for all large bodies: none of them may leave anything behind."""
+    """One service for all large bodies: none of them may leave anything in memory."""
     with serving(tmp_path_factory.mktemp("large"), flags=FLAGS) as found:
         prepare(found)
         times(found)
@@ -169,7 +169,7 @@ BOMBS: dict[str, Callable[[], bytes]] = {
 
 
 @pytest.mark.parametrize("name", list(BOMBS))
-def test_what_becomes_large_is_refused_or_read_and_its_memory_given_back(name: str, server: Serving) -> None:
+def test_large_bodies_are_refused_or_read_and_their_memory_is_returned(name: str, server: Serving) -> None:
     body = BOMBS[name]()
     before = memory(server.process.pid)
     forget_peak(server.process.pid)
@@ -187,7 +187,7 @@ def test_what_becomes_large_is_refused_or_read_and_its_memory_given_back(name: s
 
 
 def forget_peak(pid: int) -> None:
-    """Let the most memory that a process ever had be what it has now."""
+    """Reset the peak memory of a process to its current memory."""
     Path(f"/proc/{pid}/clear_refs").write_text("5")
 
 
@@ -212,41 +212,41 @@ JSON_BOMBS: dict[str, tuple[str, bytes]] = {
     "a case of as many lists as are allowed": ("/api/cases", many(b'{"project_id":"p","document":{"x":[', b"[]", 24_900, b"]}}")),
     "spans of as much of nothing as is allowed": ("/v1/traces", many(b'{"resourceSpans":[', b"{}", 249_900, b"]}")),
 }
-"""Where it is sent, and what: JSON of which every two bytes become a hundred."""
+"""Path and body: JSON in which every two bytes become a hundred."""
 JSON = {"content-type": "application/json", "accept": "application/json, text/event-stream", "mcp-protocol-version": "2025-06-18"}
 
 
-# Squeezed, it is the same once it is measured; the long run tries that, too.
+# Compressed bodies are the same once measured; the long run tries them, too.
 @pytest.mark.parametrize("squeezed", [False, True] if ROUNDS > 2 else [False])
 @pytest.mark.parametrize("name", list(JSON_BOMBS) if ROUNDS > 2 else list(JSON_BOMBS)[::2])
-def test_json_that_becomes_large_holds_nobody_up(name: str, squeezed: bool, server: Serving) -> None:
+def test_json_that_becomes_large_delays_no_one(name: str, squeezed: bool, server: Serving) -> None:
     path, body = JSON_BOMBS[name]
     sent = gzip.compress(body) if squeezed else body
     headers = {**JSON, "content-encoding": "gzip"} if squeezed else JSON
-    server.ask("POST", path, sent, headers)  # what is imported at the first of its kind stays
+    server.ask("POST", path, sent, headers)  # imports of the first request stay in memory
     before = memory(server.process.pid)
     statuses: list[int] = []
 
     def attack() -> None:
         for _ in range(ROUNDS):
-            # A crowd that is sent away before its bodies are read may hear no more than that the connection has ended.
+            # Clients refused before their bodies are read may only see that the connection has ended.
             with contextlib.suppress(OSError, HTTPException):
                 statuses.append(server.ask("POST", path, sent, headers)[0])
 
     attackers = [threading.Thread(target=attack) for _ in range(8)]
     for attacker in attackers:
         attacker.start()
-    told: list[tuple[float, int, object]] = []
+    answers: list[tuple[float, int, object]] = []
     while any(attacker.is_alive() for attacker in attackers):
         started = time.monotonic()
         status, answer = server.ask("GET", "/health")
-        told.append((time.monotonic() - started, status, answer))
+        answers.append((time.monotonic() - started, status, answer))
         time.sleep(0.02)
     after = settled_memory(server, 1.3 * before)
-    print(f"{name}: health {max(told)[0]:.2f} s, {before >> 20} MB before, {after >> 20} after; {set(statuses)}")
-    assert set(statuses) <= {200, 400, 413, 503}  # the last: all at once hold more than `--waiting-bytes`
-    assert max(took for took, _, _ in told) < 10
-    assert all(status == 200 for _, status, _ in told), told
+    print(f"{name}: health {max(answers)[0]:.2f} s, {before >> 20} MB before, {after >> 20} after; {set(statuses)}")
+    assert set(statuses) <= {200, 400, 413, 503}  # the last: all together have more than `--waiting-bytes`
+    assert max(took for took, _, _ in answers) < 10
+    assert all(status == 200 for _, status, _ in answers), answers
     assert after <= 1.3 * before
 
 

@@ -1,4 +1,4 @@
-"""A tenant whose patterns take as long as they may: nobody else notices, what nobody waits for ends, and the service stops in its time."""
+"""A tenant's slow patterns delay no one else, abandoned work ends, and the service stops in time."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ pytestmark = [pytest.mark.live, pytest.mark.timeout(240)]
 UNNOTICED_S = 4.0
 """How long an answer may take while others are decided; it was 38 s. Generous, since tests share the machine with others."""
 STOP_S = 30.0
-"""How long stopping may take, as the documentation says."""
+"""How long stopping may take, as documented."""
 
 
 @pytest.fixture(scope="module")
@@ -107,12 +107,12 @@ def started_task(server: Serving, criteria: list[dict[str, Any]], state: dict[st
         assert isinstance(made, dict) and "id" in made, made
     run = post("/benchmark-runs", {"benchmark_id": benchmark["id"]})
     task_run = run["task_runs"][0]["id"]
-    status, told = server.ask("PUT", f"/task-runs/{task_run}/state", state)
-    assert status < 300, told
+    status, detail = server.ask("PUT", f"/task-runs/{task_run}/state", state)
+    assert status < 300, detail
     return str(task_run)
 
 
-def test_patterns_of_a_run_keep_nobody_waiting(server: Serving) -> None:
+def test_patterns_of_a_run_delay_no_one(server: Serving) -> None:
     with letter_agent() as target, Watch(server.url) as watch:
         run = ended_run(server, start_run(server, target, pattern_suite(40, "a", "b")))
     print(f"slowest answer: {watch.slowest:.3f} s")
@@ -125,7 +125,7 @@ def test_patterns_of_a_run_keep_nobody_waiting(server: Serving) -> None:
         assert "quickjs" not in loaded and "regress" not in loaded, "no engine that could end the service is loaded into it"
 
 
-def test_patterns_of_a_check_over_mcp_keep_nobody_waiting(server: Serving) -> None:
+def test_patterns_of_a_check_over_mcp_delay_no_one(server: Serving) -> None:
     began = time.monotonic()
     with Watch(server.url) as watch:
         status, answer = server.ask("POST", "/mcp", check_call(pattern_suite(40), count=2), MCP)
@@ -136,7 +136,7 @@ def test_patterns_of_a_check_over_mcp_keep_nobody_waiting(server: Serving) -> No
 
 
 @pytest.mark.in_turn
-def test_patterns_of_a_judged_check_keep_nobody_waiting(tmp_path: Path) -> None:
+def test_patterns_of_a_judged_check_delay_no_one(tmp_path: Path) -> None:
     with judge_server() as judge:
         model = {"provider": "openai", "model": "m", "base_url": judge.url, "api_key": "k"}
         (tmp_path / "proctor.yaml").write_text(json.dumps({"models": {"main": model}, "judge": {"model": "main"}}))
@@ -150,7 +150,7 @@ def test_patterns_of_a_judged_check_keep_nobody_waiting(tmp_path: Path) -> None:
     assert run["counts"]["error"] == 1 and watch.slowest < UNNOTICED_S
 
 
-def test_patterns_of_a_completed_task_keep_nobody_waiting(server: Serving) -> None:
+def test_patterns_of_a_completed_task_delay_no_one(server: Serving) -> None:
     task_run = started_task(server, portal_criteria(), PORTAL_STATE)
     with Watch(server.url) as watch:
         status, done = server.ask("POST", f"/task-runs/{task_run}/complete")
@@ -176,7 +176,7 @@ def test_deciding_ends_when_the_client_leaves(server: Serving, road: str) -> Non
 
 @pytest.mark.in_turn
 @pytest.mark.parametrize("road", ["mcp", "run", pytest.param("complete", marks=pytest.mark.on_request)])
-def test_the_service_stops_in_its_time_whatever_is_being_decided(own_server: Serving, road: str) -> None:
+def test_the_service_stops_in_time_while_deciding(own_server: Serving, road: str) -> None:
     server, held = own_server, []
     with letter_agent() as target:
         if road == "run":
@@ -199,5 +199,5 @@ def test_the_service_stops_in_its_time_whatever_is_being_decided(own_server: Ser
     # The guard of the child processes ends by itself when it sees that nothing is left to guard.
     end = time.monotonic() + 10
     while left := [child for child in children if Path(f"/proc/{child}/stat").exists()]:
-        assert time.monotonic() < end, f"processes are left behind: {left}"
+        assert time.monotonic() < end, f"processes are left: {left}"
         time.sleep(0.02)

@@ -1,7 +1,7 @@
-"""One tenant floods the service with what takes long to decide: another one hardly notices, and the memory is given back.
+"""One tenant floods the service with slow requests: another is hardly delayed, and the memory is returned.
 
-How often is said by `PROCTOR_FLOOD_ROUNDS`; `make torture` has thirty rounds, and then a hundredth of the answers may take three times as
-long as in quiet, and no longer. Beside other tests on a shared machine nothing below a second can be said.
+`PROCTOR_FLOOD_ROUNDS` is the number of rounds; `make torture` has thirty, and then one percent of the answers may take three times as
+long as in quiet, and no longer. Next to other tests on a shared machine, times below a second mean nothing.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ from tests.live.floods.test_slow_patterns import children_of
 from tests.live.serving import Serving, serving
 
 ROUNDS = int(os.environ.get("PROCTOR_FLOOD_ROUNDS", "1"))
-ASKED = 60 if ROUNDS == 1 else 150
+REQUESTS = 60 if ROUNDS == 1 else 150
 """Requests of the quiet tenant in each round, before the flood and in it."""
 LEAST_S = 1 / 3 if ROUNDS == 1 else 0.1
-"""What counts as no time."""
+"""Durations below this do not count."""
 SENDERS = 6
 SETTLED_S = 60.0
-"""Processes that nobody needs any more are kept for half a minute."""
+"""Idle processes are kept for half a minute."""
 pytestmark = [pytest.mark.live, pytest.mark.timeout(240 + 60 * ROUNDS)]
 SMALL = check_call({"proctor": 1, "cases": [{"id": "a", "expect": [{"response_contains": "a"}]}]}, "a b c")
 
@@ -54,7 +54,7 @@ def make_key(home: Path, organization: str) -> dict[str, str]:
     return {**MCP, "authorization": f"Bearer {next(word for word in made if word.startswith('proctor_org_'))}"}
 
 
-def times(server: Serving, headers: dict[str, str], count: int = ASKED) -> list[float]:
+def times(server: Serving, headers: dict[str, str], count: int = REQUESTS) -> list[float]:
     """Ask one thing after the other; how long each took."""
     took: list[float] = []
     for _ in range(count):
@@ -67,7 +67,7 @@ def times(server: Serving, headers: dict[str, str], count: int = ASKED) -> list[
 
 @contextlib.contextmanager
 def flooded(server: Serving, call: dict[str, Any], headers: dict[str, str]) -> Iterator[list[int]]:
-    """Have several senders ask for the same again and again; the statuses of what was answered."""
+    """Have several senders repeat a request; return the response statuses."""
     stop = threading.Event()
     answered: list[int] = []
 
@@ -76,7 +76,7 @@ def flooded(server: Serving, call: dict[str, Any], headers: dict[str, str]) -> I
             with contextlib.suppress(ConnectionError), contextlib.closing(send_and_hold(server.url, "/mcp", call, headers)) as opened:
                 opened.settimeout(0.2)
                 head = b""
-                # Whoever leaves does not wait for the answer, as a flood does not.
+                # A client that disconnects does not wait for the answer, like a flood.
                 while not stop.is_set() and b"\r\n" not in head:
                     with contextlib.suppress(TimeoutError):
                         got = opened.recv(4_096)
@@ -99,7 +99,7 @@ def flooded(server: Serving, call: dict[str, Any], headers: dict[str, str]) -> I
 
 
 def family_memory(server: Serving) -> int:
-    """What the service and every process of it take."""
+    """The memory of the service and all its processes."""
     total = memory(server.process.pid)
     for child in children_of(server.process.pid):
         with contextlib.suppress(OSError, StopIteration):
@@ -123,14 +123,14 @@ def test_a_flood_of_one_tenant_slows_no_other_down_by_more_than_three(kind: str,
             times(server, quiet_tenant, 20)
         before = family_memory(server)
         quiet: list[float] = []
-        beside: list[float] = []
+        during: list[float] = []
         for _ in range(ROUNDS):
             quiet += times(server, quiet_tenant)
             with flooded(server, FLOODS[kind], hostile) as answered:
-                beside += times(server, quiet_tenant)
+                during += times(server, quiet_tenant)
             assert set(answered) <= {200, 429, 503}, set(answered)
         after = settled_memory(server, 1.3 * before)
-        told = f"p99 {p99(quiet) * 1000:.0f} ms quiet, {p99(beside) * 1000:.0f} ms beside a flood"
-        print(f"{kind}: {told}; {before >> 20} MB before, {after >> 20} after")
-        assert p99(beside) <= 3 * max(p99(quiet), LEAST_S)
+        measured = f"p99 {p99(quiet) * 1000:.0f} ms quiet, {p99(during) * 1000:.0f} ms during a flood"
+        print(f"{kind}: {measured}; {before >> 20} MB before, {after >> 20} after")
+        assert p99(during) <= 3 * max(p99(quiet), LEAST_S)
         assert after <= 1.3 * before

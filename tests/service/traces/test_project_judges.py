@@ -58,7 +58,7 @@ def test_a_project_s_judge_also_judges_its_traces(database: TestDatabase) -> Non
             await set_secret(hub, LOCAL, project, "JUDGE_KEY", "k-1234567890")
             await request_reevaluation(hub, LOCAL, Reevaluation(project_id=project, trace_ids=[trace.id]))
             await evaluate_all(hub)
-            assert (await read_reason(hub))[0] == "fail" and len(server.asked) == 1
+            assert (await read_reason(hub))[0] == "fail" and len(server.requests) == 1
 
         database.run_hub(use, allowed_addresses=("127.0.0.1",))
 

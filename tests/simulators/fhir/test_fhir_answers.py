@@ -1,4 +1,4 @@
-"""What a FHIR server answers to what it does not do: it refuses or it tells, and never finds more than was asked for."""
+"""Answers to unsupported FHIR requests: refused or reported, and never more results than requested."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def list_ids(bundle: Any) -> list[str]:
     return [entry["resource"]["id"] for entry in bundle.get("entry", []) if entry["search"]["mode"] == "match"]
 
 
-def tell(response: Any) -> str:
+def read_message(response: Any) -> str:
     body = read(response)
     assert body["resourceType"] == "OperationOutcome"
     return body["issue"][0]["diagnostics"]
@@ -52,7 +52,7 @@ def decide(clinic: Workplace, evidence: Evidence | None = None, **spec: Any) -> 
 # --- a Bundle is a resource like any other -----------------------------------------------------------------------------
 
 
-def test_what_a_posted_bundle_holds_is_found_by_nobody(clinic: Workplace) -> None:
+def test_entries_of_a_posted_bundle_are_not_found(clinic: Workplace) -> None:
     bundle = {"resourceType": "Bundle", "type": "transaction", "entry": [{"resource": BOOKED}]}
     made = clinic.ask("POST", "/Bundle", bundle)
     assert made.status == 201
@@ -80,29 +80,29 @@ def test_the_state_of_a_server_reads_the_same_when_it_was_recorded(clinic: Workp
 def test_a_condition_without_a_value_changes_nothing(clinic: Workplace, method: str, target: str) -> None:
     answer = clinic.ask(method, target, {"gender": "other"}, content_type="application/merge-patch+json")
     assert answer.status == 400
-    assert "name: expected a value" in tell(answer)
+    assert "name: expected a value" in read_message(answer)
     assert clinic.get("/Patient")["total"] == 2
     assert not clinic.state().changes
 
 
 @pytest.mark.parametrize("target", ["/Patient?name=Zed,", "/Patient?bogus", "/Patient?nam=Smith"])
-def test_a_search_that_cannot_be_meant_is_refused(clinic: Workplace, target: str) -> None:
+def test_a_meaningless_search_is_refused(clinic: Workplace, target: str) -> None:
     assert clinic.ask("GET", target).status == 400
 
 
-def test_an_unknown_parameter_is_told_with_the_nearest_one(clinic: Workplace) -> None:
-    assert tell(clinic.ask("GET", "/Patient?famly=Smith")).endswith("nearest: family")
+def test_an_unknown_parameter_is_reported_with_the_nearest(clinic: Workplace) -> None:
+    assert read_message(clinic.ask("GET", "/Patient?famly=Smith")).endswith("nearest: family")
 
 
 def test_a_form_is_a_form(clinic: Workplace) -> None:
     answer = clinic.ask("POST", "/Patient/_search", {"name": "Zed"}, content_type="application/json")
-    assert (answer.status, FORM in tell(answer)) == (415, True)
+    assert (answer.status, FORM in read_message(answer)) == (415, True)
     assert read(clinic.ask("POST", "/Patient/_search", b"name=Zed", content_type=FORM))["total"] == 0
     assert read(clinic.ask("POST", "/Patient/_search", b"name=Smith", content_type=f"{FORM}; charset=utf-8"))["total"] == 1
 
 
 @pytest.mark.parametrize("query", ["_unheard=9", "name=", "_summary=true", "_include:iterate=Observation:subject"])
-def test_what_is_passed_over_is_told_or_refused(clinic: Workplace, query: str) -> None:
+def test_ignored_parameters_are_reported_or_refused(clinic: Workplace, query: str) -> None:
     bundle = clinic.get(f"/Patient?{query}")
     (outcome,) = [entry["resource"] for entry in bundle["entry"] if entry["search"]["mode"] == "outcome"]
     assert outcome["issue"][0]["severity"] == "warning"
@@ -112,7 +112,7 @@ def test_what_is_passed_over_is_told_or_refused(clinic: Workplace, query: str) -
 
 
 @pytest.mark.parametrize("name", ["_has:Observation:patient:code", "_filter", "_text", "_content", "_list", "_query", "_contained"])
-def test_server_and_check_agree_on_what_is_not_searched_by(clinic: Workplace, name: str) -> None:
+def test_server_and_check_agree_on_unsupported_parameters(clinic: Workplace, name: str) -> None:
     assert clinic.ask("GET", f"/Patient?{name}=9").status == 400
     with pytest.raises(CheckFault):
         decide(clinic, resource_type="Patient", search={name: "9"})
@@ -141,7 +141,7 @@ INVALID = [
 
 
 @pytest.mark.parametrize(("body", "code", "place"), INVALID)
-def test_an_invalid_resource_is_refused_where_the_server_validates(body: dict[str, Any], code: str, place: str) -> None:
+def test_an_invalid_resource_is_refused_by_a_validating_server(body: dict[str, Any], code: str, place: str) -> None:
     server = Workplace("fhir", {"validate": True, "resources": [{"resourceType": "Patient", "id": "ann"}]})
     resource = {"resourceType": "Appointment", **body}
     transaction = {
@@ -157,7 +157,7 @@ def test_an_invalid_resource_is_refused_where_the_server_validates(body: dict[st
     assert [one["resourceType"] for one in server.state().fhir.resources] == ["Patient"]  # type: ignore[union-attr]
 
 
-def test_valid_resources_are_taken_where_the_server_validates() -> None:
+def test_valid_resources_are_accepted_by_a_validating_server() -> None:
     server = Workplace("fhir", {"validate": True})
     for path in sorted(Path("tests/codecs/samples/fhir").glob("*.json")):
         resource = msgspec.json.decode(path.read_bytes())
@@ -165,16 +165,16 @@ def test_valid_resources_are_taken_where_the_server_validates() -> None:
         assert answer.status in (200, 201), (path, read(answer))
 
 
-def test_a_wrong_value_is_told_with_its_parameter_and_what_would_be_right(clinic: Workplace) -> None:
-    told = tell(clinic.ask("GET", "/Patient?birthdate=xx2020"))
-    assert told == 'birthdate: not a FHIR date: "xx2020"; write 2026, 2026-11, 2026-11-15 or 2026-11-15T09:00:00Z'
+def test_a_wrong_value_is_reported_with_its_parameter_and_a_valid_form(clinic: Workplace) -> None:
+    message = read_message(clinic.ask("GET", "/Patient?birthdate=xx2020"))
+    assert message == 'birthdate: not a FHIR date: "xx2020"; write 2026, 2026-11, 2026-11-15 or 2026-11-15T09:00:00Z'
 
 
-# --- what is asked of an answer ----------------------------------------------------------------------------------------
+# --- requirements of an answer -----------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("target", ["/Patient?_format=xml", "/Patient/ann?_format=application/fhir%2Bxml"])
-def test_who_takes_no_json_is_told_so(clinic: Workplace, target: str) -> None:
+def test_a_client_that_accepts_no_json_is_refused(clinic: Workplace, target: str) -> None:
     assert clinic.ask("GET", target).status == 406
     assert clinic.ask("GET", "/Patient/ann", accept="application/fhir+xml").status == 406
     assert clinic.ask("GET", "/Patient/ann?_format=json", accept="application/fhir+xml").status == 200
@@ -223,7 +223,7 @@ def test_history_is_answered_in_pages_and_since_a_moment(clinic: Workplace) -> N
 # --- versions ----------------------------------------------------------------------------------------------------------
 
 
-def test_an_update_that_means_to_create_replaces_nothing(clinic: Workplace) -> None:
+def test_an_update_conditional_on_absence_replaces_nothing(clinic: Workplace) -> None:
     ann = {"resourceType": "Patient", "id": "ann"}
     assert clinic.ask("PUT", "/Patient/ann", ann, if_none_match="*").status == 412
     assert clinic.ask("PUT", "/Patient?name=Smith", ann, if_none_match="*").status == 412
@@ -233,11 +233,11 @@ def test_an_update_that_means_to_create_replaces_nothing(clinic: Workplace) -> N
     assert clinic.ask("PUT", "/Patient/nobody", {**ann, "id": "nobody"}, if_match="*").status == 412
 
 
-def test_a_meta_that_is_no_object_is_refused(clinic: Workplace) -> None:
+def test_a_meta_value_that_is_no_object_is_refused(clinic: Workplace) -> None:
     assert clinic.ask("PUT", "/Patient/ann", {"resourceType": "Patient", "id": "ann", "meta": "x"}).status == 422
 
 
-# --- claims that would hold whatever was found --------------------------------------------------------------------------
+# --- claims that would pass for any result ------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -260,7 +260,7 @@ def test_a_condition_of_a_check_has_a_value(clinic: Workplace) -> None:
 
 
 @pytest.mark.parametrize("claim", [{"absent": True}, {"count": 0}])
-def test_nothing_of_a_type_that_r4_does_not_have_says_nothing(clinic: Workplace, claim: dict[str, Any]) -> None:
+def test_absence_of_a_type_unknown_to_r4_is_no_pass(clinic: Workplace, claim: dict[str, Any]) -> None:
     with pytest.raises(Exception, match="nearest: Appointment"):
         decide(clinic, resource_type="Apointment", **claim)
     assert decide(clinic, resource_type="Appointment", **claim) == "pass"

@@ -1,4 +1,4 @@
-"""Entries of FHIR bundles: hostile ones, what references between them mean, and that claims about requests see them."""
+"""Entries of FHIR bundles: hostile ones, references between them, and claims about their requests."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def decide(clinic: Workplace, check: str, **spec: Any) -> str:
 
 @pytest.mark.parametrize("kind", ["batch", "transaction"])
 @pytest.mark.parametrize("method", [[], {}, None, 7, "post", "SWALLOW"])
-def test_a_method_that_is_none_is_refused(clinic: Workplace, kind: str, method: Any) -> None:
+def test_an_invalid_method_is_refused(clinic: Workplace, kind: str, method: Any) -> None:
     answer = send(clinic, kind, {"request": {"method": method, "url": "Patient"}})
     assert answer.status == 400
     assert "Bundle.entry[0].request: expected method (DELETE, POST," in read(answer)["issue"][0]["diagnostics"]
@@ -61,7 +61,7 @@ def test_an_entry_may_ask_for_a_head(clinic: Workplace) -> None:
 # --- references --------------------------------------------------------------------------------------------------------
 
 
-def test_what_a_conditional_update_makes_can_be_pointed_at(clinic: Workplace) -> None:
+def test_a_resource_of_a_conditional_update_can_be_referenced(clinic: Workplace) -> None:
     doctor = {"resourceType": "Practitioner", "identifier": [{"value": "z"}]}
     made = send(
         clinic,
@@ -95,15 +95,15 @@ def test_a_relative_reference_is_one_to_an_entry_of_the_same_server(clinic: Work
 
 
 @pytest.mark.parametrize(
-    ("entries", "told"),
+    ("entries", "message"),
     [
         ([make_entry("POST", "Appointment", make_appointment("urn:uuid:missing"))], "is the fullUrl of no entry"),
         ([make_entry("POST", "Patient", {"resourceType": "Patient"}, "urn:uuid:1")] * 2, "duplicate fullUrl"),
     ],
 )
-def test_a_transaction_whose_references_mean_nothing_is_not_kept(clinic: Workplace, entries: list[Any], told: str) -> None:
+def test_a_transaction_with_unresolvable_references_is_not_stored(clinic: Workplace, entries: list[Any], message: str) -> None:
     answer = send(clinic, "transaction", *entries)
-    assert (answer.status, told in read(answer)["issue"][0]["diagnostics"]) == (400, True)
+    assert (answer.status, message in read(answer)["issue"][0]["diagnostics"]) == (400, True)
     assert not clinic.state().changes
 
 
@@ -124,18 +124,18 @@ def test_a_path_is_the_same_however_it_is_written(clinic: Workplace, path: str) 
     assert decide(clinic, "request_not_made", method="DELETE", path="/Patient/ann") == "fail"
 
 
-def test_a_path_that_is_too_long_to_be_compared_is_no_pass(clinic: Workplace) -> None:
+def test_a_path_too_long_to_compare_is_no_pass(clinic: Workplace) -> None:
     clinic.ask("GET", "/Patient/" + "a" * 5_000)
     assert decide(clinic, "request_not_made", path="/Patient/*") == "fail"
     assert decide(clinic, "request_not_made", method="DELETE") == "pass"
 
 
-def test_what_is_said_of_a_system_that_is_not_there_is_no_pass(clinic: Workplace) -> None:
+def test_a_claim_about_a_missing_system_is_no_pass(clinic: Workplace) -> None:
     assert decide(clinic, "request_not_made", method="DELETE", system="fhri") == "fail"
     assert decide(clinic, "request_not_made", method="DELETE", system="fhir") == "pass"
 
 
-def test_a_method_that_nobody_can_send_is_refused(clinic: Workplace) -> None:
+def test_an_unsendable_method_is_refused(clinic: Workplace) -> None:
     with pytest.raises(Exception, match=r'method: expected one of .*, found "POSTT"'):
         decide(clinic, "request_not_made", method="POSTT")
     assert decide(clinic, "request_not_made", method="delete") == "pass"

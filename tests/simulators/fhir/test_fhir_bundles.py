@@ -88,7 +88,7 @@ def test_a_transaction_writes_nothing_twice(clinic: Workplace) -> None:
     assert send(clinic, "transaction", entry("PUT", "Patient/ann", body), entry("PUT", "Patient/ann", body)).status == 400
 
 
-def test_a_creation_with_a_condition_is_linked_to_what_is_there(clinic: Workplace) -> None:
+def test_a_conditional_create_links_to_the_existing_resource(clinic: Workplace) -> None:
     patient = entry("POST", "Patient", {"resourceType": "Patient"}, "urn:uuid:1", ifNoneExist="identifier=urn:mrn|17")
     response = send(clinic, "transaction", patient, entry("POST", "Encounter", visit("urn:uuid:1")))
     assert statuses(response) == ["200", "201"]
@@ -96,7 +96,7 @@ def test_a_creation_with_a_condition_is_linked_to_what_is_there(clinic: Workplac
     assert [change.place.split("/")[0] for change in clinic.state().changes or ()] == ["Encounter"]
 
 
-def test_the_entries_of_a_batch_stand_for_themselves(clinic: Workplace) -> None:
+def test_the_entries_of_a_batch_are_independent(clinic: Workplace) -> None:
     response = send(
         clinic,
         "batch",
@@ -121,7 +121,7 @@ NO_BUNDLES = [
 
 
 @pytest.mark.parametrize("body", NO_BUNDLES, ids=range(len(NO_BUNDLES)))
-def test_what_is_no_bundle_of_requests_is_refused(clinic: Workplace, body: Any) -> None:
+def test_an_invalid_bundle_of_requests_is_refused(clinic: Workplace, body: Any) -> None:
     assert clinic.ask("POST", "/", body).status == 400
 
 
@@ -132,7 +132,7 @@ def test_a_bundle_with_a_patch(clinic: Workplace) -> None:
     assert clinic.get("/Patient/ann")["active"] is True
 
 
-def test_what_is_asked_inside_of_a_bundle_is_told_with_its_request(clinic: Workplace) -> None:
+def test_requests_inside_a_bundle_are_reported_with_their_entry(clinic: Workplace) -> None:
     send(clinic, "batch", entry("DELETE", "Patient/ann"), entry("GET", "Patient/nobody"))
     send(clinic, "transaction", entry("POST", "Encounter", visit("Patient/ann")), entry("DELETE", "Patient?_id="))
     first, second = (request.inside for request in clinic.state().requests or ())

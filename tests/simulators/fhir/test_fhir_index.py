@@ -1,4 +1,4 @@
-"""The index behind search on the FHIR server: it leaves out what cannot fit, and changes no answer, whatever was written in between."""
+"""The search index of the FHIR server: it skips what cannot match, and changes no answer, whatever was written before."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def make_rows(count: int) -> Rows:
 
 
 def list_found(draft: Draft, search: list[tuple[str, str]]) -> tuple[list[str], list[str]]:
-    """Return what a search finds with the index, and in a plain list of everything."""
+    """Return the results of a search with the index, and over a plain list of everything."""
     compiled = compile_search("Observation", search)
     plain = [*draft.list("Observation").values(), *draft.list("Patient").values()]
     indexed, whole = compiled.list_matches(Shelves(draft)), compiled.list_matches(plain)
@@ -82,7 +82,7 @@ _WRITES = st.lists(st.tuples(st.integers(0, 60), st.one_of(st.none(), st.integer
 @settings(max_examples=150, deadline=None)
 @given(writes=_WRITES, search=st.sampled_from(SEARCHES), most=st.sampled_from([2, 256]))
 def test_an_index_follows_what_is_written(writes: list[Any], search: list[tuple[str, str]], most: int) -> None:
-    """Rows are put, replaced, taken away and put again; drafts are committed or dropped; searches come in between."""
+    """Put, replace, delete and restore rows; commit or drop drafts; search in between."""
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(fhir, "_MOST_WRITTEN", most)
         rows = make_rows(40)
@@ -110,7 +110,7 @@ def test_an_index_leaves_out_what_cannot_fit(search: dict[str, str]) -> None:
     compiled = compile_search("Observation", search)
     looked = len(list(Shelves(draft).pick("Observation", compiled.clues)))
     assert looked < 300 and looked >= len(compiled.list_matches(Shelves(draft))) > 0
-    # What was written since is looked at always.
+    # Recent writes are always searched.
     draft.put("Observation", "new", make_observation("new", 1))
     assert len(list(Shelves(draft).pick("Observation", compiled.clues))) == looked + 1
 

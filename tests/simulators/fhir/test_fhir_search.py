@@ -126,23 +126,23 @@ def test_a_client_may_ask_for_the_total_alone(clinic: Workplace, query: str) -> 
         ("_id=a1&_include=Observation:patient", []),
     ],
 )
-def test_what_matches_point_at_is_brought_along(clinic: Workplace, query: str, included: list[str]) -> None:
+def test_resources_referenced_by_matches_are_included(clinic: Workplace, query: str, included: list[str]) -> None:
     found = clinic.get(f"/Appointment?{query}")
     assert (ids(found), ids(found, "include"), found["total"]) == (["a1"], included, 1)
 
 
-def test_what_points_at_matches_is_brought_along(clinic: Workplace) -> None:
+def test_resources_that_reference_matches_are_included(clinic: Workplace) -> None:
     found = clinic.get("/Patient?_id=ann&_revinclude=Appointment:patient&_revinclude=Observation:subject")
     assert (ids(found), ids(found, "include")) == (["ann"], ["a1", "a3", "w1"])
 
 
-def test_unknown_parameters_with_an_underscore_are_passed_over(clinic: Workplace) -> None:
+def test_unknown_parameters_with_an_underscore_are_ignored(clinic: Workplace) -> None:
     found = clinic.get("/Patient?_strange=1&family=Smith&_format=json")
     assert ids(found) == ["ann"]
     assert "_strange" not in found["link"][0]["url"]
 
 
-def test_elements_are_chosen_and_the_resource_says_so(clinic: Workplace) -> None:
+def test_elements_are_selected_and_the_resource_is_marked(clinic: Workplace) -> None:
     (entry,) = clinic.get("/Appointment?_id=a1&_elements=status")["entry"]
     assert set(entry["resource"]) == {"resourceType", "id", "meta", "status"}
     assert entry["resource"]["meta"]["tag"][0]["code"] == "SUBSETTED"

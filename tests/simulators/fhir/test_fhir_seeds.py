@@ -1,4 +1,4 @@
-"""Bundles as seeds: references between their entries lead where they do on a server that took the bundle."""
+"""Bundles as seeds: references between their entries resolve as on a server that processed the bundle."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ DOCTOR = {"resourceType": "Practitioner", "id": "doc", "identifier": [{"system":
 
 
 def synthea(*, ids: bool = True) -> dict[str, Any]:
-    """A patient and what happened, as Synthea writes them."""
+    """A patient and their records, as Synthea writes them."""
     patient = {"resourceType": "Patient", "name": [{"family": "Smith"}]}
     encounter = {
         "resourceType": "Encounter",
@@ -61,7 +61,7 @@ def test_references_between_entries_are_resolved(ids: bool) -> None:
     assert [entry["resource"]["resourceType"] for entry in found["entry"]] == ["Observation", "Patient", "Encounter"]
 
 
-def test_a_condition_that_nothing_fits_and_a_name_of_no_entry_stay_as_they_are() -> None:
+def test_unmatched_conditions_and_unknown_names_stay_unchanged() -> None:
     place = Workplace("fhir", [synthea(), {"resourceType": "Observation", "id": "o", "subject": {"reference": "urn:uuid:none"}}])
     assert place.get("/Encounter")["entry"][0]["resource"]["participant"][0]["individual"]["reference"].startswith("Practitioner?")
     assert place.get("/Observation/o")["subject"] == {"reference": "urn:uuid:none"}
