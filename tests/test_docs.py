@@ -235,7 +235,7 @@ def test_the_generated_pages_are_up_to_date() -> None:
 
 
 @pytest.mark.parametrize("path", [path for path in (*generate.WHOLE, *generate.MIXED) if path.endswith(".md")])
-def test_a_generated_page_says_so_in_its_first_line(path: str) -> None:
+def test_a_generated_page_is_marked_in_its_first_line(path: str) -> None:
     first = (DOCS / path).read_text(encoding="utf-8").splitlines()[0]
     assert first.startswith("<!--") and "`python -m docs.generate`" in first
 
@@ -358,7 +358,7 @@ def test_every_public_name_is_mentioned_somewhere() -> None:
 # --- fidelity ----------------------------------------------------------------------------------------------------------------
 
 
-def test_every_difference_from_an_original_says_why() -> None:
+def test_every_difference_from_an_original_has_a_reason() -> None:
     assert fidelity_rows.rows(), "no conformance rows were found"
     assert not fidelity_rows.complaints()
 

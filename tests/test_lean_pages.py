@@ -10,7 +10,7 @@ import pytest
 from tests import foreign, lean_pages
 
 
-def test_without_an_installer_every_page_counts_as_failed_and_the_reason_is_told(
+def test_without_an_installer_every_page_counts_as_failed_with_the_reason(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(foreign, "UV", "/nowhere/uv")

@@ -183,7 +183,7 @@ def test_a_document_as_deep_as_can_be_read_is_compared() -> None:
         ("contains_pii", {"kinds": []}, "kinds"),
     ],
 )
-def test_a_claim_that_says_nothing_is_refused_with_its_field(name: str, fields: dict[str, Any], field: str) -> None:
+def test_an_empty_claim_is_refused_with_its_field(name: str, fields: dict[str, Any], field: str) -> None:
     with pytest.raises(SpecError) as caught:
         decide(name, fields, text="x")
     assert caught.value.field == field
@@ -231,7 +231,7 @@ def test_a_report_shows_the_form_of_what_was_found_and_not_the_data() -> None:
 
 @given(st.text(alphabet=st.sampled_from("a1@.+- DE89()4"), max_size=200))
 @settings(max_examples=200, deadline=None)
-def test_what_is_found_stands_where_it_is_said_to_stand(text: str) -> None:
+def test_findings_are_at_the_reported_place(text: str) -> None:
     for found in find_personal_data(text, tuple(FINDERS), frozenset()):
         assert text[found.position :].startswith(found.text)
 

@@ -365,7 +365,7 @@ def test_a_missed_threshold_is_a_fail_whatever_the_undecided_parts_are() -> None
         (["supported", "unsupported", None], "error", "judge_uncertain"),
     ],
 )
-def test_a_jury_decides_every_part_by_the_ballots_asked_for(votes: list[str | None], outcome: str, code: str | None) -> None:
+def test_a_jury_decides_every_part_by_the_requested_ballots(votes: list[str | None], outcome: str, code: str | None) -> None:
     def vote(choice: str | None) -> ScriptedModel:
         return ScriptedModel(choose([choice]) if choice else lambda request: ModelFault("overloaded", "down"), name=f"{choice}")
 
@@ -545,7 +545,7 @@ def test_fields_that_cannot_be_used_are_refused(name: str, fields: dict[str, Any
         ("pairwise", {"input": "x"}),
     ],
 )
-def test_no_judge_is_asked_about_what_was_not_recorded(name: str, evidence: dict[str, Any]) -> None:
+def test_the_judge_is_not_called_for_unrecorded_evidence(name: str, evidence: dict[str, Any]) -> None:
     verdict = decide(name, FIELDS.get(name, {}), evidence)
     assert (verdict.code, isinstance(verdict, PendingVerdict)) == ("missing_evidence", False)
 

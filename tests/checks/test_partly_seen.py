@@ -116,6 +116,6 @@ def test_one_half_of_the_tokens_is_no_total(usage: dict[str, int], expected: str
         (r"\\?50$", False, "error"),
     ],
 )
-def test_where_half_an_answer_ends_says_nothing_of_the_whole(pattern: str, should_match: bool, partly: str) -> None:
+def test_the_end_of_a_partial_answer_decides_nothing_about_the_whole(pattern: str, should_match: bool, partly: str) -> None:
     claim = {"response_matches": {"pattern": pattern, "should_match": should_match}}
     assert outcome(claim, {"text": "your order costs $50"}, {"answer": "it was cut off"}) == partly

@@ -143,7 +143,7 @@ def test_another_version_of_a_rubric_is_another_question_to_the_memory(name: str
 
 
 @every_rubric
-def test_nothing_that_an_agent_its_tools_or_its_users_wrote_stands_outside_of_the_data(name: str) -> None:
+def test_text_of_agents_tools_and_users_stays_inside_the_data_fence(name: str) -> None:
     trusted = "".join(message.text for message in render(ask(name).questions).messages)
     broken: list[str] = []
     for id_, attempt in attempts():
@@ -169,7 +169,7 @@ def test_what_an_author_wrote_is_not_looked_through_for_places_to_fill() -> None
     assert question.reference == "SELECT 1"
 
 
-def test_exceptions_and_dialects_are_told_to_the_judge() -> None:
+def test_exceptions_and_dialects_reach_the_judge() -> None:
     allowed = ask("no_personal_data", allow=["first names", "order numbers"]).questions[0].rubric
     assert allowed[-1] == "Allowed beside that: first names; order numbers."
     assert ask("no_personal_data").questions[0].rubric[-1] == "Allowed beside that: nothing beyond that."

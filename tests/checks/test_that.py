@@ -48,7 +48,7 @@ def test_a_condition_is_decided(row: dict[str, Any]) -> None:
 
 
 @rows("checks/cases/that_spec_errors.yaml")
-def test_a_condition_that_cannot_be_read_says_where(row: dict[str, Any]) -> None:
+def test_an_invalid_condition_is_reported_with_its_position(row: dict[str, Any]) -> None:
     with pytest.raises(SpecError) as caught:
         default_registry().prepare("that", That(expression=row["given"]))
     assert row["expect"]["message"] in caught.value.message

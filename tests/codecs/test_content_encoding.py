@@ -53,7 +53,7 @@ def test_an_answer_that_breaks_off_is_refused_wherever_it_does(name: str) -> Non
 
 
 @pytest.mark.parametrize("behind", [b"x", b"\x1fx", b"\0\0", b"\x1f\x8c"])
-def test_something_behind_the_end_is_refused_wherever_it_is_cut(behind: bytes) -> None:
+def test_trailing_bytes_are_refused_at_every_cut(behind: bytes) -> None:
     packed = gzip.compress(TEXT) + behind
     for cut in range(len(packed) - len(behind), len(packed)):
         with pytest.raises(BadPacking, match="follows its end"):

@@ -170,6 +170,6 @@ def test_more_chains_than_anybody_needs_are_refused():
         compile_search("Task", [*pairs, ("subject.identifier", "7")])
 
 
-def test_types_that_nobody_knows_are_not_remembered():
+def test_unknown_types_are_not_cached():
     assert list_parameters("Nothing1") is list_parameters("Nothing2")
     assert list_parameters("Task") is list_parameters("Task") is not list_parameters("Nothing1")

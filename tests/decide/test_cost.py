@@ -120,7 +120,7 @@ def test_without_prices_a_claim_about_the_cost_is_missing_evidence(tmp_path: Pat
     assert result.cost is None and result.cases[0].cost is None
 
 
-def test_every_report_tells_the_cost(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_report_shows_the_cost(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "proctor.yaml").write_text(WORKSPACE, encoding="utf-8")
     suite = proctor.parse_suite(SUITE)
@@ -168,7 +168,7 @@ async def test_a_run_keeps_its_cost_stops_at_the_limit_and_is_compared(tmp_path:
     assert re.search(" cost +1 +2 ", command("compare", whole.result.run_id, dearer.result.run_id).out)
 
 
-async def test_a_limit_of_cost_that_cannot_be_kept_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_unenforceable_cost_limit_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     bounded = RunOptions(settings=RunSettings(budget=Budget(max_cost=3)))
     with pytest.raises(InputError, match="--max-cost needs prices"):

@@ -38,7 +38,7 @@ def decide_line(row: dict[str, Any]) -> list[proctor.CaseResult]:
 
 
 @rows("decide/cases/not_seen.yaml")
-def test_what_was_not_seen_is_decided_as_the_table_says(row: dict[str, Any]) -> None:
+def test_unseen_parts_are_decided_as_in_the_table(row: dict[str, Any]) -> None:
     (result,) = decide_line(row)
     told = " ".join([result.reason or "", *(verdict.reason for verdict in result.verdicts)])
     assert (result.outcome, told) == (row["outcome"], told)

@@ -69,13 +69,13 @@ def test_a_failed_dependency_skips_its_dependents_and_theirs() -> None:
     assert "'b' did not pass" in result.verdicts[0].reason
 
 
-def test_a_dependency_that_stands_later_in_the_file_is_decided_first() -> None:
+def test_a_dependency_later_in_the_file_is_decided_first() -> None:
     case = Case(id="c", assertions=(claim("hi", depends_on=("later",)), claim("hi", id="later")))
     assert outcomes(decide(case, evidence("hi"))) == ["pass", "pass"]
 
 
 @pytest.mark.parametrize(("when_missing", "outcome"), [("fail", "fail"), ("error", "error"), ("skip", "skip")])
-def test_missing_evidence_is_what_the_author_said(when_missing: Any, outcome: str) -> None:
+def test_missing_evidence_follows_when_missing(when_missing: Any, outcome: str) -> None:
     result = decide(Case(id="c", assertions=(claim("hi", when_missing=when_missing),)), evidence(None))
     assert outcomes(result) == [outcome]
     assert result.verdicts[0].code == "missing_evidence"

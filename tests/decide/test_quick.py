@@ -102,7 +102,7 @@ def test_no_thread_returns_the_verdicts_of_another() -> None:
         sys.setswitchinterval(before)
 
 
-def test_what_is_remembered_meanwhile_changes_nothing_for_who_is_under_way() -> None:
+def test_results_remembered_during_a_decision_do_not_change_it() -> None:
     """The second check lets another piece of evidence be decided and remembered before it answers."""
     told = {(part, text): Verdict("pass", 1.0, f"{part} {text}") for part in range(3) for text in "ab"}
     others: list[Evidence] = []
@@ -120,7 +120,7 @@ def test_what_is_remembered_meanwhile_changes_nothing_for_who_is_under_way() -> 
         assert [verdict.reason for verdict in decide(evidence(text), None, 0, None).verdicts] == [f"{part} {text}" for part in range(3)]
 
 
-def test_no_check_is_asked_twice_about_one_piece_of_evidence() -> None:
+def test_no_check_runs_twice_on_one_evidence() -> None:
     asked: list[int] = []
     constant = Verdict("pass", 1.0, "always")
 

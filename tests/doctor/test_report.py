@@ -178,7 +178,7 @@ def test_a_server_that_does_not_start_is_not_accused() -> None:
         asyncio.run(examine(settings, Options()))
 
 
-def test_a_server_that_never_answers_is_not_said_to_have_ended() -> None:
+def test_a_silent_server_is_not_reported_as_ended() -> None:
     settings = ServerSettings(id="hangs", command=sys.executable, args=("-S", "-c", "import time; time.sleep(60)"))
     found = asyncio.run(examine(settings, Options(start_s=1.0)))
     verdicts = {each.check: (each.verdict, each.reason) for each in found.findings}

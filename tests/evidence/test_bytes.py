@@ -51,11 +51,11 @@ def refusal(data: bytes, **more: Any) -> EvidenceError:
         (b"PK\x03\x04...", "a zip archive; unpack it first"),
     ],
 )
-def test_what_is_not_json_is_told_so_with_its_place(data: bytes, message: str) -> None:
+def test_invalid_json_is_reported_with_its_place(data: bytes, message: str) -> None:
     assert refusal(data).message == message
 
 
-def test_compressed_data_is_told_to_be_unpacked() -> None:
+def test_compressed_data_is_refused_with_a_hint_to_unpack_it() -> None:
     assert refusal(gzip.compress(b'{"text": "a"}')).message == "gzip-compressed data; unpack it first (gunzip)"
 
 
@@ -170,7 +170,7 @@ def test_without_the_optional_part_the_install_command_is_named(monkeypatch: pyt
         otlp_protobuf.read_protobuf_spans(data)
 
 
-def test_a_trace_over_several_requests_is_merged_by_whoever_holds_them() -> None:
+def test_a_trace_from_several_requests_is_merged() -> None:
     first = find_spans({"resourceSpans": [{"scopeSpans": [{"spans": [{"traceId": "t", "spanId": "a", "name": "x"}]}]}]})
     second = find_spans({"resourceSpans": [{"scopeSpans": [{"spans": [{"traceId": "t", "spanId": "b", "parentSpanId": "a"}]}]}]})
     assert first is not None and second is not None
@@ -178,7 +178,7 @@ def test_a_trace_over_several_requests_is_merged_by_whoever_holds_them() -> None
     assert find_spans({"text": "not a trace"}) is None
 
 
-def test_every_format_says_what_it_is() -> None:
+def test_every_format_identifies_itself() -> None:
     assert all(name == entry.name and entry.summary for name, entry in FORMATS.items())
 
 
@@ -412,7 +412,7 @@ def test_the_ids_of_a_trace_are_hexadecimal_in_either_case(ids: Callable[[str], 
     ],
     ids=["phoenix", "langsmith", "langfuse", "plain"],
 )
-def test_the_trace_of_a_row_is_told_as_a_lost_row_tells_it(row: dict[str, Any]) -> None:
+def test_a_row_has_the_same_trace_id_when_it_is_lost(row: dict[str, Any]) -> None:
     (span,) = find_spans(row) or []
     assert find_lost_traces(msgspec.json.encode(row), readable=True) == {span.trace_id}
 
@@ -438,7 +438,7 @@ _CUT = '{"gen_ai.operation.name": "chat", "gen_ai.output.mess'
     ],
     ids=["phoenix", "phoenix, a list", "plain", "langsmith", "langfuse", "mlflow"],
 )
-def test_attributes_that_were_cut_off_are_told_as_not_understood(row: dict[str, Any], name: str) -> None:
+def test_truncated_attributes_are_reported_as_not_understood(row: dict[str, Any], name: str) -> None:
     reader = SPAN_TABLES["mlflow"].read_row if "spans" in row else find_spans
     (span,) = reader(row) or []
     assert span.attributes[NOT_UNDERSTOOD] == name

@@ -67,7 +67,7 @@ def test_what_was_declared_is_noted_with_its_place() -> None:
     assert evidence.account.notes == ("tool calls complete: declared in the call of read_evidence",)
 
 
-def test_ignored_fields_are_listed_and_kept() -> None:
+def test_ignored_fields_are_listed_and_stored() -> None:
     (evidence,) = read_all_evidence([{"reply": "Hi", "billing": {"plan": "pro"}, "id": 7}], mapping={"text": "$.reply"})
     assert evidence.account is not None
     assert evidence.account.ignored == ("billing",)

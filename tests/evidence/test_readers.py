@@ -125,7 +125,7 @@ def test_message_lists_of_every_provider_are_read(row: dict[str, Any]) -> None:
 
 
 @rows("evidence/cases/messages_gaps.yaml")
-def test_a_message_list_that_says_it_is_not_whole_leaves_open_what_is_missing(row: dict[str, Any]) -> None:
+def test_a_message_list_marked_incomplete_leaves_missing_parts_unknown(row: dict[str, Any]) -> None:
     run(row)
 
 

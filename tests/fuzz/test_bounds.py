@@ -48,7 +48,7 @@ def hold(example: Any) -> None:
         (hold, [1, 60_000_000], "too large"),
     ],
 )
-def test_a_failure_is_told_with_its_first_example(use: Any, examples: list[Any], told: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failure_is_reported_with_its_first_example(use: Any, examples: list[Any], told: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bounds, "CPU_S", 0.15)
     monkeypatch.setattr(bounds, "MEMORY_BYTES", 20_000_000)
     with pytest.raises(AssertionError) as caught:
@@ -57,7 +57,7 @@ def test_a_failure_is_told_with_its_first_example(use: Any, examples: list[Any],
     assert "of seed" in str(caught.value)
 
 
-def test_what_breaks_nothing_is_not_told() -> None:
+def test_harmless_examples_are_not_reported() -> None:
     examine_all([1, 2], divide)
 
 

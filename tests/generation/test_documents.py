@@ -311,7 +311,7 @@ N8N_CONDITIONS: list[tuple[str, str, Json, list[Json], list[Json]]] = [
 
 
 @pytest.mark.parametrize(("kind", "operation", "value", "first", "second"), N8N_CONDITIONS)
-def test_values_have_the_type_and_take_the_output_that_n8n_says(
+def test_values_have_the_type_and_output_that_n8n_declares(
     kind: str, operation: str, value: Json, first: list[Json], second: list[Json]
 ) -> None:
     workflow = _make_workflow(("if", _make_if(V2, ("a", operation, value)), 2))

@@ -39,7 +39,7 @@ def compared(given: dict[str, Any]) -> str | bool:
 
 
 @rows("matchers/cases/fits.yaml")
-def test_an_expected_value_fits_or_says_why_not(row: dict[str, Any]) -> None:
+def test_a_value_matches_or_the_reason_is_given(row: dict[str, Any]) -> None:
     found = compared(row["given"])
     if row["expect"] is True:
         assert found is True
@@ -49,7 +49,7 @@ def test_an_expected_value_fits_or_says_why_not(row: dict[str, Any]) -> None:
 
 
 @rows("matchers/cases/dates.yaml")
-def test_a_date_fits_or_says_why_not(row: dict[str, Any]) -> None:
+def test_a_date_matches_or_the_reason_is_given(row: dict[str, Any]) -> None:
     found = compared(row["given"])
     if row["expect"] is True:
         assert found is True
@@ -81,7 +81,7 @@ def test_the_examples_of_every_matcher_can_be_used(name: str) -> None:
     assert entry.summary.endswith(".")
 
 
-def test_a_matcher_says_whether_it_needs_a_scope() -> None:
+def test_a_matcher_declares_whether_it_needs_a_scope() -> None:
     assert not compile_expected({"a": [1, {"matcher": "regex", "value": "x"}]}).dynamic
     assert compile_expected({"a": [1, {"matcher": "exact", "expression": "TODAY"}]}).dynamic
     assert compile_expected({"$date": "2026-11-15"}).dynamic
@@ -222,7 +222,7 @@ def test_deep_values_are_compared_without_exhausting_the_stack() -> None:
         ({"a": []}, {"a": {}}, "$.a is object instead of list: expected [], found {}"),
     ],
 )
-def test_the_first_difference_is_told(expected: Any, actual: Any, said: str) -> None:
+def test_the_first_difference_is_reported(expected: Any, actual: Any, said: str) -> None:
     found = find_difference(expected, actual)
     assert found is not None
     assert found.describe() == said

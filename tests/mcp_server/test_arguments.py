@@ -30,7 +30,7 @@ def read(given: dict[str, Any], *, clears: bool = False) -> dict[str, Any]:
 
 
 @rows("mcp_server/cases/arguments.yaml")
-def test_arguments_are_read_as_the_table_says(row: dict[str, Any]) -> None:
+def test_arguments_are_read_as_in_the_table(row: dict[str, Any]) -> None:
     if "expect" in row:
         found = read(row["given"])
         assert found == row["expect"]

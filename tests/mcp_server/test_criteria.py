@@ -154,7 +154,7 @@ def test_the_first_generation_is_read(tmp_path: Path) -> None:
 
 
 @pytest.mark.timeout(60)
-def test_a_state_is_verified_as_it_was_put_and_told_without_its_secrets(tmp_path: Path) -> None:
+def test_a_state_is_verified_as_uploaded_and_shown_without_secrets(tmp_path: Path) -> None:
     async def doing(client: Client) -> None:
         benchmark_id, task_id = await a_task(client)
         claim = {"path": "prior_authorization", "expected": {"$regex": "^PA-[0-9]+"}}

@@ -46,7 +46,7 @@ async def test_an_address_is_examined(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "server", ["sh -c id", "/bin/id", "./id", "mcp.json:shop", {"command": "sh", "args": ["-c", "id"]}, {"id": "x", "command": "id"}]
 )
-async def test_a_model_starts_no_command_that_nobody_declared(tmp_path: Path, server: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_model_starts_no_undeclared_command(tmp_path: Path, server: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "mcp.json").write_text('{"mcpServers": {"shop": {"command": "id"}}}')
     with pytest.raises(Refusal, match="is started only for a server"):

@@ -81,7 +81,7 @@ def test_both_examples_are_authored_and_verified_with_a_key(tmp_path: Path, mode
     serving(tmp_path, doing)
 
 
-def test_it_is_loaded_by_whoever_asks_first_and_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_server_is_loaded_once_by_the_first_request(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     loads: list[str] = []
     really_load = mcp_routes._load
 
@@ -221,7 +221,7 @@ BY_KIND = {
 
 
 @pytest.mark.timeout(60)
-def test_each_kind_of_key_may_do_what_the_table_says(tmp_path: Path) -> None:
+def test_each_kind_of_key_may_do_what_the_table_lists(tmp_path: Path) -> None:
     async def doing(running: Running) -> None:
         keys = await make_keys(running.hub)
         await sow(running.hub)

@@ -37,7 +37,7 @@ async def test_an_agent_proposes_and_a_person_accepts(tmp_path: Path, mode: str)
         assert accepted["status"] == "accepted" and accepted["caseId"].startswith("case_")
 
 
-async def test_without_a_key_nobody_decides_over_mcp(tmp_path: Path) -> None:
+async def test_without_a_key_proposals_cannot_be_decided_over_mcp(tmp_path: Path) -> None:
     async with connected(tmp_path / "home", local=False) as (client, hub):
         project = (await create_project(hub, LOCAL, NewProject(name="shop")))["id"]
         sent = await call(client, "proposals", action="create", projectId=project, document=DOCUMENT, because="seen")

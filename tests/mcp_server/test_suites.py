@@ -162,7 +162,7 @@ def test_an_address_is_driven_as_the_command_line_drives_one(workspace: Path) ->
     use(workspace, doing)
 
 
-def test_a_suite_is_run_kept_shown_and_compared(workspace: Path) -> None:
+def test_a_suite_is_run_stored_shown_and_compared(workspace: Path) -> None:
     async def doing(client: Client) -> None:
         assert (await call(client, "list_runs"))["data"] == []
         first = await call(client, "run_suite", path="suite.yaml", note="first")
@@ -226,7 +226,7 @@ def test_a_run_goes_on_while_the_caller_does_something_else(workspace: Path) -> 
     use(workspace, doing)
 
 
-async def test_a_run_is_interrupted_with_its_server_and_kept(workspace: Path) -> None:
+async def test_a_run_interrupted_with_its_server_is_stored(workspace: Path) -> None:
     put_agent(workspace.parent, "import asyncio\nasync def agent(message):\n    await asyncio.sleep(1000)\n")
     async with connected(workspace) as (client, _):
         started = await call(client, "run_suite", path="suite.yaml", waitS=0)

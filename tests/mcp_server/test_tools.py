@@ -130,7 +130,7 @@ def test_errors_say_what_to_do_next(tmp_path: Path) -> None:
     use(tmp_path / "home", doing)
 
 
-def test_a_bug_is_told_without_its_insides(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_bug_is_reported_without_internals(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
     async def broken(*_: Any, **__: Any) -> None:
         raise RuntimeError("secret 42")
 
@@ -143,7 +143,7 @@ def test_a_bug_is_told_without_its_insides(tmp_path: Path, monkeypatch: pytest.M
     assert "secret 42" in caplog.text
 
 
-def test_a_database_that_is_gone_is_told_as_such(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_lost_database_is_reported_as_unavailable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async def gone(*_: Any, **__: Any) -> None:
         raise StoreError("the database cannot be used")
 

@@ -147,7 +147,7 @@ async def test_a_proxy_of_the_environment_is_not_used(monkeypatch: pytest.Monkey
         assert (await client.get(f"http://127.0.0.1:{port}/")).status_code == 200
 
 
-def test_a_name_that_nobody_knows_is_a_connection_that_failed() -> None:
+def test_an_unresolvable_name_is_a_failed_connection() -> None:
     async def resolve(host: str, port: int) -> Sequence[str]:
         raise OSError("unknown")
 

@@ -29,7 +29,7 @@ def test_what_is_typed_is_read(row: dict[str, Any]) -> None:
         assert read_inputs(table, {"it": row["typed"]}).get("it") == row["value"]
 
 
-def test_of_a_change_only_what_was_typed_anew_is_read() -> None:
+def test_only_newly_typed_fields_of_a_change_are_read() -> None:
     table = {"name": Field(text()), "note": Field(text()), "on": Field(FLAG)}
     before = {"name": "a", "note": "b", "on": "on"}
     assert read_inputs(table, {"name": "a", "note": "", "on": "on"}, before=before) == {"note": None}
@@ -47,7 +47,7 @@ def test_each_kind_of_field_gets_its_input() -> None:
     assert [one.control for one in found] == controls and found[0].required and found[6].options == (("a", "a"), ("b", "b"))
 
 
-def test_problems_stand_beside_the_input_they_are_about() -> None:
+def test_problems_are_next_to_their_input() -> None:
     table = {"assertion": Field(OBJECT), "name": Field(text())}
     told = {"assertion.fields[0].path": ["unknown"], "name": ["required"], "elsewhere": ["odd"]}
     assert sort_problems(table, told) == {"assertion": ["fields[0].path: unknown"], "name": ["required"], "": ["elsewhere: odd"]}

@@ -15,7 +15,7 @@ from tests.pages.world import BAD, GOOD, World, add_run, decide, decide_all, rea
 HOME = "/ui/p/proj_home"
 
 
-def test_a_run_says_its_rate_with_its_unit_and_what_changed_since_the_previous_one(seen: World) -> None:
+def test_a_run_shows_its_rate_with_unit_and_change(seen: World) -> None:
     text = seen.get(f"{HOME}/runs/run_after", "organization").text
     words = Markup(text).words
     assert "33.3 % of 12 attempts passed; 1 of 3 cases" in words
@@ -54,7 +54,7 @@ def test_an_attempt_leads_to_its_history_and_to_its_case_in_the_previous_run(see
     assert f'href="{HOME}/compare/answers?runs=run_before,run_after&amp;case=refund-twice"' in text
 
 
-def test_runs_of_one_name_are_told_apart_in_a_history(world: World) -> None:
+def test_runs_of_one_name_are_distinguished_in_a_history(world: World) -> None:
     for number, note in enumerate(("first prompt", "second prompt"), 1):
         at = f"2026-11-17T0{number}:00:00.000Z"
         world.service.run(
@@ -73,7 +73,7 @@ def test_a_run_is_started_again_with_what_it_was_started_with(world: World) -> N
     assert 'value="nightly"' in text and "id: refund-twice" in text and Markup(text).strange == []
 
 
-def test_a_project_whose_traces_fail_says_so_on_its_card(seen: World) -> None:
+def test_a_project_with_failing_traces_shows_it_on_its_card(seen: World) -> None:
     text = seen.get("/ui/", "organization").text
     assert re.search(r"\d of \d fail \(", Markup(text).words) and f'href="{HOME}/traces?outcome=fail"' in text
 

@@ -186,7 +186,7 @@ def test_what_a_project_deletes_is_not_denied(world: World) -> None:
         (f"{HOME}/retention", "Settings"),
     ],
 )
-def test_the_navigation_says_where_the_reader_is(seen: World, path: str, where: str) -> None:
+def test_the_navigation_shows_the_current_page(seen: World, path: str, where: str) -> None:
     header = seen.get(path, "organization").text.partition("</header>")[0]
     assert re.findall(r'aria-current="(?:page|true)">([^<]+)', header) == [where]
 

@@ -15,7 +15,7 @@ from tests.pages.world import World
 MOST_SCRIPT, MOST_EDITING = 10_000, 6_000
 
 
-def test_a_file_is_kept_for_ever_under_the_name_of_its_content(seen: World) -> None:
+def test_a_file_is_cached_for_ever_under_the_name_of_its_content(seen: World) -> None:
     for file in load_static_files().values():
         plain = seen.get(file.address, headers={"accept-encoding": "identity"})
         assert plain.status_code == 200 and plain.headers["content-type"].startswith(file.kind)

@@ -168,9 +168,7 @@ def read_form(text: str) -> dict[str, str]:
     ],
     ids=lambda value: str(value)[:50],
 )  # fmt: skip
-def test_a_form_that_is_refused_tells_the_problem_in_place_and_loses_nothing(
-    shared: World, path: str, typed: dict[str, str], said: str
-) -> None:
+def test_a_refused_form_shows_the_problem_in_place_and_loses_nothing(shared: World, path: str, typed: dict[str, str], said: str) -> None:
     proof = shared.find_proof("/ui/benchmarks", "organization")
     answer = shared.post(path, "organization", proof=proof, **typed)
     page = Markup(answer.text)
@@ -246,7 +244,7 @@ def test_the_axes_of_a_task_run_are_shown_with_their_scores(own: World) -> None:
     assert "__default__" not in own.get("/ui/task-runs/tr_home", "organization").text
 
 
-def test_whatever_is_kept_can_be_had_as_json(shared: World) -> None:
+def test_everything_stored_is_available_as_json(shared: World) -> None:
     answer = shared.get("/ui/benchmarks/bench_home/json", "organization")
     assert answer.json() == shared.service.get("/benchmarks/bench_home", key=shared.keys["organization"]).json()
 
@@ -373,7 +371,7 @@ def test_a_sandbox_shows_what_differs_what_happened_and_what_it_holds(world: Wor
     assert "Changes" in shown and "Current state" in shown
 
 
-def test_a_sandbox_behind_which_nothing_runs_says_so(seen: World) -> None:
+def test_an_empty_sandbox_shows_that_it_has_no_data(seen: World) -> None:
     page = Markup(seen.get("/ui/sandboxes/sb_home", "organization").text)
     assert "the sandbox has no data" in page.words
 

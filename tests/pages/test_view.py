@@ -76,7 +76,7 @@ def test_a_screen_shows_what_the_folder_has(client: TestClient, path: str, says:
     assert "Log out" not in page.words and "/api/" not in answer.text
 
 
-def test_a_run_that_cannot_be_read_says_why(client: TestClient) -> None:
+def test_an_unreadable_run_shows_why(client: TestClient) -> None:
     answer = client.get(f"{RUNS}/20261116-110000-d")
     assert answer.status_code == 200 and "d/results.jsonl:1: a broken entry" in answer.text
 
@@ -170,7 +170,7 @@ def test_a_page_in_the_middle_reads_its_own_attempts(tmp_path: Path, monkeypatch
     ],
     ids=["passes", "fails", "incomplete", "one twice and one missing", "skipped", "broke", "often enough"],
 )
-def test_the_outcome_is_the_one_that_show_tells(tmp_path: Path, entries: list[RunEntry], threshold: str, says: str) -> None:
+def test_the_outcome_is_the_one_that_show_prints(tmp_path: Path, entries: list[RunEntry], threshold: str, says: str) -> None:
     keep(tmp_path, RUN, entries, planned=max(3, len(entries)))
     suite = tmp_path / f"runs/{RUN}/suite.yaml"
     if threshold:

@@ -93,7 +93,7 @@ def test_a_guard_that_was_ended_is_replaced_and_hears_the_goodbye() -> None:
             stray.kill()
 
 
-def test_a_guard_that_cannot_be_replaced_is_told_nothing_through_a_file_of_others(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_irreplaceable_guard_gets_nothing_through_a_foreign_file(monkeypatch: pytest.MonkeyPatch) -> None:
     guard = ProcessGuard()
     guard.mark_child()
     end_guard(guard)

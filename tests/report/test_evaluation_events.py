@@ -141,7 +141,7 @@ def test_a_long_explanation_is_cut_and_many_failures_are_counted() -> None:
     assert len(str(events[-1].attributes["gen_ai.evaluation.explanation"])) == LONGEST_TEXT
 
 
-def test_skipped_and_missing_evidence_are_told_as_what_they_are() -> None:
+def test_skipped_and_missing_evidence_have_their_own_outcome() -> None:
     case = Case(id="c", assertions=(claim("a"), claim("b")))
     _, absent, left = iterate_events(document(decided(case, missing("tool calls"), skipped("dependency_failed", "not asked"))), ABOUT)
     assert (absent.attributes["gen_ai.evaluation.score.value"], absent.attributes["proctor.code"]) == (0.0, "missing_evidence")

@@ -36,7 +36,7 @@ def test_what_was_not_recorded_is_null_and_not_empty() -> None:
     assert write_exchange(CASE, Evidence(tool_calls=()))["tool_calls"] == []
 
 
-def test_turns_of_a_conversation_are_told_in_order() -> None:
+def test_turns_of_a_conversation_are_listed_in_order() -> None:
     turns = tuple(EvidenceTurn(input=text, tool_calls=(ToolCall(name=text),)) for text in ("one", "two"))
     exchange = write_exchange(CASE, Evidence(turns=turns))
     assert exchange["input"] == ["one", "two"] and [call["name"] for call in exchange["tool_calls"]] == ["one", "two"]

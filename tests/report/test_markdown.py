@@ -46,7 +46,7 @@ def seen(markdown: str) -> str:
         ("empty_markdown.txt", samples.run_of()),
     ],
 )
-def test_the_text_is_the_one_kept(name: str, run: RunResult) -> None:
+def test_the_text_matches_the_golden_file(name: str, run: RunResult) -> None:
     assert_golden(name, render_markdown(run))
 
 
@@ -74,7 +74,7 @@ def test_any_text_brings_no_markup_of_its_own(text: str) -> None:
 @pytest.mark.parametrize(
     "text", ["@octocat", "ann@example.org", "fixes #12", "https://evil.example/x", "www.evil.example", "GH-12", ":boom:"]
 )
-def test_nobody_is_notified_and_nothing_is_linked(text: str) -> None:
+def test_text_notifies_no_user_and_links_nothing(text: str) -> None:
     rendered = GITHUB.render(write_plain(text))
     assert "<a" not in rendered
     assert not re.search(r"@\w|#\d|://|(?i:gh-\d)|www\.|:boom:", re.sub(r"&#\d+;", "", rendered))

@@ -283,7 +283,7 @@ def test_results_are_found_even_where_a_model_uses_one_id_again_and_again() -> N
     assert [each.result["n"] for each in again.tool_calls or ()] == [0, 1, 2, 3]
 
 
-def test_calls_that_were_asked_for_and_never_made_are_not_in_the_trace() -> None:
+def test_requested_calls_that_were_never_made_are_not_in_the_trace() -> None:
     seen = evidence(None, GOOD[:1], error="timeout", metadata={"code": "timeout"})
     messages = [*seen.metadata["messages"], said("assistant", "one more", ["search"])]
     seen = msgspec.structs.replace(seen, metadata={**seen.metadata, "messages": messages})
@@ -311,7 +311,7 @@ def test_an_attempt_that_left_nothing_is_an_error_with_its_reason() -> None:
     st.lists(st.tuples(st.sampled_from(["lookup_order", "search", "cancel"]), st.integers(0, 20)), max_size=5),
     st.lists(st.integers(1, 3), max_size=5),
 )
-def test_whatever_was_said_and_called_reads_back(text: str, wanted: list[tuple[str, int]], sizes: list[int]) -> None:
+def test_messages_and_calls_read_back(text: str, wanted: list[tuple[str, int]], sizes: list[int]) -> None:
     # A run that neither said nor did anything leaves no message, and what is not there is unknown.
     assume(text or wanted)
     calls = [call(name, {"id": number}) for name, number in wanted]

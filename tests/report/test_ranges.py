@@ -86,7 +86,7 @@ def test_every_check_that_names_characters_is_in_the_table() -> None:
 
 @pytest.mark.in_turn
 @rows("report/cases/ranges_of_checks.yaml")
-def test_what_is_said_of_a_check_and_its_characters_is_true(row: dict[str, Any]) -> None:
+def test_reported_ranges_of_a_check_are_true(row: dict[str, Any]) -> None:
     entry = REGISTRY.get(row["id"])
     finds = entry.locate is not None or entry.locate_by is not None
     shown = [case for case in load("report/cases/ranges.yaml") if case["check"] == row["id"] and case["expect"] and case.get("found")]
@@ -96,14 +96,14 @@ def test_what_is_said_of_a_check_and_its_characters_is_true(row: dict[str, Any])
         assert not finds and not shown and row["why"]
 
 
-def test_the_page_of_results_tells_of_every_check_that_names_characters() -> None:
+def test_the_results_page_covers_every_check_with_ranges() -> None:
     page = (Path(__file__).parents[2] / "docs/reference/results.md").read_text()
     section = page.split("### Ranges")[1].split("\n## ")[0]
     assert [name for name, row in TABLE.items() if row["ranges"] == "carries" and f"`{name}`" not in section] == []
 
 
 @given(st.text("aAİıßΣσ.😀", max_size=12), st.text("aAİıßΣσ.😀", min_size=1, max_size=3), st.booleans())
-def test_what_is_told_is_there_whenever_the_claim_holds(text: str, wanted: str, ignore_case: bool) -> None:
+def test_reported_text_is_present_whenever_the_claim_holds(text: str, wanted: str, ignore_case: bool) -> None:
     assertion = make_assertion("response_contains", {"text": wanted, "ignore_case": ignore_case})
     evidence = Evidence(text=text)
     verdict = decide(assertion, evidence)
@@ -133,7 +133,7 @@ def test_places_in_the_json_text_of_arguments_are_places_in_their_texts(argument
 
 
 @given(TREES, st.sampled_from([None, 2]), st.randoms(use_true_random=False))
-def test_a_value_stands_in_a_json_text_where_it_is_said_to(document: Any, indent: int | None, random: Any) -> None:
+def test_a_value_is_at_its_reported_place_in_a_json_text(document: Any, indent: int | None, random: Any) -> None:
     text = json.dumps(document, indent=indent, ensure_ascii=bool(indent))
     places: list[tuple[Any, tuple[str | int, ...]]] = [(document, ())]
     for value, keys in places:
@@ -173,7 +173,7 @@ def test_a_limit_that_is_reached_leaves_the_verdict_without_a_range() -> None:
     assert find_ranges(slow, failed("no"), Evidence(text="a" * 40 + "b")) == ()
 
 
-def test_json_has_the_ranges_behind_everything_that_was_there_before() -> None:
+def test_json_appends_ranges_after_the_existing_fields() -> None:
     assertions = (make_assertion("response_contains", {"text": "b"}), make_assertion("response_not_empty", {}))
     case = Case(id="a", assertions=assertions)
     evidence = Evidence(text="abc")

@@ -60,7 +60,7 @@ def test_a_field_that_came_or_went_has_one_side_only() -> None:
     assert change["fields"][3][1:] == [None, "FRAGILE"]
 
 
-def test_changes_stand_open_with_both_sides_and_requests_behind_their_number() -> None:
+def test_changes_are_expanded_with_both_sides_and_requests_are_collapsed() -> None:
     text = draw(STATE)
     words = Markup(text).words
     assert "3 changes" in words and "± changed" in words and "ORDERS/7" in words
@@ -70,7 +70,7 @@ def test_changes_stand_open_with_both_sides_and_requests_behind_their_number() -
     assert Markup(text).strange == []
 
 
-def test_nothing_is_said_of_systems_that_were_not_there_and_that_nothing_changed_is_said() -> None:
+def test_missing_systems_are_omitted_and_unchanged_ones_are_noted() -> None:
     assert draw(None) == draw(State()) == ""
     assert "No changes in the systems." in draw(State(changes=()))
     assert "No changes" not in draw(State(requests=STATE.requests))

@@ -43,7 +43,7 @@ def test_a_page_begins_at_its_position(long: World, position: int) -> None:
     assert (page["_meta"]["prev"] is not None) == (0 < position < 230) and (page["_meta"]["next"] is not None) == (position < 210)
 
 
-def test_a_position_counts_what_is_asked_for_and_leads_on_by_cursor(long: World) -> None:
+def test_a_position_counts_the_filtered_results_and_continues_by_cursor(long: World) -> None:
     failed = [entry for entry in reversed(ENTRIES) if entry.outcome == "fail"]
     page = ask(long, "/api/runs/run_long/results?outcome=fail&position=4&limit=5").json()
     assert [row["case"] for row in page["data"]] == [entry.case for entry in failed[4:9]] and page["_meta"]["total"] == 23
@@ -111,7 +111,7 @@ def test_a_query_that_is_too_long_is_refused(long: World) -> None:
     assert ask(long, f"/api/runs?query={'x' * 201}").status_code == 400
 
 
-def test_how_long_attempts_took_is_told_with_its_distribution(long: World) -> None:
+def test_durations_of_attempts_are_shown_with_their_distribution(long: World) -> None:
     found = ask(long, "/api/runs/run_long/latency").json()
     assert (found["least_ms"], found["median_ms"], found["p95_ms"], found["most_ms"]) == (0.0, 114.0, 218.0, 229.0)
     assert found["looked_at"] == found["total"] == 230 == sum(part["count"] for part in found["bins"]) and not found["is_sample"]

@@ -90,7 +90,7 @@ def test_a_link_is_revoked_under_its_own_run_only(author: Author) -> None:
     assert author.service.get(link["json_path"]).status_code == 200
 
 
-def test_the_token_is_kept_as_a_hash_and_shown_once(author: Author) -> None:
+def test_the_token_is_stored_as_a_hash_and_shown_once(author: Author) -> None:
     link = share(author, complete_run(author))
     listed = author.get(f"/benchmark-runs/{link['benchmark_run_id']}/shares")["data"]
     assert [(one["id"], one["suffix"], one["visibility"]) for one in listed] == [(link["id"], link["token"][-4:], "scores")]
@@ -148,7 +148,7 @@ def test_links_are_bounded_per_run_and_requests_per_address(database_url: str, t
         author.get("/benchmarks")
 
 
-def test_a_link_to_work_in_simulated_systems_tells_no_token_and_no_id_of_them(author: Author) -> None:
+def test_a_link_to_work_in_simulated_systems_reveals_no_token_or_id(author: Author) -> None:
     """Also where the agent wrote its token into the systems, and addresses with ids into what it is verified on."""
     agent = Agent(author, benchmark(author, environment(author)))
     agent.start()

@@ -155,7 +155,7 @@ def test_reports_come_in_every_format(format: str, kind: str, service: Service) 
     assert policy.startswith("sandbox allow-scripts; ") if format == "html" else policy.startswith("default-src 'none'")
 
 
-def test_a_report_as_opentelemetry_events_says_which_trace_each_is_about(service: Service) -> None:
+def test_a_report_as_opentelemetry_events_names_the_trace_of_each(service: Service) -> None:
     service.run(sow_runs)
     trace = "0af7651916cd43dd8448eb211c80319c"
 

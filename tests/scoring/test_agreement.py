@@ -79,7 +79,7 @@ def test_what_cannot_be_computed_is_nothing_and_has_no_interval(table: Table, mi
     assert {name for name, figure in figures.items() if figure.interval is None} == without_interval
 
 
-def test_a_judge_that_says_the_opposite_of_the_labels_has_a_kappa_below_chance() -> None:
+def test_a_judge_opposite_to_the_labels_has_a_kappa_below_chance() -> None:
     assert Table(false_fail=10, false_pass=10).kappa == -1
     assert Table(false_fail=5).kappa == 0
 

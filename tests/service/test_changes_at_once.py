@@ -60,7 +60,7 @@ async def test_a_document_that_is_written_at_the_same_time_is_the_next_version(h
     assert kept == [SUITE, OTHER, document]
 
 
-async def test_who_expects_the_version_before_is_told(hub: Hub) -> None:
+async def test_an_outdated_expected_version_is_a_conflict(hub: Hub) -> None:
     project, _ = await world(hub, suite=None)
     case = await create_case(hub, LOCAL, NewCase(project_id=project, document=SUITE))
     change = update_case(hub, LOCAL, case["id"], {"document": THIRD, "expected_version": 1})
@@ -68,7 +68,7 @@ async def test_who_expects_the_version_before_is_told(hub: Hub) -> None:
         await change_meanwhile(hub, cases, case["id"], {"document": OTHER, "version": 2}, change)
 
 
-async def test_settings_of_a_rule_that_are_changed_at_the_same_time_are_both_kept(hub: Hub) -> None:
+async def test_concurrent_changes_of_a_rule_are_both_stored(hub: Hub) -> None:
     project, _ = await world(hub)
     rule = await create_alert(
         hub, LOCAL, NewAlert(project_id=project, name="r", kind="pass_rate", webhook_url="https://hooks.example.com/x")
@@ -80,7 +80,7 @@ async def test_settings_of_a_rule_that_are_changed_at_the_same_time_are_both_kep
     assert (changed["settings"]["below"], changed["settings"]["minimum"]) == (0.5, 3)
 
 
-async def test_nobody_takes_away_the_label_of_what_has_no_note_any_more(hub: Hub) -> None:
+async def test_a_label_cannot_be_removed_after_its_note(hub: Hub) -> None:
     _, agent = await world(hub)
     trace = await post(hub, {"data": {"text": "Refund"}, "platformId": agent})
     said = await create_annotation(hub, LOCAL, NewAnnotation(subject="trace", subject_id=trace.id, label="pass", note="good"))
@@ -88,7 +88,7 @@ async def test_nobody_takes_away_the_label_of_what_has_no_note_any_more(hub: Hub
         await change_meanwhile(hub, annotation_rows, said["id"], {"note": ""}, change_annotation(hub, LOCAL, said["id"], {"label": None}))
 
 
-async def test_a_secret_that_is_set_while_all_are_locked_anew_is_kept(hub: Hub) -> None:
+async def test_a_secret_set_while_all_are_encrypted_again_is_stored(hub: Hub) -> None:
     project, _ = await world(hub)
     secret = await set_secret(hub, LOCAL, project, "TOKEN", "old")
     await change_meanwhile(hub, secrets, secret["id"], {"value": make_box(hub).lock("new")}, relock_all(hub))

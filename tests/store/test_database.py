@@ -157,7 +157,7 @@ async def test_a_broken_rule_of_the_schema_passes_through_as_itself(opened: Data
 HARD_TEXTS = ["", "ü 🦊 \u2028", "a\0b", "\ud800 half", "x" * 100_000, "'; DROP TABLE meta; --", "%s :name $1 ?"]
 
 
-async def test_any_text_and_any_json_can_be_kept(opened: Database) -> None:
+async def test_any_text_and_any_json_can_be_stored(opened: Database) -> None:
     values: list[Any] = [*HARD_TEXTS, {"n": 3**50, "deep": [[[{"a\0": "\ud83d"}]]], "f": 1e300, "t": True, "z": None}, [], 0, False]
     for number, value in enumerate(values):
         row = {"id": f"proj_{number}", "organization_id": "o", "name": str(value)[:50], "created_at": "t", "updated_at": "t"}
@@ -213,7 +213,7 @@ def test_a_new_database_is_made_at_once_and_is_what_the_steps_make(tmp_path: Pat
     assert at_once == schema_of("by_steps.db") and len(at_once) > len(migrations.STEPS)
 
 
-def test_runs_kept_before_they_had_names_are_there_afterwards(database: TestDatabase) -> None:
+def test_runs_stored_before_they_had_names_survive_the_migration(database: TestDatabase) -> None:
     indices = [str(index.name) for index in runs.indexes]
     named = next(name for name in indices if "name" in name)
 
@@ -236,7 +236,7 @@ def test_runs_kept_before_they_had_names_are_there_afterwards(database: TestData
     assert database.run(look) == (("r", None, None), set(indices))
 
 
-def test_attempts_kept_before_they_had_digests_are_there_afterwards(database: TestDatabase) -> None:
+def test_attempts_stored_before_they_had_digests_survive_the_migration(database: TestDatabase) -> None:
     async def as_it_was(opened: Database) -> None:
         async with opened.writing() as connection:
             await connection.execute(NOTES.delete().where(NOTES.c.name == "0009_digests_of_attempts"))
@@ -252,7 +252,7 @@ def test_attempts_kept_before_they_had_digests_are_there_afterwards(database: Te
     assert database.run(look) == ("a", None, b"b")
 
 
-def test_attempts_kept_before_they_were_counted_by_an_index_have_it_afterwards(database: TestDatabase) -> None:
+def test_attempts_stored_before_they_were_counted_by_an_index_get_it(database: TestDatabase) -> None:
     old = "run_entries_listed_by_run_id_case_id"
 
     async def as_it_was(opened: Database) -> None:
@@ -275,7 +275,7 @@ def test_attempts_kept_before_they_were_counted_by_an_index_have_it_afterwards(d
     assert kept == ("a", None, b"b") and "run_entries_by_case" in indices and old not in indices
 
 
-def test_traces_kept_before_attempts_were_counted_are_there_afterwards(database: TestDatabase) -> None:
+def test_traces_stored_before_attempts_were_counted_survive_the_migration(database: TestDatabase) -> None:
     async def as_it_was(opened: Database) -> None:
         async with opened.writing() as connection:
             await connection.execute(NOTES.delete().where(NOTES.c.name == "0002_attempts_of_traces"))
@@ -404,7 +404,7 @@ await opened.close()
     assert database.run(names) == ["ours", "theirs"]
 
 
-async def test_what_a_block_cannot_read_keeps_nobody_else_from_writing(opened: Database) -> None:
+async def test_a_store_error_in_a_block_does_not_block_other_writers(opened: Database) -> None:
     with pytest.raises(StoreError, match="cannot be read"):
         async with opened.writing() as connection:
             await put(connection, "lost")
@@ -501,7 +501,7 @@ async def test_a_reader_does_not_wait_for_a_writer(tmp_path: Path) -> None:
     await opened.close()
 
 
-def test_a_full_disk_is_a_store_error_and_loses_nothing_that_was_kept(tmp_path: Path) -> None:
+def test_a_full_disk_is_a_store_error_and_loses_nothing_stored(tmp_path: Path) -> None:
     async def use() -> None:
         opened = await open_database(tmp_path / "x.db", pool_size=1)
         async with opened.writing() as connection:
@@ -519,7 +519,7 @@ def test_a_full_disk_is_a_store_error_and_loses_nothing_that_was_kept(tmp_path: 
     connection.close()
 
 
-def test_files_that_are_no_database_are_told_apart(tmp_path: Path) -> None:
+def test_files_that_are_no_database_are_distinguished(tmp_path: Path) -> None:
     (tmp_path / "text").write_text("not a database, but long enough to be looked at" * 100)
     (tmp_path / "file").write_text("")
     for path, told in (
@@ -551,7 +551,7 @@ def test_a_wrong_address_is_explained_and_never_shown(url: str, told: str) -> No
     assert "secret" not in str(wrong.value)
 
 
-def test_a_server_that_is_not_there_is_told_without_the_password() -> None:
+def test_a_missing_server_is_reported_without_the_password() -> None:
     with pytest.raises(StoreError, match="cannot be used") as gone:
         asyncio.run(open_database("postgresql://u:secret@127.0.0.1:1/x"))
     assert "secret" not in str(gone.value)
@@ -566,7 +566,7 @@ def test_a_missing_driver_names_what_to_install(driver: str, url: str, extra: st
 
 
 @pytest.mark.parametrize("moment", ["in a statement", "between two"])
-def test_closing_waits_for_connections_that_whoever_was_cancelled_gives_back(database: TestDatabase, moment: str) -> None:
+def test_closing_waits_for_connections_of_cancelled_tasks(database: TestDatabase, moment: str) -> None:
     slow = {
         "sqlite": "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 300000) SELECT count(*) FROM n",
         "postgresql": "SELECT pg_sleep(0.3)",

@@ -39,7 +39,7 @@ ENTRIES = {
 
 @pytest.mark.parametrize("kept", [True, False], ids=["from the digest", "from the body"])
 @pytest.mark.parametrize("name", ENTRIES)
-def test_a_digest_says_what_the_entry_says(name: str, kept: bool) -> None:
+def test_a_digest_agrees_with_its_entry(name: str, kept: bool) -> None:
     entry = ENTRIES[name]
     data = to_json(entry)
     digest = make_digest(data)

@@ -52,7 +52,7 @@ async def test_every_row_comes_once_newest_first_and_back_again(count: int, open
     assert back == pages
 
 
-async def test_rows_that_are_added_meanwhile_neither_repeat_nor_hide_others(opened: Database) -> None:
+async def test_rows_added_between_pages_neither_repeat_nor_hide_others(opened: Database) -> None:
     await fill(opened, 6)
     first = await get(opened)
     await fill(opened, 5, first=6)

@@ -22,7 +22,7 @@ def entry(case: str, attempt: int = 0) -> RunEntry:
     return RunEntry(case=case, attempt=attempt, outcome="pass", score=1.0, verdicts=(passed("yes"), failed("no")), evidence=evidence)
 
 
-def test_what_was_kept_is_read_again(tmp_path: Path) -> None:
+def test_stored_entries_are_read_again(tmp_path: Path) -> None:
     run = RunFiles(tmp_path).create(HEADER)
 
     async def append() -> None:
@@ -38,7 +38,7 @@ def test_what_was_kept_is_read_again(tmp_path: Path) -> None:
     assert again.read_end() == "completed"
 
 
-def test_a_half_written_entry_is_dropped_and_writing_goes_on_behind_the_last_whole_one(tmp_path: Path) -> None:
+def test_a_half_written_entry_is_dropped_and_writing_continues_after_the_last_whole_one(tmp_path: Path) -> None:
     files = RunFiles(tmp_path)
     run = files.create(HEADER)
     asyncio.run(run.append(entry("a")))
@@ -62,7 +62,7 @@ def test_a_run_that_is_being_written_is_locked(tmp_path: Path) -> None:
     run.close("completed")
 
 
-def test_a_full_disk_is_said_and_nothing_half_is_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_is_reported_and_no_half_entry_is_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run = RunFiles(tmp_path).create(HEADER)
     asyncio.run(run.append(entry("a")))
     real = __import__("os").write
@@ -96,7 +96,7 @@ def test_runs_are_found_by_id_beginning_and_latest(tmp_path: Path) -> None:
         RunFiles(tmp_path / "empty").open("latest")
 
 
-def test_what_was_handed_over_is_written_even_when_nobody_waits_any_more(tmp_path: Path) -> None:
+def test_accepted_entries_are_written_even_if_no_caller_waits(tmp_path: Path) -> None:
     run = RunFiles(tmp_path).create(HEADER)
 
     async def hand_over_and_leave() -> None:

@@ -48,7 +48,7 @@ asyncio.run(main())
 
 
 @pytest.mark.timeout(60)
-def test_a_write_and_its_event_are_both_kept_or_neither_after_kill_9(database: TestDatabase) -> None:
+def test_a_write_and_its_event_are_both_stored_or_neither_after_kill_9(database: TestDatabase) -> None:
     done = subprocess.run([sys.executable, "-c", SERVER, database.url], capture_output=True, text=True, timeout=50)
     assert done.returncode == -signal.SIGKILL, done.stderr
 

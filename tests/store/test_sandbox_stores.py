@@ -86,7 +86,7 @@ def make_place(request: pytest.FixtureRequest, folder: Path) -> Iterator[Place]:
                 runner.run(database.close())
 
 
-def test_a_change_is_kept_with_its_event(place: Place) -> None:
+def test_a_change_is_stored_with_its_event(place: Place) -> None:
     assert place.commit(PAID, Change("shop/orders", "2", None))
     assert place.load()["shop/orders"] == {"1": {"id": "1", "status": "paid"}}
     assert place.run(place.store.list_events("s1")) == (event("/orders/1"),)
@@ -99,7 +99,7 @@ def test_a_change_on_older_rows_keeps_neither_itself_nor_its_event(place: Place)
     assert place.paths() == ["/orders/1"]
 
 
-def test_an_event_without_changes_is_kept_on_any_rows(place: Place) -> None:
+def test_an_event_without_changes_is_stored_on_any_rows(place: Place) -> None:
     assert place.commit(Change("shop/orders", "1", None), revision=0)
     assert place.commit(revision=0, path="/read")
     assert place.paths() == ["/orders/1", "/read"]

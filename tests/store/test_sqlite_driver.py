@@ -99,7 +99,7 @@ def test_more_rows_than_come_along_are_fetched_whole_and_streamed_in_part(
     used(tmp_path, use)
 
 
-def test_what_breaks_a_rule_or_cannot_be_read_is_told_as_with_any_driver(tmp_path: Path) -> None:
+def test_constraint_and_read_errors_are_those_of_any_driver(tmp_path: Path) -> None:
     async def use(database: Database) -> None:
         await filled(database, 2)
         with pytest.raises(IntegrityError):
@@ -155,7 +155,7 @@ def test_the_id_of_a_new_row_is_known(tmp_path: Path) -> None:
     connection.close()
 
 
-def test_what_was_given_up_while_it_waited_for_the_lock_leaves_no_transaction_behind(tmp_path: Path) -> None:
+def test_a_write_cancelled_while_waiting_for_the_lock_leaves_no_transaction(tmp_path: Path) -> None:
     async def use(database: Database) -> None:
         other = sqlite3.connect(tmp_path / "numbers.db", isolation_level=None, check_same_thread=False)
         for _ in range(5):

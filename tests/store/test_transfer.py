@@ -182,7 +182,7 @@ def test_a_broken_export_is_refused_with_its_line_and_nothing_of_it_stays(databa
     assert not any(database.run(everything).values())
 
 
-def test_what_is_written_meanwhile_is_not_half_in_an_export(database: TestDatabase) -> None:
+def test_concurrent_writes_are_not_half_in_an_export(database: TestDatabase) -> None:
     async def use(opened: Database) -> int:
         await fill(opened, 2)
         async with opened.reading() as connection, contextlib.aclosing(export_lines(connection, "t")) as lines:

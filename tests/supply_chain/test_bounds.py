@@ -52,7 +52,7 @@ def test_an_environment_that_tests_something_else_is_refused(which: str, line: s
     assert bool(verify(which, [bound_of(line)], lambda _: installed)) is complains
 
 
-def test_a_project_without_bounds_is_told_by_name(tmp_path: Path) -> None:
+def test_a_project_without_bounds_is_named(tmp_path: Path) -> None:
     file = tmp_path / "pyproject.toml"
     file.write_text(
         '[project]\nname = "p"\ndependencies = ["free"]\n[project.optional-dependencies]\nx = ["p[y]", "held>=1"]\n[dependency-groups]\n'

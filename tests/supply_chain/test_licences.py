@@ -82,7 +82,7 @@ def test_an_expression_is_allowed_only_where_it_is_understood(expression: str, a
         (metadata(), None),
     ],
 )
-def test_metadata_state_a_licence_only_beyond_doubt(said: Message, licence: str | None) -> None:
+def test_metadata_state_a_licence_only_if_unambiguous(said: Message, licence: str | None) -> None:
     assert stated_licence(said) == licence
 
 
@@ -94,7 +94,7 @@ def test_metadata_state_a_licence_only_beyond_doubt(said: Message, licence: str 
         (None, "it is not installed here"),
     ],
 )
-def test_a_licence_that_is_unknown_or_not_permissive_is_an_error_until_somebody_gives_a_reason(said: Message | None, words: str) -> None:
+def test_an_unknown_or_non_permissive_licence_is_an_error_until_reviewed(said: Message | None, words: str) -> None:
     found, (complaint,) = find_licences([package("odd")], RULES, lambda _: said)
     assert found == {} and complaint.startswith("odd: ") and words in complaint
     licence = "GPL-3.0-only" if said is not None and said.get("License-Expression") else "MIT"

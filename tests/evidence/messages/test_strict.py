@@ -113,7 +113,7 @@ def test_no_change_of_any_key_of_a_row_makes_a_failing_check_pass(row: dict[str,
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_shortened_message_list_that_says_so_passes_no_check_that_fails_on_the_whole(name: str) -> None:
+def test_a_marked_shortened_list_passes_no_check_that_fails_on_the_whole(name: str) -> None:
     document = documents(name).get("error") or documents(name)["sequential"]
     evidence, kept = one(document), shortened(document)
     assert evidence is not None
@@ -130,7 +130,7 @@ def passes_about_tools(document: Any, failing: Failing, format: str | None) -> l
     return [claim for claim in passes_after(document, failing, format) if claim != "response_not_contains"]
 
 
-def test_without_its_mark_a_list_that_was_shortened_behind_the_question_passes_what_it_does_not_show() -> None:
+def test_without_a_mark_a_shortened_list_passes_claims_of_absence() -> None:
     # No reader can tell: this is why the docs say that the whole list matters, and it shows that the marks above decide.
     blind = {name for name in NAMES if (kept := shortened(documents(name)["sequential"])) is not None and is_blind(name, kept)}
     assert {"openai-chat", "openai-responses", "pydantic-ai-messages", "langchain-lc", "agent-framework"} <= blind
@@ -159,7 +159,7 @@ def prepared_sample(index: int) -> tuple[Failing, list[Mutation]]:
 @given(data=st.data())
 @settings(max_examples=2000, deadline=None)
 @pytest.mark.timeout(60)
-def test_no_two_changes_make_a_failing_check_pass_whoever_reads_them(data: st.DataObject) -> None:
+def test_no_two_changes_turn_a_failing_check_green(data: st.DataObject) -> None:
     index = data.draw(st.integers(0, len(_SAMPLES) - 1))
     _, document, format = _SAMPLES[index]
     failing, possible = prepared_sample(index)

@@ -51,7 +51,7 @@ CALLS = st.lists(
 
 
 @given(CALLS, CALLS)
-def test_every_call_of_both_tellings_stands_in_exactly_one_pair(first: list[ToolCall], second: list[ToolCall]) -> None:
+def test_every_call_of_both_sources_is_in_exactly_one_pair(first: list[ToolCall], second: list[ToolCall]) -> None:
     pairs = pair_calls(first, second)
     assert [pair.first for pair in pairs if pair.first is not None] == first
     assert sorted(map(repr, second)) == sorted(repr(pair.second) for pair in pairs if pair.second is not None)
@@ -62,7 +62,7 @@ def test_every_call_of_both_tellings_stands_in_exactly_one_pair(first: list[Tool
 
 
 @given(CALLS)
-def test_a_run_that_is_told_twice_alike_has_every_call_once(calls: list[ToolCall]) -> None:
+def test_a_run_recorded_twice_alike_has_every_call_once(calls: list[ToolCall]) -> None:
     one = Evidence(text="a", tool_calls=tuple(calls), account=Account("callable"))
     seen = merge_returned_and_traced(one, msgspec.structs.replace(one, account=Account("otlp")))
     assert seen.tool_calls is not None and [call.name for call in seen.tool_calls] == [call.name for call in calls]

@@ -35,7 +35,7 @@ def test_a_chain_of_many_spans_needs_no_recursion() -> None:
     assert rows[-1].depth == 19_999 and rows[0].below == 19_999
 
 
-def test_what_was_not_timed_took_nobody_knows_how_long() -> None:
+def test_untimed_spans_have_an_unknown_duration() -> None:
     (row,) = list_span_rows([Span(id="a")])
     assert row.took_ms is None
     (row,) = list_span_rows([Span(id="a", start_ns=5_000_000, end_ns=4_000_000)])

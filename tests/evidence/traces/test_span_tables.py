@@ -55,7 +55,7 @@ def test_rows_in_the_words_of_opentelemetry_are_the_spans_themselves(name: str) 
 
 
 @pytest.mark.parametrize("name", ["langchain-0-oi", "agno2-oi", "anthropic-js-oi", "haystack-pipeline-oi"])
-def test_rows_of_phoenix_tell_what_was_sent(name: str) -> None:
+def test_rows_of_phoenix_read_like_the_spans_sent(name: str) -> None:
     # Phoenix keeps neither resource nor instrumentation.
     spans = [
         msgspec.structs.replace(span, resource={}, scope="", start_ns=span.start_ns // 1000 * 1000, end_ns=span.end_ns // 1000 * 1000)

@@ -179,7 +179,7 @@ def test_a_stream_ends_with_the_key_of_its_session_and_the_page_leads_to_the_way
 
 
 @pytest.mark.timeout(60)
-def test_a_run_that_is_deleted_while_it_is_followed_ends_its_stream_and_its_page_says_so(live: World) -> None:
+def test_deleting_a_followed_run_ends_its_stream_and_the_page_shows_it(live: World) -> None:
     page = f"{HOME}/runs/run_live"
     told = follow(live, STREAMS[page], "organization", lambda: live.service.run(lambda hub: delete_project(hub, LOCAL, "proj_home")))
     assert told.status_code == 200

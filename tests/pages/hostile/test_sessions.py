@@ -38,7 +38,7 @@ def test_a_key_is_shown_once_and_becomes_a_session(world: World) -> None:
     assert world.get("/ui/login", "new").headers["location"] == "/ui/"
 
 
-def test_only_the_hash_of_a_token_is_kept(world: World) -> None:
+def test_only_the_hash_of_a_token_is_stored(world: World) -> None:
     async def kept(hub: Hub) -> list[str]:
         async with hub.database.reading() as connection:
             return [str(value) for row in await connection.execute(sessions.select()) for value in row]
@@ -97,7 +97,7 @@ def test_logging_in_again_ends_the_session_before(world: World) -> None:
     assert world.get("/ui/p/proj_home", "project").status_code == 200
 
 
-def test_behind_tls_the_cookie_is_for_this_host_alone(world: World) -> None:
+def test_with_tls_the_cookie_is_for_this_host_alone(world: World) -> None:
     secure = {"x-forwarded-proto": "https"}
     answer = world.ask("POST", "/ui/login", data={"key": world.keys["organization"]}, headers=secure)
     cookie = answer.headers["set-cookie"]
@@ -193,7 +193,7 @@ def test_the_local_user_of_an_open_service_needs_no_login(url: str, tmp_path: An
         assert service.ask("GET", "/ui/", headers={**foreign, "sec-fetch-dest": "empty"}, follow_redirects=False).status_code == 303
 
 
-def test_a_database_that_is_away_has_a_page_that_says_so(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unreachable_database_has_its_own_page(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     def away(self: object) -> Any:
         raise StoreError("the database cannot be reached")
 

@@ -37,7 +37,7 @@ def text_of(page: str, id: str = "text") -> str:
     return html.unescape(found[1])
 
 
-def test_a_new_case_is_kept_and_shown(world: World) -> None:
+def test_a_new_case_is_stored_and_shown(world: World) -> None:
     answer = send(world, f"{HOME}/cases/new", document=SECOND.replace("\n", "\r\n"), name="", dialect="", sample="0.5", active="yes")
     assert answer.status_code == 303, answer.text
     page = Markup(world.get(answer.headers["location"], "organization").text)
@@ -46,7 +46,7 @@ def test_a_new_case_is_kept_and_shown(world: World) -> None:
     assert kept["document"] == SECOND and kept["sample"] == 0.5 and kept["agent_id"] is None
 
 
-def test_a_document_with_problems_comes_back_with_them_and_is_not_kept(world: World) -> None:
+def test_a_document_with_problems_is_returned_with_them_and_not_stored(world: World) -> None:
     typed = "\n\n" + BROKEN + "# </textarea><script>alert(1)</script>\n"
     answer = send(world, EDIT, document=typed, name="x" * 201, dialect="", sample="2", active="yes", expected_version="2")
     assert answer.status_code == 400
@@ -67,7 +67,7 @@ def test_a_document_with_problems_comes_back_with_them_and_is_not_kept(world: Wo
         ({"expected_version": "two"}, "expected a number"),
     ],
 )
-def test_a_field_that_cannot_be_used_says_so_and_nothing_typed_is_lost(world: World, fields: dict[str, str], told: str) -> None:
+def test_an_invalid_field_is_reported_and_no_input_is_lost(world: World, fields: dict[str, str], told: str) -> None:
     form = {"document": FIRST, "name": "n", "dialect": "", "sample": "1", "expected_version": "2", **fields}
     answer = send(world, EDIT, **form)
     assert answer.status_code in (400, 404) and text_of(answer.text) == FIRST
@@ -83,13 +83,13 @@ def test_checking_saves_nothing_and_lists_every_problem(world: World) -> None:
     assert "No problems found" in Markup(send(world, EDIT, do="check", document=FIRST, expected_version="2").text).words
 
 
-def test_a_text_that_came_back_is_not_kept_yet_and_the_page_knows(world: World) -> None:
+def test_a_returned_text_is_marked_as_not_saved(world: World) -> None:
     for path in (EDIT, f"{HOME}/cases/new"):
         assert "data-dirty" not in world.get(path, "organization").text
         assert 'data-dirty="yes"' in send(world, path, do="check", document=BROKEN, expected_version="2").text
 
 
-def test_the_editor_asks_the_service_while_somebody_types(world: World) -> None:
+def test_the_editor_queries_the_service_while_typing(world: World) -> None:
     proof = world.find_proof(EDIT, "organization")
     answer = world.post(f"{HOME}/cases/check", "organization", proof=proof, document=BROKEN, dialect="")
     found = answer.json()
@@ -115,7 +115,7 @@ def test_a_case_is_tried_on_stored_traces_and_not_saved(world: World) -> None:
     assert "No traces yet" in none.text
 
 
-def test_what_somebody_else_saved_meanwhile_is_not_overwritten(world: World) -> None:
+def test_a_concurrent_change_is_not_overwritten(world: World) -> None:
     proof = world.find_proof(EDIT, "organization")
     world.service.run(lambda hub: update_case(hub, LOCAL, "case_manners", {"document": FIRST}))
     mine = SECOND + "# mine\n"
@@ -188,7 +188,7 @@ def test_a_case_is_paused_resumed_and_deleted_by_forms(world: World) -> None:
     assert gone.headers["location"] == f"{HOME}/cases" and world.get(page, "organization").status_code == 404
 
 
-def test_a_history_marks_flaky_runs_and_says_the_picture_in_words(world: World) -> None:
+def test_a_history_marks_flaky_runs_and_describes_the_chart(world: World) -> None:
     mixed = [*decide_all({**GOOD, "greeting": {"text": "go away"}})[2:], *decide_all(GOOD, repeat=2)[5:]]
     world.service.run(lambda hub: add_run(hub, "run_mixed", mixed, at="2026-11-16T11:00:00.000Z"))
     page = world.get(f"{HOME}/cases/case_manners", "organization").text
@@ -225,7 +225,7 @@ def test_a_run_is_looked_at_first_and_then_started(world: World) -> None:
     ],
 )
 @pytest.mark.parametrize("do", ["plan", "start"])
-def test_a_run_that_cannot_be_started_says_why_and_keeps_what_was_typed(world: World, do: str, fields: dict[str, str], told: str) -> None:
+def test_a_run_that_cannot_start_shows_why_and_keeps_the_input(world: World, do: str, fields: dict[str, str], told: str) -> None:
     form = {"what": "cases", "case": "case_manners", "target": "other:", "own_target": TARGET, "repeat": "2", "concurrency": "4"}
     form |= {"timeout_s": "30", "name": "my run", "suite": "", "selection": "", **fields}
     answer = send(world, f"{HOME}/runs/new", do=do, **form)

@@ -86,7 +86,7 @@ def test_a_label_is_changed_with_its_author_and_an_entry_in_the_audit_log(world:
     assert (read(world)["label"], read(world)["note"]) == (None, "only this")
 
 
-def test_a_form_that_is_sent_as_it_was_changes_nobody(world: World) -> None:
+def test_an_unchanged_form_does_not_change_the_author(world: World) -> None:
     assert send(world, f"{SEEDED}/change", label="fail", note="too curt").status_code == 303
     assert read(world)["author"] == "key_seed" and list_audit(world) == []
 
@@ -100,7 +100,7 @@ def test_a_form_that_is_sent_as_it_was_changes_nobody(world: World) -> None:
     ],
     ids=["nothing", "no label", "too long"],
 )
-def test_what_cannot_be_kept_comes_back_with_what_is_wrong_beside_it(seen: World, label: str, note: str, said: str) -> None:
+def test_a_refused_label_is_returned_with_its_problem(seen: World, label: str, note: str, said: str) -> None:
     answer = send(seen, f"{SEEDED}/change", label=label, note=note)
     page = Markup(answer.text)
     assert answer.status_code == 400 and page.strange == [] and said in page.words
@@ -108,7 +108,7 @@ def test_what_cannot_be_kept_comes_back_with_what_is_wrong_beside_it(seen: World
     assert read(seen)["note"] == "too curt"
 
 
-def test_who_was_slower_is_told_and_may_send_it_again(world: World) -> None:
+def test_a_slower_editor_is_warned_and_may_resubmit(world: World) -> None:
     seen_at = read(world)["updated_at"]
     assert send(world, f"{SEEDED}/change", label="skip", note="theirs").status_code == 303
     answer = send(world, f"{SEEDED}/change", label="pass", note="mine", seen=seen_at)

@@ -56,7 +56,7 @@ def test_a_run_that_has_not_ended_is_not_measured(world: World) -> None:
     assert world.get(f"{RUN}/mutation", "organization").status_code == 409
 
 
-def test_a_run_without_evidence_says_that_nothing_was_planted(world: World) -> None:
+def test_a_run_without_evidence_shows_that_nothing_was_planted(world: World) -> None:
     suite = read_suite(SUITE)
     bare = decide(suite, suite.cases[0], {"text": "no"}, 0, "2026-11-15T09:00:00.000Z")
     world.service.run(lambda hub: add_run(hub, "run_marks", [bare], document=SUITE))

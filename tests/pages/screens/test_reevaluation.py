@@ -75,7 +75,7 @@ def test_what_is_refused_comes_back_with_everything_in_it(seen: World, fields: d
     assert seen.service.run(list_due) == set()
 
 
-def test_nobody_asks_for_it_without_a_proof_and_a_key_that_writes(seen: World) -> None:
+def test_reevaluation_needs_a_proof_and_a_key_that_writes(seen: World) -> None:
     assert send(seen, "project").status_code == 403
     refused = seen.post(AGAIN, "organization", proof="00" * 32, trace_ids="trc_shop")
     assert refused.status_code == 403 and ">\ntrc_shop</textarea>" in refused.text and "submit it again" in refused.text

@@ -82,7 +82,7 @@ def test_characters_are_marked_in_what_a_step_put_out(world: World) -> None:
     assert re.findall(r'<mark class="(\w+)"[^>]*><span class="hidden">[^<]* </span>([^<]*)<', text) == [("pass", "b")]
 
 
-def test_durations_are_drawn_and_said(world: World) -> None:
+def test_durations_are_drawn_and_written(world: World) -> None:
     text = show(world, OBSERVED)
     assert text.count('class="span"') == 3
     assert "starts after 300 ms, duration 200 ms" in text and "10 tokens in, 5 out" in text
@@ -109,7 +109,7 @@ VERY_LONG: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("name", VERY_LONG)
-def test_of_very_long_texts_what_was_kept_to_be_shown_makes_the_same_page(world: World, name: str) -> None:
+def test_the_digest_of_very_long_texts_makes_the_same_page(world: World, name: str) -> None:
     whole = show(world, VERY_LONG[name])
     suite = read_suite(SUITE)
     entry = decide(suite, suite.cases[0], VERY_LONG[name], 0, "2026-11-15T09:00:00.000Z")
@@ -166,7 +166,7 @@ def test_the_answers_of_a_judge_are_listed(world: World) -> None:
     assert "3 answers of the judge" in words and "passed: m1 0.90 polite" in words and "failed: m2 <b>rude</b>" in words
 
 
-def test_what_is_not_known_of_the_evidence_is_said_first(world: World) -> None:
+def test_unknown_evidence_is_shown_first(world: World) -> None:
     text = show(world, {"text": "hello"})
     words = Markup(text).words
     assert "unknown" in words and words.index("unknown") < words.index("Read by")

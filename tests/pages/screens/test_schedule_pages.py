@@ -96,7 +96,7 @@ def test_a_schedule_that_is_refused_comes_back_with_everything_in_it(world: Worl
     assert "Your input is below." in shown.words and "my &lt;b&gt;note" in answer.text
 
 
-def test_what_went_wrong_stands_on_the_schedule(world: World) -> None:
+def test_a_failed_start_is_shown_on_the_schedule(world: World) -> None:
     id = make(world, cases="", suite="proctor: 1\ncases: [{id: a, input: hi, expect: [{response_contains: x}]}]")
     page = f"{HOME}/schedules/{id}"
     assert "response_contains" in world.get(f"{page}/change", "organization").text
@@ -115,7 +115,7 @@ def test_what_went_wrong_stands_on_the_schedule(world: World) -> None:
     assert "Run now" not in seen.words and "failed to finish" in seen.words
 
 
-def test_a_change_by_somebody_else_is_not_overwritten(world: World) -> None:
+def test_a_concurrent_change_is_not_overwritten(world: World) -> None:
     id = make(world)
     page = f"{HOME}/schedules/{id}/change"
     seen = re.search(r'name="seen" value="([^"]+)"', world.get(page, "organization").text)

@@ -73,7 +73,7 @@ def test_a_rule_is_made_changed_switched_tested_and_deleted(world: World) -> Non
     assert world.get(page, "organization").status_code == 404
 
 
-def test_before_a_rule_is_kept_it_is_seen_when_it_would_have_fired(world: World) -> None:
+def test_a_rule_is_previewed_before_it_is_stored(world: World) -> None:
     world.service.run(lambda hub: add_results(hub, "pppppp" + "ffff" + "pppppppppppp"))
     fields = {"name": "few", "below": "0.6", "window_s": "3600", "minimum": "2", "webhook_url": "", "only": "preview"}
     answer = send(world, f"{HOME}/alerts/new?kind=pass_rate", fields)
@@ -111,7 +111,7 @@ def test_a_rule_that_is_refused_comes_back_with_everything_in_it(seen: World, ki
         assert name == "secret" or f'value="{value.replace("<", "&lt;").replace(">", "&gt;")}"' in answer.text, name
 
 
-def test_a_form_that_somebody_was_faster_than_changes_nothing(world: World) -> None:
+def test_a_form_overtaken_by_another_changes_nothing(world: World) -> None:
     id = make_rule(world)
     page = f"{HOME}/alerts/{id}/change"
     opened = world.get(page, "organization").text
@@ -159,7 +159,7 @@ def test_how_long_things_stay_is_set_once_it_was_seen_what_would_go(world: World
 @pytest.mark.parametrize(
     ("typed", "said"), [("0", "expected 1 to 3650"), ("a week", "expected a number"), ("1.5", "expected a whole number")]
 )
-def test_days_that_cannot_be_kept_come_back_as_they_were_typed(seen: World, typed: str, said: str) -> None:
+def test_invalid_days_are_returned_as_typed(seen: World, typed: str, said: str) -> None:
     answer = send(seen, f"{HOME}/retention", {"trace_days": typed, "run_days": "77", "previewed": f"{typed},77"})
     assert answer.status_code == 400 and said in Markup(answer.text).words
     assert f'value="{typed}"' in answer.text and 'value="77"' in answer.text
@@ -179,7 +179,7 @@ def test_a_key_is_made_shown_once_and_revoked(world: World) -> None:
     assert world.service.ask("GET", "/api/projects", key=found[0]).status_code == 401
 
 
-def test_a_key_that_cannot_be_made_says_why_in_the_form(seen: World) -> None:
+def test_a_key_that_cannot_be_made_shows_why_in_the_form(seen: World) -> None:
     for fields, said in (
         ({"kind": "project", "name": "x", "project_id": "proj_nobody"}, "there is no project"),
         ({"kind": "organization", "name": ""}, "required"),
@@ -212,7 +212,7 @@ def test_who_may_make_a_project_is_shown_the_way(seen: World) -> None:
     assert link not in seen.get("/ui/", "project").text
 
 
-def test_secrets_are_kept_by_name_and_never_shown(world: World) -> None:
+def test_secrets_are_listed_by_name_and_never_shown(world: World) -> None:
     assert send(world, f"{HOME}/secrets", {"name": "SHOP_TOKEN", "value": "very-secret"}).status_code == 303
     page = world.get(f"{HOME}/settings", "organization").text
     assert "SHOP_TOKEN" in page and "very-secret" not in page
@@ -232,7 +232,7 @@ def test_the_audit_log_is_narrowed_and_leads_to_what_was_written(world: World) -
     assert "No matching entries." in Markup(world.get("/ui/audit?resource=alert&resource_id=x", "organization").text).words
 
 
-def test_health_is_told_to_everybody_and_figures_to_the_operator(seen: World) -> None:
+def test_health_is_public_and_figures_are_for_the_operator(seen: World) -> None:
     words = Markup(seen.get("/ui/health", "organization").text).words
     assert ("proctor" in words and "SQLite" in words) or "your key cannot read them" in words
     assert "Queued traces" not in Markup(seen.get("/ui/health", "project").text).words
@@ -311,7 +311,7 @@ def test_what_was_typed_is_there_when_the_database_is_away(world: World, monkeyp
     assert answer.status_code == 503 and "a long story" in answer.text
 
 
-def test_a_run_that_was_deleted_while_it_was_open_says_so(world: World) -> None:
+def test_a_run_deleted_while_open_is_reported(world: World) -> None:
     from proctor.service.access.projects import delete_project
 
     assert world.get(f"{HOME}/runs/run_after", "organization").status_code == 200

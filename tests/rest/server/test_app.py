@@ -45,7 +45,7 @@ def lines() -> Iterator[Any]:
         logger.setLevel(level)
 
 
-def test_no_route_is_made_anew_at_the_first_request(tmp_path: Path) -> None:
+def test_no_route_is_rebuilt_at_the_first_request(tmp_path: Path) -> None:
     # As those of a router are that is included: everybody else would wait meanwhile.
     app = make_app(ServeSettings(service=ServiceSettings(home=tmp_path)))
     assert [route for route in app.routes if not hasattr(route, "path")] == []
@@ -58,7 +58,7 @@ def gone(*_: object) -> Any:
 # --- health and metrics ------------------------------------------------------------------------------------------------------
 
 
-def test_a_healthy_service_says_so_to_anybody(service: Service) -> None:
+def test_a_healthy_service_reports_it_without_a_key(service: Service) -> None:
     service.keys()
     answer = service.get("/health")
     assert answer.status_code == 200
@@ -87,7 +87,7 @@ def test_others_are_answered_while_the_document_is_made_and_it_is_made_once(serv
     assert answers[0].headers["content-type"] == "application/json"
 
 
-def test_without_its_database_the_service_is_unavailable_and_says_when_to_come_again(service: Service, monkeypatch: Any) -> None:
+def test_without_its_database_the_service_is_unavailable_with_retry_after(service: Service, monkeypatch: Any) -> None:
     monkeypatch.setattr(service.hub.database, "reading", gone)
     answer = service.get("/health")
     assert answer.status_code == 503
@@ -122,7 +122,7 @@ def test_metrics_are_well_formed(service: Service) -> None:
     assert {"proctor_requests", "proctor_request_seconds", "proctor_queue_depth", "proctor_evaluations"} <= families
 
 
-def test_metrics_tell_how_long_the_queues_are_and_how_long_the_oldest_waits(service: Service) -> None:
+def test_metrics_include_queue_lengths_and_oldest_waits(service: Service) -> None:
     service.keys()
     service.run(sow)
 
@@ -198,7 +198,7 @@ def test_content_is_logged_only_when_allowed_and_redacted_even_then(tmp_path: Pa
 
 
 @pytest.mark.timeout(60)
-def test_a_secret_that_stands_where_the_log_breaks_off_is_not_shown_in_half(tmp_path: Path, lines: Any) -> None:
+def test_a_secret_at_the_cut_of_the_log_is_not_shown_in_half(tmp_path: Path, lines: Any) -> None:
     bodies: list[bytes] = []
     for before in range(1_900, 1_990, 15):
         plain = json.dumps({"name": "x" * before, "password": "open-sesame-open-sesame-open-sesame"})
@@ -298,7 +298,7 @@ def test_every_refusal_has_its_status_and_shape_in_every_dialect(code: Any, path
         assert body["error"]["code"] == ("MISSING_API_KEY" if code == "UNAUTHORIZED" else body["error"]["code"])
 
 
-def test_a_field_that_is_not_known_is_told_with_the_nearest_one(service: Service) -> None:
+def test_an_unknown_field_is_reported_with_the_nearest_one(service: Service) -> None:
     told = service.client.post("/api/keys", json={"kind": "project", "name": "n", "agent_id": "agent_1"})
     assert told.status_code == 400
     assert told.json()["error"]["details"] == {"agent_id": ["unknown field; nearest: agent_ids"]}
@@ -317,7 +317,7 @@ def test_a_refused_protobuf_request_is_answered_in_protobuf() -> None:
 # --- workers -----------------------------------------------------------------------------------------------------------------
 
 
-def test_a_worker_that_fails_is_started_again_and_stops_when_told(lines: Any) -> None:
+def test_a_failing_worker_is_restarted_and_stops_on_request(lines: Any) -> None:
     calls: list[int] = []
 
     async def worker(hub: Hub, stop: asyncio.Event) -> None:

@@ -101,7 +101,7 @@ def check(prepared: Prepared, row: dict[str, Any]) -> None:
 @pytest.mark.in_turn
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row["id"])
 @pytest.mark.timeout(60)
-def test_the_route_answers_every_kind_of_key_as_the_table_says(
+def test_the_route_answers_every_kind_of_key_as_in_the_table(
     row: dict[str, Any], shared: Prepared, copy: Callable[[Path], Prepared], tmp_path: Path
 ) -> None:
     if not (row["id"].startswith("DELETE ") or row.get("fresh")):
@@ -127,7 +127,7 @@ def test_every_route_is_in_the_table_and_no_other(shared: Prepared) -> None:
     assert not sorted(table - routes), "in tests/rest/cases/authorization.yaml, but there is no such route"
 
 
-def test_whoever_may_not_do_it_is_told_so_before_the_body_is_read(shared: Prepared) -> None:
+def test_a_forbidden_request_is_refused_before_its_body_is_read(shared: Prepared) -> None:
     asked = 0
     for context in iter_route_contexts(shared.service.app.routes):
         senders = ("organization", "project") if context.path in ("/v1/traces", "/v1/logs", "/public/traces") else ()

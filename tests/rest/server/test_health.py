@@ -45,7 +45,7 @@ def test_a_full_disk_is_failing_and_one_that_fills_up_is_degraded(service: Servi
         assert f"{left:,} bytes are free" in answer.json()["reasons"][0]["message"]
 
 
-def test_a_database_that_never_answers_is_told_within_a_second_or_two(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_silent_database_is_reported_within_two_seconds(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
     @contextlib.asynccontextmanager
     async def hangs() -> AsyncIterator[None]:
         await asyncio.sleep(60)
@@ -79,7 +79,7 @@ def test_a_lock_of_our_own_is_no_lock(service: Service) -> None:
     assert service.run(look).status == "ok"
 
 
-def test_traces_that_wait_long_are_told(database_url: str, tmp_path: Path) -> None:
+def test_traces_that_wait_long_are_reported(database_url: str, tmp_path: Path) -> None:
     clock = Clock()
     with Service(database_url, tmp_path) as service:
 

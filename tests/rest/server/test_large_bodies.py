@@ -132,7 +132,7 @@ def test_a_gate_lets_through_what_fits_in_the_order_it_came_and_what_does_not_al
     run(use)
 
 
-def test_whoever_waits_too_long_at_a_gate_is_told_to_come_again_and_holds_up_nobody() -> None:
+def test_a_long_wait_at_a_gate_ends_with_retry_after_and_delays_no_one() -> None:
     async def use() -> None:
         gate = ByteGate(10)
         now = asyncio.get_running_loop().time
@@ -152,7 +152,7 @@ def test_whoever_waits_too_long_at_a_gate_is_told_to_come_again_and_holds_up_nob
     run(use)
 
 
-def test_one_large_body_is_open_at_a_time_and_small_ones_go_on_beside_it() -> None:
+def test_one_large_body_is_open_at_a_time_and_small_ones_continue() -> None:
     async def use() -> None:
         place = trace_bodies.TraceReader()
         until = asyncio.get_running_loop().time() + 10

@@ -131,7 +131,7 @@ def fuzzed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fuzzed]:
 @pytest.mark.live
 @pytest.mark.timeout(120 + EXAMPLES)
 @pytest.mark.parametrize("operation", OPERATIONS if EXAMPLES > 3 else OPERATIONS[::2])
-def test_generated_requests_are_answered_as_the_document_says(operation: str, fuzzed: Fuzzed) -> None:
+def test_generated_requests_are_answered_as_documented(operation: str, fuzzed: Fuzzed) -> None:
     method, path = operation.split(" ")
     known = in_place(fuzzed.place(method), REAL | REAL_AT.get(path, {}))
     found: list[int] = []
@@ -167,7 +167,7 @@ def _succeeding() -> list[dict[str, Any]]:
 @pytest.mark.in_turn
 @pytest.mark.live
 @pytest.mark.parametrize("row", _succeeding(), ids=lambda row: row["id"])
-def test_what_succeeds_is_answered_as_the_document_says(row: dict[str, Any], fuzzed: Fuzzed) -> None:
+def test_successful_requests_are_answered_as_documented(row: dict[str, Any], fuzzed: Fuzzed) -> None:
     method, template = route_of(row).split(" ")
     place = fuzzed.place(method)
     address = urlsplit(in_place(place, row.get("path", template)))
@@ -187,7 +187,7 @@ def test_every_operation_has_a_request_that_succeeds_and_every_address_a_real_on
         assert set(re.findall(r"\{(\w+)\}", path)) <= set(REAL | REAL_AT.get(path, {})), path
 
 
-def test_every_operation_says_what_is_answered_when_it_is_refused() -> None:
+def test_every_operation_documents_its_refusals() -> None:
     for path, methods in DOCUMENT["paths"].items():
         for method, operation in methods.items():
             place = f"{method} {path}"

@@ -125,7 +125,7 @@ def process(tmp_path: Path) -> Iterator[Process]:
 
 @pytest.mark.live
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_service_without_keys_says_that_it_is_open_and_ends_well(process: Process, number: signal.Signals) -> None:
+def test_a_service_without_keys_warns_that_it_is_open_and_ends_well(process: Process, number: signal.Signals) -> None:
     assert httpx2.get(f"{process.url}/health", timeout=10).json()["status"] == "ok"
     code, out, err = process.end(number)
     assert code == 0, err

@@ -100,7 +100,7 @@ def test_no_answer_allows_other_pages_or_sets_a_cookie(service: Service) -> None
         ("localhost.example", False, False),
     ],
 )  # fmt: skip
-def test_addresses_are_told_apart(host: str, loopback: bool, unspecified: bool) -> None:
+def test_addresses_are_distinguished(host: str, loopback: bool, unspecified: bool) -> None:
     assert is_loopback(host) is loopback
     assert is_unspecified(host) is unspecified
 
@@ -161,13 +161,13 @@ def test_who_comes_from_another_address_is_not_the_local_user(service: Service, 
     assert service.client.get("/api/projects").status_code == status
 
 
-def test_nobody_is_local_where_others_can_reach_the_service(database_url: str, tmp_path: Path) -> None:
+def test_no_caller_is_local_on_a_reachable_service(database_url: str, tmp_path: Path) -> None:
     with Service(database_url, tmp_path, host="0.0.0.0") as service:
         assert service.get("/health").status_code == 200
         assert service.get("/api/projects").status_code == 401
 
 
-def test_a_body_is_not_even_read_from_somebody_without_a_key(service: Service) -> None:
+def test_a_body_without_a_key_is_not_read(service: Service) -> None:
     service.keys()
     answer = service.post("/api/projects", content=b"{" * 20_000_000, headers=JSON)
     assert answer.status_code == 401
@@ -230,7 +230,7 @@ def test_what_cannot_be_decompressed_is_refused(small: Service, body: bytes) -> 
     assert answer.status_code == 400
 
 
-def test_an_encoding_nobody_knows_is_refused(small: Service) -> None:
+def test_an_unknown_encoding_is_refused(small: Service) -> None:
     answer = small.post("/api/projects", content=b"{}", headers={**JSON, "content-encoding": "br"})
     assert answer.status_code == 415
 
@@ -249,7 +249,7 @@ def test_json_that_is_nested_too_deeply_is_refused_before_it_is_decoded(small: S
     assert answer.status_code == (201 if depth <= 20 else 400), answer.text
 
 
-def test_many_large_bodies_at_once_are_asked_to_come_again(tmp_path: Path) -> None:
+def test_many_large_bodies_at_once_get_retry_after(tmp_path: Path) -> None:
     with Service(f"sqlite:///{tmp_path / 'p.db'}", tmp_path, waiting_bytes=5_000) as service:
         answer = service.post("/api/projects", content=project("x" * 6_000), headers=JSON)
         assert answer.status_code == 503
@@ -269,7 +269,7 @@ def test_a_body_that_cannot_be_used_is_a_bad_request(shared_service: Service, bo
     assert answer.json()["error"]["code"] in ("BAD_REQUEST", "VALIDATION_ERROR")
 
 
-def test_a_field_nobody_knows_is_named(service: Service) -> None:
+def test_an_unknown_field_is_named(service: Service) -> None:
     answer = service.post("/api/projects", json={"name": "x", "nmae": "y"})
     assert answer.status_code == 400
     assert "nmae" in answer.json()["error"]["details"]
@@ -293,7 +293,7 @@ def test_each_key_has_its_own_bucket_that_fills_up_again() -> None:
     assert RateLimits(0, lambda: now).take_s("a") == 0
 
 
-def test_who_asks_too_often_is_told_when_to_come_again(tmp_path: Path) -> None:
+def test_too_many_requests_get_retry_after(tmp_path: Path) -> None:
     with Service(f"sqlite:///{tmp_path / 'p.db'}", tmp_path, requests_per_minute=3) as service:
         keys = service.keys()
         answers = [service.get("/api/projects", key=keys["organization"]) for _ in range(4)]
@@ -378,7 +378,7 @@ def test_the_stream_of_the_local_user_ends_when_the_service_is_closed(service: S
 
 @pytest.mark.timeout(60)
 @pytest.mark.usefixtures("looking_often")
-def test_a_stream_outlives_a_database_that_cannot_tell_whether_its_key_is_good(service: Service, monkeypatch: Any) -> None:
+def test_a_stream_outlives_a_database_that_cannot_check_its_key(service: Service, monkeypatch: Any) -> None:
     keys = service.keys()
     path = _queued(service)
     looked: list[str] = []

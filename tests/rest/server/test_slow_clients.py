@@ -80,7 +80,7 @@ def is_ended(opened: socket.socket) -> bool:
         return True
 
 
-def test_half_a_head_is_told_so_and_closed_and_silence_is_closed(tmp_path: Path) -> None:
+def test_half_a_head_is_answered_and_closed_and_silence_is_closed(tmp_path: Path) -> None:
     with listening(tmp_path, header_timeout_s=0.5) as server, ExitStack() as stack:
         silent = stack.enter_context(connect(server))
         half = stack.enter_context(connect(server, HEAD))
@@ -115,7 +115,7 @@ def test_a_path_that_needs_no_key_takes_no_body(tmp_path: Path) -> None:
             assert answer(opened)[0] == 200
 
 
-def test_a_body_that_stalls_is_told_so(tmp_path: Path) -> None:
+def test_a_stalled_body_gets_a_timeout(tmp_path: Path) -> None:
     with listening(tmp_path, body_stall_s=0.4) as server, connect(server, HEAD + b"content-length: 100\r\n\r\n{") as opened:
         status, text = answer(opened)
         assert status == 408 and "0.4 s (--body-stall-s)" in text
@@ -166,7 +166,7 @@ def test_a_body_in_crumbs_is_refused_before_it_costs_much(tmp_path: Path) -> Non
         assert status == 400 and "--body-pieces" in text
 
 
-def test_whoever_goes_on_sending_after_the_answer_is_cut_off(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_client_that_sends_after_the_answer_is_cut_off(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("proctor.rest.connections.LINGER_S", 0.3)
     sent = HEAD + b"authorization: Bearer vk_wrong\r\ncontent-length: 9000000\r\n\r\n"
     with listening(tmp_path) as server, connect(server, sent) as opened:
@@ -196,7 +196,7 @@ def test_connections_of_one_address_are_limited_and_others_are_not_concerned(tmp
         wait_until(lambda: [is_ended_now(one) for one in working].count(True) == 1)
 
 
-def test_half_heads_and_half_bodies_make_room_first(tmp_path: Path) -> None:
+def test_half_heads_and_half_bodies_are_closed_first(tmp_path: Path) -> None:
     with listening(tmp_path, connections=4, connections_per_address=0) as server, ExitStack() as stack:
         kept = stack.enter_context(connect(server, GET))
         assert answer(kept)[0] == 200
@@ -246,9 +246,7 @@ def warm(server: Listening) -> None:
         assert answer(opened)[0] == 200
 
 
-def test_an_answer_that_nobody_reads_is_dropped_when_its_time_is_over_and_not_before(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_unread_answer_is_dropped_when_its_time_is_over_and_not_before(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     waited: list[float] = []
     cut = GuardedProtocol.cut
 
@@ -272,7 +270,7 @@ def test_an_answer_that_nobody_reads_is_dropped_when_its_time_is_over_and_not_be
 READERS = 24
 
 
-def test_answers_that_wait_to_be_read_share_one_room_and_the_slowest_readers_leave(tmp_path: Path) -> None:
+def test_unread_answers_share_one_limit_and_the_slowest_readers_are_closed(tmp_path: Path) -> None:
     # Room for two of the answers, each of three quarters of a megabyte: with less than one, the last reader would have to leave, too.
     # The system takes a part of each answer, more or less of it from time to time, so there are many readers.
     with listening(tmp_path, write_stall_s=60, unsent_bytes=1_700_000) as server, ExitStack() as stack:

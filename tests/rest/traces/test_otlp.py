@@ -126,7 +126,7 @@ def test_what_cannot_be_used_is_answered_with_a_status_in_the_encoding_of_the_re
         assert service.get("/public/traces", key=keys["organization"]).json()["data"] == []
 
 
-def test_a_database_that_is_gone_is_told_with_retry_after_and_nothing_is_acknowledged(
+def test_a_lost_database_is_answered_with_retry_after_and_nothing_is_acknowledged(
     service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     keys = service.keys()
@@ -144,7 +144,7 @@ def test_a_database_that_is_gone_is_told_with_retry_after_and_nothing_is_acknowl
     assert len(service.get("/public/traces", key=keys["agent"]).json()["data"]) == 2
 
 
-def test_an_agent_that_was_deleted_is_told(service: Service) -> None:
+def test_traces_of_a_deleted_agent_are_rejected(service: Service) -> None:
     keys = service.keys()
     assert send(service, keys["agent"], request(root(new_trace())), binary=True).status_code == 200
     assert service.delete("/api/agents/agent_home_1", key=keys["organization"]).status_code == 204

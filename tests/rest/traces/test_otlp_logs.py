@@ -43,7 +43,7 @@ def said(trace: str) -> dict[str, Any]:
 @pytest.mark.parametrize("packed", [False, True], ids=["plain", "gzip"])
 @pytest.mark.parametrize("binary", [False, True], ids=["json", "protobuf"])
 @pytest.mark.parametrize("first", ["logs", "spans"])
-def test_what_log_records_tell_is_part_of_the_trace_of_their_span(service: Service, first: str, binary: bool, packed: bool) -> None:
+def test_log_records_are_part_of_the_trace_of_their_span(service: Service, first: str, binary: bool, packed: bool) -> None:
     keys = service.keys()
     trace = new_trace()
     for what in ("logs", "spans") if first == "logs" else ("spans", "logs"):
@@ -96,7 +96,7 @@ def test_records_that_cannot_be_used_are_counted_one_by_one_in_the_answer(servic
     assert rejected == 3 and "nobody" in message
 
 
-def test_records_that_are_broken_are_counted_and_the_others_kept(service: Service) -> None:
+def test_broken_records_are_counted_and_the_others_stored(service: Service) -> None:
     keys = service.keys()
     long = record("1" * 300, MODEL, "gen_ai.choice", "x")
     good = record(new_trace(), MODEL, "gen_ai.choice", "x")

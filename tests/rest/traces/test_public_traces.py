@@ -98,7 +98,7 @@ def test_errors_have_mibos_body_status_and_code(
         assert service.get("/public/traces", key=keys["organization"]).json()["data"] == [], "nothing was kept"
 
 
-def test_a_fault_in_the_query_is_said_to_be_there(service: Service) -> None:
+def test_a_fault_in_the_query_is_located_in_the_query(service: Service) -> None:
     keys = service.keys()
     for method, address, path in (("GET", "/public/traces?limit=many", "limit"), ("POST", "/public/traces?flush=perhaps", "flush")):
         answer = service.ask(method, address, key=keys["agent"], **({"json": SPANS} if method == "POST" else {}))

@@ -32,7 +32,7 @@ def read_events(service: Service, key: str, **query: str) -> list[dict[str, Any]
     return [json.loads(line[6:]) for line in answer.text.splitlines() if line.startswith("data: ")]
 
 
-def test_arrivals_and_decisions_are_told_in_the_order_of_time(service: Service, key: str) -> None:
+def test_arrivals_and_decisions_are_listed_by_time(service: Service, key: str) -> None:
     told = [(event["kind"], event["trace_id"], event.get("outcome")) for event in read_events(service, key, after=EARLIER)]
     assert told == [
         ("decided", "trc_shop", "pass"),
@@ -44,7 +44,7 @@ def test_arrivals_and_decisions_are_told_in_the_order_of_time(service: Service, 
     ]
 
 
-def test_who_comes_back_goes_on_behind_the_last_event(service: Service, key: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_returning_reader_continues_after_the_last_event(service: Service, key: str, monkeypatch: pytest.MonkeyPatch) -> None:
     every = read_events(service, key, after=EARLIER)
     for number, event in enumerate(every):
         assert read_events(service, key, after=event["id"]) == every[number + 1 :]
@@ -61,7 +61,7 @@ def test_one_agent_can_be_followed_alone_and_keys_see_their_own(service: Service
     assert {event["trace_id"] for event in read_events(service, key, after=EARLIER, agent_id="agent_home_2")} == {"trc_plain"}
 
 
-def test_what_was_written_a_moment_ago_is_told_a_moment_later(service: Service, key: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_recent_write_appears_a_moment_later(service: Service, key: str, monkeypatch: pytest.MonkeyPatch) -> None:
     def now(hub: Hub) -> Any:
         return add_trace(hub, "now", make_spans(), at=hub.clock())
 

@@ -131,7 +131,7 @@ def test_who_opts_out_is_gone_at_once_and_stays_away(author: Author, stranger: A
     assert read_names(author) == []
 
 
-def test_one_run_alone_can_be_kept_off_the_board(author: Author) -> None:
+def test_one_run_alone_can_be_left_off_the_board(author: Author) -> None:
     author.published()
     _, key = make_solver(author, "ann")
     run_once(author, key, GOOD)
@@ -141,7 +141,7 @@ def test_one_run_alone_can_be_kept_off_the_board(author: Author) -> None:
     assert [(place["runs"], place["score"]) for place in author.get("/leaderboard/booking")["places"]] == [(1, 1.0)]
 
 
-def test_a_board_says_what_it_did_not_look_at(author: Author, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_board_shows_what_it_did_not_include(author: Author, monkeypatch: pytest.MonkeyPatch) -> None:
     author.published(tasks=1)
     for alias in ("ann", "bob", "cid"):
         run_once(author, make_solver(author, alias)[1], GOOD)

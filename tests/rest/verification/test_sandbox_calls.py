@@ -78,9 +78,7 @@ def test_webhooks_lead_a_call_and_its_words_are_verified(database_url: str, tmp_
 
 
 @pytest.mark.timeout(60)
-def test_a_call_ends_with_its_task_and_an_address_that_is_not_allowed_is_never_asked(
-    database_url: str, tmp_path: Path, hooks: Webhooks
-) -> None:
+def test_a_call_ends_with_its_task_and_a_forbidden_address_is_never_contacted(database_url: str, tmp_path: Path, hooks: Webhooks) -> None:
     with Service(database_url, tmp_path, allowed_addresses=LOOPBACK) as service:
         author = Author(service, service.keys()["organization"])
         agent = start(author, ROWS["voice"])

@@ -250,7 +250,7 @@ NAMED = {
 }
 
 
-def test_credentials_are_named_as_clients_expect_them_and_secrets_are_told_once(author: Author) -> None:
+def test_credentials_have_the_names_clients_expect_and_secrets_are_shown_once(author: Author) -> None:
     for type, names in NAMED.items():
         made = sandbox(author, type, {"number": "+15550777"} if type == "Fax" else None)
         assert set(made["credentials"]) == names | {"token", "mcp_url"}
@@ -336,9 +336,7 @@ def outside() -> Iterator[Outside]:
 
 
 @pytest.mark.timeout(60)
-def test_a_service_of_the_agent_is_asked_where_the_guard_lets_it_and_nothing_is_held(
-    database_url: str, tmp_path: Path, outside: Outside
-) -> None:
+def test_an_allowed_service_of_the_agent_is_called_without_a_lock(database_url: str, tmp_path: Path, outside: Outside) -> None:
     with Service(database_url, tmp_path, allowed_addresses=("127.0.0.1",)) as service:
         author = Author(service, service.keys()["organization"])
         agent = start(author, ROWS["cds"]._replace(config=None))
@@ -356,7 +354,7 @@ def test_a_service_of_the_agent_is_asked_where_the_guard_lets_it_and_nothing_is_
         assert agent.complete()["verdict"] == "pass"
 
 
-def test_an_address_that_the_guard_refuses_is_never_asked(author: Author, outside: Outside) -> None:
+def test_an_address_that_the_guard_refuses_is_never_contacted(author: Author, outside: Outside) -> None:
     asked: list[str] = []
     outside.while_asked = lambda: asked.append("asked")
     made = sandbox(author, "CDSHooks")
@@ -367,7 +365,7 @@ def test_an_address_that_the_guard_refuses_is_never_asked(author: Author, outsid
 
 
 @pytest.mark.parametrize(("type", "config", "name"), [("HL7", {"mllp": True}, "MLLP"), ("Files", {"seed": {"sftp": True}}, "SFTP")])
-def test_a_port_that_nobody_opens_is_refused(author: Author, type: str, config: dict[str, Any], name: str) -> None:
+def test_a_closed_port_is_refused(author: Author, type: str, config: dict[str, Any], name: str) -> None:
     refused = author.post("/simulators", {"name": type, "type": type, "config": config}, status=400)
     assert f"opens no {name} port" in refused["error"]["details"]["config"][0]
     author.post("/simulators", {"name": type, "type": type})

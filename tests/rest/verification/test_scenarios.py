@@ -99,7 +99,7 @@ def test_claims_of_absence_are_not_known_where_a_step_failed(author: Author, clo
         assert not one["passed"] and "add_row of records could not be performed" in str(one) and "7" in str(one)
 
 
-def test_a_step_that_a_bug_breaks_is_told_and_the_systems_stay_within_reach(
+def test_a_step_broken_by_a_bug_is_reported_and_the_systems_stay_reachable(
     author: Author, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     environment = make_environment(author, Records={"seed": SEED}, Files=None)
@@ -120,7 +120,7 @@ def narrow(database_url: str, tmp_path: Path) -> Iterator[Author]:
         yield Author(running, running.keys()["organization"])
 
 
-def test_a_step_for_which_there_is_no_room_is_told(narrow: Author) -> None:
+def test_a_step_over_the_limit_is_reported(narrow: Author) -> None:
     service = narrow.service
     clock = Clock(service.hub.clock())
     service.app.state.hub = msgspec.structs.replace(service.hub, clock=clock)

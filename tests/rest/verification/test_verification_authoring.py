@@ -200,7 +200,7 @@ def test_a_config_that_holds_a_secret_is_refused(author: Author, path: str) -> N
     assert author.post(path, body)["config"] == body["config"]
 
 
-def test_a_dataset_is_kept_whole_and_listed_without_its_data(author: Author) -> None:
+def test_a_dataset_is_stored_whole_and_listed_without_its_data(author: Author) -> None:
     bundle = {"resourceType": "Bundle", "type": "collection", "entry": [{"resource": appointment()}], "nul": "\x00"}
     made = author.post("/datasets", {"name": "patients", "format": "fhir", "data": bundle})
     assert (made["type"], made["format"], made["parent_id"], made["data"]) == ("FHIR", "fhir", None, bundle)

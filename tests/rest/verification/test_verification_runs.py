@@ -145,7 +145,7 @@ def test_without_a_state_criteria_fail_for_missing_evidence(author: Author) -> N
 
 
 @pytest.mark.timeout(60)
-def test_what_could_not_be_decided_is_told_as_an_error_and_never_passes(author: Author) -> None:
+def test_an_undecidable_criterion_is_an_error_and_never_passes(author: Author) -> None:
     benchmark = author.benchmark()
     task = author.task(benchmark)
     author.criterion(task, weight=99)
@@ -315,7 +315,7 @@ def test_a_cancelled_task_does_not_enter_the_score(author: Author) -> None:
     assert author.post(f"/benchmark-runs/{run['id']}/unpublish")["published"] is False
 
 
-def test_secrets_in_an_uploaded_state_are_not_kept(author: Author) -> None:
+def test_secrets_in_an_uploaded_state_are_not_stored(author: Author) -> None:
     run = author.post("/benchmark-runs", {"benchmark_id": author.published()["id"]})
     state = booked()
     state["portal"]["logins"] = [{"password": "hunter2hunter2", "note": "Bearer sk-abc123def456ghi789jkl012mno345"}]

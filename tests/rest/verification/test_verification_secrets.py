@@ -131,7 +131,7 @@ def test_what_is_verified_is_what_was_sent_and_its_secrets_stay_nowhere(author: 
 
 
 @pytest.mark.timeout(60)
-def test_the_token_of_a_run_is_told_no_secret(author: Author) -> None:
+def test_the_token_of_a_run_reveals_no_secret(author: Author) -> None:
     benchmark = author.benchmark()
     task = author.task(benchmark)
     for assertion in FAIL:
@@ -179,13 +179,13 @@ def test_the_refusal_of_a_state_quotes_no_secret(author: Author, wrong: dict[str
     assert "expected" in told and [secret for secret in SECRETS if secret in told] == []
 
 
-def test_a_state_without_secrets_is_kept_once(author: Author) -> None:
+def test_a_state_without_secrets_is_stored_once(author: Author) -> None:
     run = run_with(author, HOLD)
     author.upload(run["task_runs"][0]["id"], {"portal": {"requests": [{"id": "R-1", "status": "submitted"}]}})
     assert author.service.run(count_sealed) == 0
 
 
-def test_a_state_that_cannot_be_opened_any_more_is_told_with_what_to_do(author: Author) -> None:
+def test_an_undecryptable_state_is_reported_with_a_next_step(author: Author) -> None:
     run = run_with(author, HOLD)
     task = run["task_runs"][0]["id"]
     author.upload(task, STATE)

@@ -116,7 +116,7 @@ async def test_what_was_read_before_an_agent_was_paused_is_not_remembered(hub: H
         await post(hub, {**SPANS, "platformId": agent})
 
 
-async def test_whoever_waits_is_not_answered_by_a_reading_that_began_before_they_asked(hub: Hub) -> None:
+async def test_a_lookup_is_not_answered_by_an_earlier_read(hub: Hub) -> None:
     project, _ = await world(hub)
     slow = SlowDatabase(hub.database)
     held = msgspec.structs.replace(hub, database=slow)  # type: ignore[arg-type]

@@ -76,7 +76,7 @@ def test_a_key_is_created_used_listed_and_revoked(database: TestDatabase, procto
     assert "[revoked " in proctor("keys", "list", *where)
 
 
-def test_a_project_key_alone_leaves_the_door_open_and_says_so(database: TestDatabase, proctor: Told) -> None:
+def test_a_project_key_alone_leaves_the_service_open_with_a_warning(database: TestDatabase, proctor: Told) -> None:
     where = ("--database", database.url)
     database.run_hub(fill)
     proctor("keys", "create", "--kind", "project", "--project", "proj_1", *where)
@@ -131,7 +131,7 @@ def test_what_cannot_be_done_is_explained(words: tuple[str, ...], told: str, pro
     assert told in proctor.err and "hunter2" not in proctor.err and "Traceback" not in proctor.err
 
 
-def test_the_database_is_in_the_workspace_unless_said_otherwise(tmp_path: Path, proctor: Told, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_database_is_in_the_workspace_by_default(tmp_path: Path, proctor: Told, monkeypatch: pytest.MonkeyPatch) -> None:
     proctor("db", "migrate")
     assert (tmp_path / ".proctor" / "proctor.db").is_file()
     monkeypatch.setenv("PROCTOR_DATABASE_URL", f"sqlite:///{tmp_path / 'named.db'}")
@@ -163,7 +163,7 @@ def test_a_workspace_moves_between_databases(
     assert "added 6 rows" in proctor.err
 
 
-def test_status_tells_without_changing(empty_database_url: str, proctor: Told, tmp_path: Path) -> None:
+def test_status_changes_nothing(empty_database_url: str, proctor: Told, tmp_path: Path) -> None:
     database = TestDatabase(empty_database_url, tmp_path)
     where = ("--database", database.url)
     if database.is_postgres:
@@ -211,7 +211,7 @@ def test_secrets_are_locked_again_with_a_new_key(proctor: Told, tmp_path: Path, 
 
 @pytest.mark.parametrize("module", ["sqlalchemy", "aiosqlite"])
 @pytest.mark.timeout(60)
-def test_without_the_optional_part_the_way_to_it_is_told(module: str, tmp_path: Path) -> None:
+def test_without_the_optional_part_the_install_command_is_shown(module: str, tmp_path: Path) -> None:
     # In a process of its own: modules that are loaded twice in this one would be two.
     script = f"import sys; sys.modules[{module!r}] = None; from proctor.cli.main import run; sys.exit(run(['db', 'migrate']))"
     done = subprocess.run([sys.executable, "-c", script], cwd=tmp_path, capture_output=True, text=True, check=False)

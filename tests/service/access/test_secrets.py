@@ -27,7 +27,7 @@ async def add_projects(hub: Hub) -> None:
             await connection.execute(projects.insert().values(row))
 
 
-async def test_a_secret_is_kept_encrypted_and_shown_to_nobody(hub: Hub) -> None:
+async def test_a_secret_is_stored_encrypted_and_never_shown(hub: Hub) -> None:
     await add_projects(hub)
     for value in ("first", VALUE):
         shown = await set_secret(hub, LOCAL, "proj_1", "SHOP_TOKEN", value)

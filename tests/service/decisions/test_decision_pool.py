@@ -110,7 +110,7 @@ def test_a_process_decides_as_a_thread_does() -> None:
     using(doing)
 
 
-def test_a_judge_is_asked_again_where_answers_depend_on_answers() -> None:
+def test_a_judge_is_asked_again_if_answers_depend_on_answers() -> None:
     document = {
         "proctor": 1,
         "cases": [
@@ -186,7 +186,7 @@ def test_a_request_that_ends_one_process_after_the_other_is_given_up() -> None:
 
 
 @pytest.mark.timeout(60)
-def test_a_process_that_stands_still_is_ended() -> None:
+def test_a_stalled_process_is_ended() -> None:
     async def doing(pool: DecisionPool) -> None:
         found = await codes(pool, source({"response_contains": "fine"}), "STUCK", "fine")
         assert found == [("error", "evaluation_crashed"), ("pass", None)]
@@ -355,7 +355,7 @@ def order(places: int, arrivals: Sequence[tuple[str, str, float]]) -> list[str]:
     ],
     ids=["tenants by turns", "by what they use", "callers by turns", "both"],
 )
-def test_whoever_used_least_is_next(arrivals: list[tuple[str, str, float]], expected: str) -> None:
+def test_the_tenant_that_used_least_is_next(arrivals: list[tuple[str, str, float]], expected: str) -> None:
     assert order(1, arrivals) == expected.split()
 
 

@@ -53,7 +53,7 @@ def test_a_rule_would_have_fired(
 
 
 @given(st.lists(st.tuples(st.integers(0, 2_000), st.sampled_from("pfesm")), max_size=40), st.sampled_from(sorted(KINDS)))
-def test_at_its_end_the_rule_stands_as_the_service_would_find_it(steps: list[tuple[int, str]], kind: AlertKind) -> None:
+def test_a_preview_ends_in_the_state_the_service_would_find(steps: list[tuple[int, str]], kind: AlertKind) -> None:
     past = list_past(" ".join(f"{at}{letter}" for at, letter in sorted(steps)))
     settings = {**KINDS[kind].defaults, "window_s": 300}
     found = follow_rule(kind, settings, past, 0, 2_000)

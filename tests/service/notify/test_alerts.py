@@ -83,7 +83,7 @@ def test_a_pass_rate_below_its_bound_fires_once_and_is_resolved_once(database: T
     database.run_hub(use, clock=clock)
 
 
-async def test_a_rule_that_begins_quiet_says_nothing(hub: Hub) -> None:
+async def test_a_rule_that_starts_quiet_sends_nothing(hub: Hub) -> None:
     project, agent = await world(hub)
     rule = await made(hub, project, "pass_rate")
     await add(hub, project, agent, "pass", 20)
@@ -116,7 +116,7 @@ def test_a_failing_case_and_missing_instrumentation(database: TestDatabase) -> N
     database.run_hub(use, clock=clock)
 
 
-async def test_of_two_servers_one_says_it(hub: Hub) -> None:
+async def test_of_two_servers_one_notifies(hub: Hub) -> None:
     project, agent = await world(hub)
     rule = await made(hub, project, "failing_case")
     await add(hub, project, agent, "fail", 1)
@@ -141,7 +141,7 @@ async def test_rules_are_made_listed_changed_and_deleted_with_their_messages(hub
         await list_deliveries(hub, LOCAL, rule["id"])
 
 
-async def test_a_secret_is_locked_while_nobody_waits_for_the_writer(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_secret_is_encrypted_before_the_writer_is_taken(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
     lock = SecretBox.lock
 
     def lock_alone(self: SecretBox, text: str) -> str:

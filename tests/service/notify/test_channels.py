@@ -138,7 +138,7 @@ def test_an_e_mail_that_is_not_accepted_is_sent_again_later(
     run_with_server(database, use, settings=settings, clock=clock, **server)
 
 
-def test_a_certificate_that_nobody_trusts_is_refused_and_no_password_sent(database: TestDatabase) -> None:
+def test_an_untrusted_certificate_is_refused_and_no_password_sent(database: TestDatabase) -> None:
     certificate = make_certificate(database.home)
 
     async def use(hub: Hub, mails: Any) -> None:
@@ -278,7 +278,7 @@ def test_a_rule_keeps_its_channel_when_it_is_changed(database: TestDatabase) -> 
     with_mail(database, use, 25)
 
 
-async def test_a_service_without_a_mail_server_says_what_to_set(hub: Hub) -> None:
+async def test_a_service_without_a_mail_server_names_the_missing_setting(hub: Hub) -> None:
     with pytest.raises(Refusal) as caught:
         await a_rule(hub)
     assert caught.value.code == "CONFLICT" and "--smtp-host" in (caught.value.hint or "")

@@ -180,7 +180,7 @@ def test_of_two_servers_one_sends_a_message(database: TestDatabase) -> None:
     database.run_hub(use, allowed_addresses=("127.0.0.1",))
 
 
-def test_the_worker_sends_until_it_is_told_to_stop(database: TestDatabase) -> None:
+def test_the_worker_sends_until_it_is_stopped(database: TestDatabase) -> None:
     async def use(hub: Hub) -> None:
         async with webhook(200) as (url, seen):
             await queued(hub, url)

@@ -208,7 +208,7 @@ def test_one_that_is_refused_does_not_keep_the_others_back(database: TestDatabas
     database.run_hub(use, allowed_addresses=LISTED)
 
 
-def test_what_nobody_takes_for_three_days_is_given_up(database: TestDatabase) -> None:
+def test_an_export_refused_for_three_days_is_abandoned(database: TestDatabase) -> None:
     clock = Clock()
 
     async def use(hub: Hub) -> None:
@@ -276,7 +276,7 @@ def test_what_is_evaluated_again_while_it_is_sent_is_sent_again(database: TestDa
     database.run_hub(use, allowed_addresses=LISTED)
 
 
-def test_a_trace_that_was_deleted_has_nothing_to_tell(database: TestDatabase) -> None:
+def test_a_deleted_trace_exports_nothing(database: TestDatabase) -> None:
     async def use(hub: Hub) -> None:
         receiver = Receiver()
         async with listening(receiver) as url:
@@ -293,7 +293,7 @@ def test_a_trace_that_was_deleted_has_nothing_to_tell(database: TestDatabase) ->
     database.run_hub(use, allowed_addresses=LISTED)
 
 
-def test_a_part_that_was_left_out_is_told_and_not_sent_again(database: TestDatabase, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_rejected_part_is_reported_and_not_sent_again(database: TestDatabase, caplog: pytest.LogCaptureFixture) -> None:
     async def use(hub: Hub) -> None:
         receiver = Receiver(partial=2)
         async with listening(receiver) as url:

@@ -24,7 +24,7 @@ def ask(world: World, since: str = SINCE, who: str = "organization") -> Any:  # 
     return answer.json()
 
 
-def test_the_newest_run_stands_against_the_last_one_before(world: World) -> None:  # noqa: F811
+def test_the_newest_run_is_compared_with_the_previous_one(world: World) -> None:  # noqa: F811
     found = ask(world)
     assert [point["run_id"] for point in found["trend"]] == ["run_before", "run_after"]
     assert found["trend"][0]["rate"] == 1.0 and 0.7 < found["trend"][0]["low"] < 1
@@ -74,7 +74,7 @@ def test_a_single_soak_run_after_it_does_not_hide_what_the_nightly_run_broke(wor
     assert pairs == [("run_soak2", "run_soak"), ("run_after", "run_before")]
 
 
-def test_a_first_run_and_a_day_without_runs_are_said(world: World) -> None:  # noqa: F811
+def test_a_first_run_and_a_day_without_runs_are_shown(world: World) -> None:  # noqa: F811
     assert ask(world, "2026-11-18")["suites"] == [] and ask(world, "2026-11-18")["new_runs"] == {}
     more = {"suite_name": "other", "at": "2026-11-18T09:00:00.000Z"}
     world.service.run(lambda hub: add_run(hub, "run_other", decide_all(GOOD), **more))
@@ -95,7 +95,7 @@ def test_a_case_that_may_fail_now_and_then_has_not_turned(world: World) -> None:
     assert suite["newly_failing"]["total"] == 0 and suite["within_chance"] == 1
 
 
-def test_new_reasons_of_traces_and_alerts_that_fire_are_told(world: World) -> None:  # noqa: F811
+def test_new_reasons_of_traces_and_firing_alerts_are_shown(world: World) -> None:  # noqa: F811
     async def sow(hub: Hub) -> None:
         own = {"organization_id": LOCAL.organization_id, "project_id": "proj_home"}
         async with hub.database.writing() as connection:

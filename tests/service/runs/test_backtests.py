@@ -55,7 +55,7 @@ async def list_decided(hub: Hub, run_id: str) -> list[tuple[str, str, str]]:
     return [(trace, case, outcome) for case, _, trace, outcome in sorted(found)]
 
 
-def test_a_paused_case_is_decided_on_every_kept_trace_that_it_is_about(database: TestDatabase) -> None:
+def test_a_paused_case_is_decided_on_every_stored_trace_it_is_about(database: TestDatabase) -> None:
     async def use(hub: Hub) -> None:
         project, agent, case = await a_world(hub, when={"metadata": {"env": "prod"}})
         prod: dict[str, Any] = {"metadata": {"env": "prod"}}
@@ -102,7 +102,7 @@ def test_a_backtest_that_decided_nothing_has_not_passed(database: TestDatabase) 
     database.run_hub(use)
 
 
-def test_of_many_traces_the_newest_are_looked_at_within_the_times_asked_for(database: TestDatabase) -> None:
+def test_of_many_traces_the_newest_in_the_requested_period_are_used(database: TestDatabase) -> None:
     async def use(hub: Hub) -> None:
         project, agent, case = await a_world(hub)
         for number in range(50):
@@ -173,7 +173,7 @@ def test_a_backtest_is_cancelled_and_keeps_what_it_has(database: TestDatabase, m
     database.run_hub(use)
 
 
-def test_a_backtest_makes_room_for_another_project_and_goes_on(database: TestDatabase, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_backtest_yields_to_another_project_and_continues(database: TestDatabase, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(backtest, "STEP", 1)
     monkeypatch.setattr(backtest_runner, "REST", 100.0)
     for name in ("TURN_S", "LONG_TURN_S", "PATIENCE_S", "LOOK_EVERY_S"):

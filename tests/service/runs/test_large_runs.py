@@ -96,7 +96,7 @@ def test_pages_of_a_run_read_no_body(database: TestDatabase) -> None:
     database.run_hub(use)
 
 
-def test_attempts_without_a_digest_are_told_as_those_with_one(database: TestDatabase) -> None:
+def test_attempts_without_a_digest_are_shown_like_those_with_one(database: TestDatabase) -> None:
     async def use(hub: Hub) -> None:
         for name, digests in (("new", True), ("old", False)):
             await add_run(hub, f"run_{name}_a", 250, failing=1, digests=digests)
@@ -129,7 +129,7 @@ def test_a_comparison_reads_attempts_by_stretches_whichever_of_them_have_a_diges
 
 
 @pytest.mark.parametrize("digest", [b"{", b'{"case":"a","outcome":"pass"},{"case":"a","outcome":"pass"}', b"1"])
-def test_a_digest_that_is_damaged_is_told(database: TestDatabase, digest: bytes) -> None:
+def test_a_damaged_digest_is_reported(database: TestDatabase, digest: bytes) -> None:
     async def use(hub: Hub) -> None:
         await add_run(hub, "run_a", 40, failing=0)
         await add_run(hub, "run_b", 40, failing=3)

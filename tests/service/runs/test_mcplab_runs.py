@@ -352,7 +352,7 @@ def test_a_run_that_was_interrupted_goes_on_with_each_combination_once(database:
         database.run_hub(use, allowed_addresses=LOOPBACK)
 
 
-def test_a_judge_that_fails_is_told_in_the_words_of_mcplab(sqlite: TestDatabase) -> None:
+def test_a_judge_that_fails_is_reported_in_the_words_of_mcplab(sqlite: TestDatabase) -> None:
     def answer(asked: Asked) -> Said:
         return clerk(asked) if asked.body["model"] != "the-judge" else completion("no idea")
 
@@ -371,9 +371,7 @@ def test_a_judge_that_fails_is_told_in_the_words_of_mcplab(sqlite: TestDatabase)
 
 
 @pytest.mark.timeout(60)
-def test_a_server_that_many_scenarios_name_is_looked_through_once_and_beside_the_loop(
-    sqlite: TestDatabase, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_server_of_many_scenarios_is_examined_once_outside_the_loop(sqlite: TestDatabase, monkeypatch: pytest.MonkeyPatch) -> None:
     looked: list[tuple[str, bool]] = []
     redact_text = redaction.redact_text
 
@@ -409,7 +407,7 @@ def test_a_server_that_many_scenarios_name_is_looked_through_once_and_beside_the
     sqlite.run_hub(use, allowed_addresses=LOOPBACK)
 
 
-def test_a_secret_of_a_server_is_found_wherever_the_server_stands(sqlite: TestDatabase) -> None:
+def test_a_secret_of_a_server_is_found_wherever_the_server_is_declared(sqlite: TestDatabase) -> None:
     shop = {"id": "shop", "transport": "http", "url": "https://u:abcdefgh12345678@shop.example/"}
     clean = {"id": "clean", "transport": "http", "url": "https://shop.example/"}
     scenarios = [{"id": "a", "prompt": "hi", "mcp_servers": [clean]}, {"id": "b", "prompt": "hi", "mcp_servers": [clean, shop]}]

@@ -186,7 +186,7 @@ async def test_what_was_read_is_what_is_accepted(hub: Hub) -> None:
     assert (await _refuse(update_proposal(hub, PERSON, sent["id"], {"name": "x"}))).code == "CONFLICT"
 
 
-async def test_a_change_of_a_case_that_was_changed_meanwhile_is_refused_and_stays_pending(hub: Hub) -> None:
+async def test_accepting_a_change_of_a_case_changed_since_is_refused_and_stays_pending(hub: Hub) -> None:
     project, _ = await world(hub, suite=None)
     sent = await create_proposal(hub, project_key(project), _spec(project))
     case_id = (await accept_proposal(hub, PERSON, sent["id"], Acceptance()))["case_id"] or ""

@@ -67,7 +67,7 @@ async def expire(hub: Hub, run_id: str) -> None:
         await connection.execute(sa.update(runs).where(runs.c.id == run_id).values(leased_until=hub.clock() - 1))
 
 
-def test_a_run_is_driven_to_its_end_and_everything_is_kept(database: TestDatabase) -> None:
+def test_a_run_is_driven_to_its_end_and_everything_is_stored(database: TestDatabase) -> None:
     async def use(hub: Hub) -> None:
         async with an_agent() as agent:
             run_id = await start(hub, agent, "a", "b", repeat=2, note="first")
@@ -326,7 +326,7 @@ def test_a_lease_is_renewed_as_long_as_the_agent_takes(database: TestDatabase) -
     database.run_hub(use, allowed_addresses=LOOPBACK, lease_s=0.6)
 
 
-def test_results_that_cannot_be_kept_are_made_again_by_the_next_worker(database: TestDatabase, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_results_lost_with_the_database_are_repeated_by_the_next_worker(database: TestDatabase, monkeypatch: pytest.MonkeyPatch) -> None:
     async def use(hub: Hub) -> None:
         async with an_agent() as agent:
             run_id = await start(hub, agent, "a", "b", concurrency=1)
@@ -346,7 +346,7 @@ def test_results_that_cannot_be_kept_are_made_again_by_the_next_worker(database:
     database.run_hub(use, allowed_addresses=LOOPBACK)
 
 
-def test_a_project_that_is_deleted_meanwhile_ends_its_runs(database: TestDatabase) -> None:
+def test_deleting_a_project_ends_its_runs(database: TestDatabase) -> None:
     async def use(hub: Hub) -> None:
         async with an_agent() as agent:
             project = await a_project(hub, targets={"shop": agent.target})
@@ -414,7 +414,7 @@ def test_only_chosen_cases_are_run(database: TestDatabase) -> None:
     database.run_hub(use, allowed_addresses=LOOPBACK)
 
 
-def test_secrets_of_the_project_are_used_and_never_kept(database: TestDatabase, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_secrets_of_the_project_are_used_and_never_stored(database: TestDatabase, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SERVER_ONLY", "the-service's-own-secret")
 
     async def use(hub: Hub) -> None:
@@ -521,7 +521,7 @@ def never() -> bool:
     return False
 
 
-def test_events_are_told_as_they_happen_and_can_be_taken_up_anywhere(database: TestDatabase) -> None:
+def test_events_are_streamed_as_they_happen_and_can_be_resumed_anywhere(database: TestDatabase) -> None:
     async def use(hub: Hub) -> None:
         async with an_agent() as agent:
             run_id = await start(hub, agent, "a", "b")
@@ -544,7 +544,7 @@ async def test_the_last_event_of_a_run_is_found_by_a_word_that_means_it(hub: Hub
 
 
 @pytest.mark.timeout(60)
-def test_a_slow_reader_holds_up_nobody_and_misses_nothing(database: TestDatabase) -> None:
+def test_a_slow_reader_delays_no_one_and_misses_nothing(database: TestDatabase) -> None:
     async def use(hub: Hub) -> None:
         async with an_agent() as agent:
             run_id = await start(hub, agent, "a", "b", repeat=100, concurrency=8)
@@ -573,7 +573,7 @@ def test_a_quiet_stream_beats_and_ends_when_the_service_stops(database: TestData
     database.run_hub(use, allowed_addresses=LOOPBACK)
 
 
-def test_of_a_very_long_answer_what_a_page_shows_is_kept_beside_it(database: TestDatabase) -> None:
+def test_the_shown_part_of_a_very_long_answer_is_stored_separately(database: TestDatabase) -> None:
     async def use(hub: Hub) -> None:
         async with an_agent() as agent:
             agent.answer = "x" * 600_000 + " hello {} " + "y" * 600_000
@@ -598,7 +598,7 @@ def test_of_a_very_long_answer_what_a_page_shows_is_kept_beside_it(database: Tes
     database.run_hub(use, allowed_addresses=LOOPBACK)
 
 
-def test_whatever_an_agent_answers_can_be_kept_and_read_again(database: TestDatabase) -> None:
+def test_any_answer_of_an_agent_can_be_stored_and_read_again(database: TestDatabase) -> None:
     odd: dict[str, Any] = {"half": "\ud800", "nul": "a\0b", "large": 10**40, "none": float("nan"), "password": "hunter2-hunter2"}
 
     async def use(hub: Hub) -> None:

@@ -137,7 +137,7 @@ def test_an_mcp_server_at_an_address_that_turns_out_to_be_private_fails_the_run(
     sqlite.run_hub(use)
 
 
-def test_a_model_at_an_address_that_turns_out_to_be_private_is_not_asked(sqlite: TestDatabase) -> None:
+def test_a_model_at_an_address_that_resolves_to_a_private_one_is_not_called(sqlite: TestDatabase) -> None:
     async def use(hub: Hub) -> None:
         async with an_agent() as agent:
             model = {"provider": "openai", "model": "m", "base_url": "${WHERE}", "api_key": "${KEY}"}

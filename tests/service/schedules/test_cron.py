@@ -26,7 +26,7 @@ def test_an_expression_is_due_at_these_times(row: dict[str, Any]) -> None:
 
 
 @rows("service/schedules/cases/cron_refused.yaml")
-def test_an_expression_that_cannot_be_read_says_what_was_expected(row: dict[str, Any]) -> None:
+def test_an_invalid_expression_is_reported_with_what_was_expected(row: dict[str, Any]) -> None:
     with pytest.raises(InputError) as caught:
         parse_cron(row["cron"])
     assert row["says"] in str(caught.value)
@@ -92,6 +92,6 @@ def test_due_times_are_those_of_a_clock_that_is_watched_every_minute(
 @pytest.mark.parametrize(
     ("name", "says"), [("Europe/Berln", "nearest: Europe/Berlin"), ("../../etc/passwd", "unknown"), ("", "unknown"), ("\0", "unknown")]
 )
-def test_an_unknown_time_zone_says_the_nearest(name: str, says: str) -> None:
+def test_an_unknown_time_zone_is_reported_with_the_nearest(name: str, says: str) -> None:
     with pytest.raises(InputError, match=says):
         find_zone(name)

@@ -123,7 +123,7 @@ async def test_what_no_longer_applies_to_a_changed_trace_is_gone(hub: Hub) -> No
     assert await result_rows(hub) == [] and (await trace_rows(hub))[0]["outcome"] is None
 
 
-async def test_a_changed_case_counts_for_new_traces_and_for_old_ones_when_asked(hub: Hub) -> None:
+async def test_a_changed_case_applies_to_new_traces_and_on_request_to_old_ones(hub: Hub) -> None:
     project, agent = await world(hub, suite=None)
     case = await cases.create_case(hub, LOCAL, NewCase(project_id=project, document=SUITE))
     await post(hub, {**ANSWER, "platformId": agent})
@@ -348,7 +348,7 @@ async def test_a_judge_that_breaks_or_never_answers_spoils_its_own_assertions_on
 
 @pytest.mark.in_turn
 @pytest.mark.timeout(60)
-def test_slow_patterns_of_a_judged_case_hold_up_nobody(database: TestDatabase) -> None:
+def test_slow_patterns_of_a_judged_case_delay_no_one(database: TestDatabase) -> None:
     slow = "".join(f"      - response_matches: '(a|aa)+{number}$'\n" for number in range(3))
 
     async def use(hub: Hub) -> None:
@@ -426,7 +426,7 @@ def test_a_result_that_could_not_be_written_is_not_lost(database: TestDatabase, 
     database.run_hub(use)
 
 
-async def test_the_worker_evaluates_until_it_is_told_to_stop(hub: Hub) -> None:
+async def test_the_worker_evaluates_until_it_is_stopped(hub: Hub) -> None:
     _, agent = await world(hub)
     stop = asyncio.Event()
     task = asyncio.create_task(evaluate_traces(hub, stop))
@@ -439,7 +439,7 @@ async def test_the_worker_evaluates_until_it_is_told_to_stop(hub: Hub) -> None:
     assert hub.counters.read()["traces_evaluated"] == 1
 
 
-async def test_a_response_path_says_where_the_text_of_an_agent_stands(hub: Hub) -> None:
+async def test_a_response_path_locates_the_text_of_an_agent(hub: Hub) -> None:
     _, agent = await world(hub, kind="http", settings={"response_path": "answer.words"})
     await post(hub, {"data": {"answer": {"words": "Refund"}, "text": "no"}, "metadata": {"http_status": 200}, "platformId": agent})
     await evaluate_all(hub)

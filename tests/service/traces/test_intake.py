@@ -138,7 +138,7 @@ SECRETS = [
 
 @pytest.mark.parametrize("attributes", SECRETS)
 @pytest.mark.parametrize("binary", [False, True])
-async def test_secrets_are_taken_out_before_anything_is_kept(attributes: dict[str, str], binary: bool, hub: Hub) -> None:
+async def test_secrets_are_removed_before_anything_is_stored(attributes: dict[str, str], binary: bool, hub: Hub) -> None:
     trace = new_trace()
     await world(hub)
     plain = span(trace, "bbbbbbbbbbbbbbbb", gen_ai__usage__input_tokens=120)
@@ -159,7 +159,7 @@ async def test_secrets_are_taken_out_of_bodies_in_one_piece_too(hub: Hub) -> Non
     assert row["metadata"]["promptTokens"] == 5 and row["metadata"]["cookie"] != "session=1"
 
 
-def test_spans_that_cannot_be_used_are_counted_and_the_others_kept(database: TestDatabase) -> None:
+def test_unusable_spans_are_counted_and_the_others_stored(database: TestDatabase) -> None:
     async def use(hub: Hub) -> None:
         await world(hub)
         good = request(root(new_trace()))
@@ -201,7 +201,7 @@ def test_a_body_that_cannot_be_used_is_refused_with_its_place(tmp_path: Any, bod
     assert told.code == "VALIDATION_ERROR" and list(told.fields) == [path]
 
 
-async def test_a_trace_for_an_agent_that_was_deleted_meanwhile_is_not_kept(hub: Hub) -> None:
+async def test_a_trace_of_an_agent_deleted_in_transit_is_not_stored(hub: Hub) -> None:
     _, agent = await world(hub)
     intake = await read_body(hub, LOCAL, {**SPANS, "platformId": agent})
     await agents.delete_agent(hub, LOCAL, agent)
@@ -236,7 +236,7 @@ def test_many_requests_share_a_commit_and_each_gets_its_own_answer(database: Tes
     assert sum(commits) == 40 and len(commits) <= 6
 
 
-def test_a_full_queue_and_a_slow_database_are_told_to_come_again(database: TestDatabase) -> None:
+def test_a_full_queue_and_a_slow_database_answer_with_retry_after(database: TestDatabase) -> None:
     async def use(hub: Hub) -> None:
         _, agent = await world(hub)
         writer = TraceWriter(hub, patience_s=0.2)
@@ -264,7 +264,7 @@ def test_a_full_queue_and_a_slow_database_are_told_to_come_again(database: TestD
     database.run_hub(use, queue_size=20)
 
 
-async def test_whoever_evaluates_is_woken_by_any_trace_of_a_request_that_is_due(hub: Hub) -> None:
+async def test_any_due_trace_of_a_request_wakes_the_evaluator(hub: Hub) -> None:
     await world(hub)
     due = hub.due_signal
     trace = new_trace()
@@ -341,7 +341,7 @@ def test_a_hundred_thousand_spans_in_one_trace(tmp_path: Any) -> None:
     TestDatabase(f"sqlite:///{tmp_path}/p.db", tmp_path).run_hub(use)
 
 
-async def test_text_that_no_database_can_hold_is_kept_all_the_same(hub: Hub) -> None:
+async def test_text_that_no_database_can_hold_is_stored_nonetheless(hub: Hub) -> None:
     _, agent = await world(hub)
     kept = await post(hub, {"data": {"text": "a\0b"}, "metadata": {"x": "a\0b"}, "platformId": agent}, request_id="r\0")
     assert kept.created

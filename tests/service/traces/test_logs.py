@@ -89,7 +89,7 @@ def test_log_records_alone_are_waited_with_and_never_make_a_run(database: TestDa
     database.run_hub(use, clock=clock, quiet_period_s=5)
 
 
-def test_a_tool_that_only_the_log_record_of_a_lost_span_tells_of_is_not_denied(database: TestDatabase) -> None:
+def test_a_tool_known_only_from_the_log_record_of_a_lost_span_is_not_denied(database: TestDatabase) -> None:
     clock, trace = Clock(), new_trace()
 
     async def use(hub: Hub) -> None:
@@ -107,7 +107,7 @@ def test_a_tool_that_only_the_log_record_of_a_lost_span_tells_of_is_not_denied(d
     database.run_hub(use, clock=clock, quiet_period_s=5)
 
 
-async def test_a_log_record_does_not_move_the_root_that_results_are_told_of(hub: Hub) -> None:
+async def test_a_log_record_does_not_move_the_root_of_results(hub: Hub) -> None:
     trace = new_trace()
     await world(hub)
     await send_logs(hub, logs(record(trace, "c" * 16, "gen_ai.choice", "x")))

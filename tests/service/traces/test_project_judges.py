@@ -63,7 +63,7 @@ def test_a_project_s_judge_also_judges_its_traces(database: TestDatabase) -> Non
         database.run_hub(use, allowed_addresses=("127.0.0.1",))
 
 
-def test_the_same_question_is_asked_once_and_one_label_answers_it(database: TestDatabase) -> None:
+def test_a_repeated_question_is_asked_once_and_labelled_once(database: TestDatabase) -> None:
     with judge_server() as server:
 
         async def use(hub: Hub) -> None:

@@ -79,7 +79,7 @@ def test_every_agent_has_its_turn_however_much_another_one_has_waiting(database:
     database.run_hub(use, clock=clock)
 
 
-def test_agents_for_which_there_was_no_room_are_next(database: TestDatabase) -> None:
+def test_agents_left_out_of_a_batch_are_next(database: TestDatabase) -> None:
     clock = Clock()
 
     async def use(hub: Hub) -> None:
@@ -100,7 +100,7 @@ def test_agents_for_which_there_was_no_room_are_next(database: TestDatabase) -> 
     database.run_hub(use, clock=clock)
 
 
-def test_large_traces_of_one_agent_leave_room_for_others(database: TestDatabase) -> None:
+def test_large_traces_of_one_agent_leave_space_for_others(database: TestDatabase) -> None:
     clock = Clock()
 
     async def use(hub: Hub) -> None:
@@ -218,7 +218,7 @@ main()
 """Decides the traces `a` and `b` only while both are being decided."""
 
 
-async def test_two_batches_are_decided_at_once_and_the_second_process_ends_when_nobody_needs_it(tmp_path: Path) -> None:
+async def test_two_batches_are_decided_at_once_and_an_idle_second_process_ends(tmp_path: Path) -> None:
     deciders = [ProcessDecider(command=(sys.executable, "-c", WAITS, str(tmp_path))) for _ in range(2)]
     pair = PairDecider(*deciders, idle_s=0.05)
     assert not pair.was_ready
@@ -268,7 +268,7 @@ async def test_decisions_of_a_long_batch_are_taken_up_together_and_the_deadly_tr
     await decider.close()
 
 
-def test_a_process_that_stands_still_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_stalled_process_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
     stuck = (sys.executable, "-c", f"import time; time_sleep = time.sleep\n{DEADLY.replace('os._exit(9)', 'time_sleep(60)')}")
 
     async def use() -> None:
@@ -393,7 +393,7 @@ def test_a_case_of_slow_patterns_is_an_error_and_the_others_are_decided(alarm: A
     assert told["code"] == "time_limit" and len(told["assertions"]) == 40
 
 
-async def test_the_judge_is_asked_for_every_agent_in_turn() -> None:
+async def test_the_judge_is_called_for_every_agent_in_turn() -> None:
     order: list[str] = []
 
     async def work(name: str) -> None:
@@ -475,7 +475,7 @@ async def test_a_process_that_answers_nonsense_counts_as_ended(hub: Hub) -> None
     assert (row["status"], row["lease_owner"], row["leased_until"]) == ("complete", None, 0.0), "it is tried again, and counted"
 
 
-def test_a_bug_while_evaluating_is_counted_and_stops_nobody(database: TestDatabase, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_bug_while_evaluating_is_counted_and_stops_no_other_trace(database: TestDatabase, monkeypatch: pytest.MonkeyPatch) -> None:
     clock = Clock()
 
     class Buggy(ThreadDecider):
@@ -595,9 +595,7 @@ async def test_what_is_due_again_when_its_result_was_just_written_is_taken_at_on
     assert [(row["status"], row["attempts"], row["due_at"]) for row in await trace_rows(hub)] == [("evaluated", 0, None)]
 
 
-async def test_what_was_written_before_the_database_went_away_is_left_to_whoever_took_it_since(
-    monkeypatch: pytest.MonkeyPatch, hub: Hub
-) -> None:
+async def test_a_trace_written_before_the_database_went_away_is_left_to_its_new_lease(monkeypatch: pytest.MonkeyPatch, hub: Hub) -> None:
     finish_traces = evaluating.finish_traces
     written: list[str] = []
 

@@ -85,7 +85,7 @@ async def test_of_several_projects_the_one_called_default_is_taken(hub: Hub) -> 
     assert [names[agent["project_id"]] for agent in await made_agents(hub)] == ["default", "default"]
 
 
-async def test_with_keys_unknown_services_are_refused_unless_the_administrator_says_otherwise(hub: Hub) -> None:
+async def test_with_keys_unknown_services_are_refused_unless_the_administrator_allows_them(hub: Hub) -> None:
     project, _ = await world(hub)
     for caller in (ORGANIZATION, project_key(project)):
         told = await refused(hub, caller)
@@ -147,7 +147,7 @@ async def test_a_paused_project_gets_no_new_agents(hub: Hub) -> None:
     assert len(await made_agents(hub)) == 1
 
 
-async def test_no_more_agents_come_into_being_than_are_allowed_and_the_others_are_told(monkeypatch: pytest.MonkeyPatch, hub: Hub) -> None:
+async def test_new_agents_are_limited_and_the_rest_is_refused(monkeypatch: pytest.MonkeyPatch, hub: Hub) -> None:
     monkeypatch.setattr(intake, "MOST_MADE", 3)
     await world(hub)
     many = [group for number in range(5) for group in request(root(new_trace()), service=f"s{number}")["resourceSpans"]]

@@ -56,7 +56,7 @@ async def test_what_was_exported_is_decided_by_a_batch_as_by_the_service(hub: Hu
     assert [one["outcome"] for one in json.loads(result["result"])["assertions"]] == ["fail", "fail"]
 
 
-async def test_a_folder_that_holds_something_is_refused_and_damage_is_told(hub: Hub, tmp_path: Path) -> None:
+async def test_a_folder_with_files_is_refused_and_damage_is_reported(hub: Hub, tmp_path: Path) -> None:
     await fill(hub)
     async with hub.database.writing() as connection:
         await connection.execute(sa.update(traces).where(traces.c.external_id == "2" * 32).values(body=b"broken"))

@@ -86,7 +86,7 @@ def test_days_out_of_bounds_are_refused_and_nothing_is_set(database: TestDatabas
     database.run_hub(use, clock=lambda: NOW, retention_days=service)
 
 
-def test_a_service_that_keeps_less_than_a_project_said_earlier_counts(database: TestDatabase) -> None:
+def test_a_service_limit_below_an_earlier_project_limit_counts(database: TestDatabase) -> None:
     async def set_long(hub: Hub) -> None:
         await add_project(hub)
         await fill(hub)

@@ -101,7 +101,7 @@ def test_of_what_is_too_much_the_oldest_goes_first_and_no_more_than_it_takes(
     database.run_hub(use, clock=lambda: NOW, retention_bytes=most)
 
 
-def test_what_somebody_works_on_stays_for_the_next_time(database: TestDatabase) -> None:
+def test_leased_traces_and_live_runs_stay(database: TestDatabase) -> None:
     async def use(hub: Hub) -> None:
         await add_trace(hub, "trc_leased", 9, leased_until=NOW + 10)
         await add_trace(hub, "trc_lease_over", 9, leased_until=NOW - 10)

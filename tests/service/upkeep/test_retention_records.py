@@ -134,7 +134,7 @@ def _with(hub: Hub, retention_bytes: int) -> ServiceSettings:
     return msgspec.structs.replace(hub.settings, retention_bytes=retention_bytes)
 
 
-def test_a_benchmark_run_that_goes_on_stays_until_nobody_has_touched_it_for_long(database: TestDatabase) -> None:
+def test_an_unfinished_benchmark_run_stays_until_it_is_long_untouched(database: TestDatabase) -> None:
     clock = Clock()
 
     async def use(hub: Hub) -> None:
@@ -153,7 +153,7 @@ def test_a_benchmark_run_that_goes_on_stays_until_nobody_has_touched_it_for_long
     database.run_hub(use, clock=clock, retention_days=1, retention_bytes=0)
 
 
-def test_runs_that_go_on_do_not_hide_older_ones_behind_them(database: TestDatabase) -> None:
+def test_unfinished_runs_do_not_hide_older_ones(database: TestDatabase) -> None:
     clock = Clock()
 
     async def use(hub: Hub) -> None:

@@ -72,7 +72,7 @@ async def refused(awaited: Any, code: str) -> str:
     return caught.value.message
 
 
-def test_a_task_over_its_time_fails_with_score_zero_whoever_looks(database: TestDatabase) -> None:
+def test_a_task_over_its_time_fails_with_score_zero_for_every_reader(database: TestDatabase) -> None:
     clock = Clock()
 
     async def use(hub: Hub) -> None:
@@ -226,7 +226,7 @@ def test_sentences_are_judged_where_there_is_a_judge(
     assert "A claim was filed." in judge.asked[0] and judge.closed
 
 
-async def test_without_a_judge_a_sentence_is_an_error_that_says_so(monkeypatch: pytest.MonkeyPatch, hub: Hub) -> None:
+async def test_without_a_judge_a_sentence_is_an_error_with_a_reason(monkeypatch: pytest.MonkeyPatch, hub: Hub) -> None:
     monkeypatch.delenv("PROCTOR_JUDGE_MODEL", raising=False)
     run = await run_of(hub, assertion="A claim was filed.")
     await put_benchmark_run_state(hub, LOCAL, run["id"], STATE)
@@ -270,7 +270,7 @@ async def test_a_state_that_is_to_be_verified_is_locked_with_the_newest_key(hub:
     assert (await complete_task_run(under(new), LOCAL, task))["score"] == 1.0
 
 
-async def test_a_snapshot_that_somebody_else_wrote_is_an_error_and_no_crash(hub: Hub) -> None:
+async def test_a_foreign_snapshot_is_an_error_and_no_crash(hub: Hub) -> None:
     evidence = states.Evidence()
     for criteria in ([{"id": "a", "weight": -1}], [{"id": "a", "assertion": {"assert": "nonsense"}}], [{"id": "a"}]):
         found = await verifying.verify(hub, {"id": "t", "name": "t", "criteria": criteria}, evidence, who=("o", "k"))
@@ -302,7 +302,7 @@ async def test_every_write_is_in_the_audit_log_without_content(hub: Hub) -> None
     assert "claim.json" not in str(notes)
 
 
-async def test_nobody_elses_rows_are_seen(hub: Hub) -> None:
+async def test_rows_of_other_organizations_are_not_seen(hub: Hub) -> None:
     other = Caller(organization_id="org_other")
     run = await run_of(hub)
     await refused(get_benchmark_run(hub, other, run["id"]), "NOT_FOUND")
