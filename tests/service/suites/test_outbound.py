@@ -8,45 +8,48 @@ from pathlib import Path
 import httpx2
 import pytest
 
-from proctor.llm.client import ModelWire
+from proctor.llm.client import HttpModel
+from proctor.llm.openai import DIALECT
 from proctor.llm.ports import ModelFault
+from proctor.llm.settings import ModelSettings
 from proctor.service.settings import ServiceSettings
 from proctor.service.suites.outbound import Outbound
 from tests.llm.provider_server import Said, provider
 
 
-def guarded_wire(*allowed: str) -> ModelWire:
+def guarded_model(*allowed: str) -> HttpModel:
     outbound = Outbound(ServiceSettings(home=Path("unused"), allowed_addresses=allowed))
-    return ModelWire(timeout_s=10, headers={"authorization": "Bearer key"}, transport=outbound.model_transport)
+    settings = ModelSettings(provider="openai", model="m", api_key="key", timeout_s=10)
+    return HttpModel(DIALECT, settings, transport=outbound.model_transport)
 
 
 async def test_a_model_on_this_machine_is_not_reached_and_learns_nothing() -> None:
     async with provider([Said(body={"fine": True})]) as server:
-        wire = guarded_wire()
+        model = guarded_model()
         with pytest.raises(ModelFault, match="this machine itself") as caught:
-            await wire.post(server.url, {"a": 1})
+            await model.post(server.url, {"a": 1})
         assert caught.value.code == "transport" and server.connections == 0
-        await wire.close()
+        await model.close()
 
 
 async def test_a_model_that_an_administrator_allowed_is_called_over_reused_connections() -> None:
     async with provider(lambda asked: Said(body={"number": asked.body["number"]})) as server:
-        wire = guarded_wire("127.0.0.1")
+        model = guarded_model("127.0.0.1")
         for _ in range(2):
-            answers = await asyncio.gather(*(wire.post(server.url, {"number": number}) for number in range(5)))
+            answers = await asyncio.gather(*(model.post(server.url, {"number": number}) for number in range(5)))
             assert [answer["number"] for answer in answers] == list(range(5))
         assert server.connections == 5
-        await wire.close()
+        await model.close()
         await server.none_open.wait()
 
 
 async def test_a_model_that_redirects_to_this_machine_is_not_followed() -> None:
     async with provider([Said(status=302, headers={"location": "http://127.0.0.1:1/secrets"})]) as server:
-        wire = guarded_wire("127.0.0.1")
+        model = guarded_model("127.0.0.1")
         with pytest.raises(ModelFault, match="redirects are not followed"):
-            await wire.post(server.url, {"a": 1})
+            await model.post(server.url, {"a": 1})
         assert len(server.asked) == 1
-        await wire.close()
+        await model.close()
 
 
 def test_certificates_to_trust_are_read_once_for_all_connections(monkeypatch: pytest.MonkeyPatch) -> None:
