@@ -35,7 +35,7 @@ def decide(name: str, fields: dict[str, Any], **answer: Any) -> Verdict:
 
 
 def _is_single(name: str, key: str, value: Any) -> bool:
-    """Whether a bare value stands for a list of one, as suites may write it."""
+    """Whether a suite may write one value instead of a list."""
     return isinstance(value, str) and (name, key) in {("similar_to", "text"), ("language_is", "language")}
 
 
@@ -98,9 +98,9 @@ def test_the_measures_equal_their_references_over_a_table() -> None:
 
 def test_token_f1_equals_the_figures_of_dspy() -> None:
     """The figures are recomputed with the package by `make framework-pages`."""
-    kept = json.loads((Path(__file__).parent / "cases/token_f1.json").read_text(encoding="utf-8"))
-    assert len(kept["rows"]) >= 280
-    for expected, actual, figure in kept["rows"]:
+    table = json.loads((Path(__file__).parent / "cases/token_f1.json").read_text(encoding="utf-8"))
+    assert len(table["rows"]) >= 280
+    for expected, actual, figure in table["rows"]:
         assert measure_token_f1(expected, actual) == pytest.approx(figure, abs=1e-9), (expected, actual)
 
 
@@ -224,9 +224,9 @@ def test_syllables_are_counted_by_rule(word: str, syllables: int) -> None:
 
 def test_a_report_shows_the_form_of_what_was_found_and_not_the_data() -> None:
     verdict = decide("no_pii", {}, text="jo@mail.example.org, DE89 3704 0044 0532 0130 00, 4111 1111 1111 1111")
-    told = msgspec.json.encode([verdict.reason, verdict.details]).decode()
+    encoded = msgspec.json.encode([verdict.reason, verdict.details]).decode()
     assert [one["kind"] for one in verdict.details["found"]] == ["email", "iban", "credit_card"]
-    assert not [piece for piece in ("jo@", "3704", "4111") if piece in told]
+    assert not [piece for piece in ("jo@", "3704", "4111") if piece in encoded]
 
 
 @given(st.text(alphabet=st.sampled_from("a1@.+- DE89()4"), max_size=200))
@@ -247,5 +247,5 @@ def test_looking_for_personal_data_takes_linear_time(piece: str) -> None:
         return time.process_time() - began
 
     measure(1_000)
-    # Four times the text, with room for a noisy machine: a quadratic pattern would take sixteen times as long.
+    # Four times the text, with a margin for a noisy machine: a quadratic pattern would take sixteen times as long.
     assert measure(200_000) < 10 * measure(50_000) + 0.2

@@ -103,7 +103,7 @@ def test_one_half_of_the_tokens_is_no_total(usage: dict[str, int], expected: str
         ("order", False, "fail"),
         ("refund", True, "fail"),
         ("refund", False, "error"),
-        # What stands at the end of half an answer need not stand at the end of the whole.
+        # The end of a partial answer is not the end of the whole answer.
         ("50$", True, "fail"),
         ("50$", False, "error"),
         (r"50\b", False, "error"),

@@ -80,7 +80,7 @@ def test_the_work_of_a_condition_is_bounded() -> None:
 
 
 # A condition as a small tree, written out as text for us and evaluated here by other means: lists of plain dictionaries, and two
-# sets of sentences that may hold. A value that cannot be said is None.
+# sets of sentences that may hold. A value that has no literal is None.
 
 NAMES = st.sampled_from(["a", "b", "c"])
 NUMBERS = st.integers(-2, 3)

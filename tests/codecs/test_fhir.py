@@ -38,7 +38,7 @@ def test_places_lead_into_the_store():
 
 
 @pytest.mark.parametrize(
-    ("search", "said"),
+    ("search", "message"),
     [
         ({"pateint": "1"}, "search parameter 'pateint' of Appointment is not supported; nearest: patient"),
         ({"patient.shoe": "x"}, "'shoe'"),
@@ -52,11 +52,11 @@ def test_places_lead_into_the_store():
         ({"date:exact": "2026"}, "modifier ':exact'"),
     ],
 )
-def test_what_is_not_implemented_is_refused_and_never_ignored(search, said):
+def test_what_is_not_implemented_is_refused_and_never_ignored(search, message):
     with pytest.raises(CheckFault) as caught:
         compile_search("Appointment", search)
     assert caught.value.code == "unsupported_search"
-    assert said in caught.value.message
+    assert message in caught.value.message
 
 
 @pytest.mark.parametrize(

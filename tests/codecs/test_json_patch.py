@@ -46,7 +46,7 @@ def test_moving_copies_nothing() -> None:
 
 
 @pytest.mark.parametrize(
-    ("operations", "told"),
+    ("operations", "message"),
     [
         ({}, "list of operations"),
         ([1], "op: expected one of"),
@@ -65,8 +65,8 @@ def test_moving_copies_nothing() -> None:
         ([{"op": "copy", "from": "", "path": "/list/-"}] * 40, "too large"),
     ],
 )
-def test_what_cannot_be_applied_is_refused(operations: Any, told: str) -> None:
-    with pytest.raises(SpecError, match=told):
+def test_what_cannot_be_applied_is_refused(operations: Any, message: str) -> None:
+    with pytest.raises(SpecError, match=message):
         apply_patch({"a": 1, "list": [1], "deep": {}}, operations)
 
 

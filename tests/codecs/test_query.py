@@ -1,4 +1,4 @@
-"""Names and values of queries and forms, beside what Python's own library reads and writes."""
+"""Names and values of queries and forms, compared with Python's own library."""
 
 from __future__ import annotations
 

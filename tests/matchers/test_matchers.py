@@ -212,7 +212,7 @@ def test_deep_values_are_compared_without_exhausting_the_stack() -> None:
 
 
 @pytest.mark.parametrize(
-    ("expected", "actual", "said"),
+    ("expected", "actual", "description"),
     [
         ({"a": {"b": [1, 2]}}, {"a": {"b": [1, 3]}}, "$.a.b[1] is different: expected 2, found 3"),
         ({"a": 1}, {}, "$.a is missing: expected 1, found nothing"),
@@ -222,10 +222,10 @@ def test_deep_values_are_compared_without_exhausting_the_stack() -> None:
         ({"a": []}, {"a": {}}, "$.a is object instead of list: expected [], found {}"),
     ],
 )
-def test_the_first_difference_is_reported(expected: Any, actual: Any, said: str) -> None:
+def test_the_first_difference_is_reported(expected: Any, actual: Any, description: str) -> None:
     found = find_difference(expected, actual)
     assert found is not None
-    assert found.describe() == said
+    assert found.describe() == description
 
 
 # --- properties ------------------------------------------------------------------------------------------------------

@@ -17,19 +17,19 @@ LABELS = st.lists(st.tuples(st.booleans(), st.booleans()), max_size=60)
 
 
 def oracle(pairs: list[tuple[bool, bool]]) -> dict[str, float]:
-    """What scikit-learn says, `nan` where a figure has no value."""
-    truth, said = [label for label, _ in pairs], [decision for _, decision in pairs]
+    """The figures of scikit-learn, `nan` if a figure has no value."""
+    truth, decided = [label for label, _ in pairs], [decision for _, decision in pairs]
     precision, recall, f1, _ = metrics.precision_recall_fscore_support(
-        truth, said, average="binary", pos_label=True, zero_division=math.nan
+        truth, decided, average="binary", pos_label=True, zero_division=math.nan
     )
-    constant = len({*truth, *said}) == 1
+    constant = len({*truth, *decided}) == 1
     return {
-        "accuracy": float(metrics.accuracy_score(truth, said)),
+        "accuracy": float(metrics.accuracy_score(truth, decided)),
         "precision": float(precision),
         "recall": float(recall),
         "f1": float(f1),
         # scikit-learn divides 0 by 0 here, with a warning.
-        "kappa": math.nan if constant else float(metrics.cohen_kappa_score(truth, said)),
+        "kappa": math.nan if constant else float(metrics.cohen_kappa_score(truth, decided)),
     }
 
 
@@ -53,7 +53,7 @@ def test_large_random_tables_are_those_of_scikit_learn_too() -> None:
         theirs = oracle(pairs)
         table = count_table(pairs)
         assert all(same(value, theirs[name]) for name, value in table.compute_figures().items())
-        cells = metrics.confusion_matrix([label for label, _ in pairs], [said for _, said in pairs], labels=[True, False])
+        cells = metrics.confusion_matrix([label for label, _ in pairs], [decided for _, decided in pairs], labels=[True, False])
         assert [[table.true_pass, table.false_fail], [table.false_pass, table.true_fail]] == cells.tolist()
 
 

@@ -1,4 +1,4 @@
-"""Two runs compared: the verdict, its reasons, the cases behind it, and how often it is wrong."""
+"""Two runs compared: the verdict, its reasons, its cases, and its error rate."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`voice_said` by table."""
+"""`voice_said` from a table."""
 
 from __future__ import annotations
 
