@@ -121,7 +121,7 @@ def test_the_exit_code_is_that_of_the_verdict(tmp_path: Path, capsys: pytest.Cap
     assert run(["doctor", f"{COMMAND} --defect stdio-stays", *quick, "--only", "tools"]) == 2
     assert run(["doctor", "no-such-program --x", *quick]) == 4
     assert run(["doctor", COMMAND, "--fuzz", "3"]) == 4
-    assert "cannot be started" in (told := capsys.readouterr().err) and "`fuzz` needs `calls`" in told
+    assert "cannot be started" in (stderr := capsys.readouterr().err) and "`fuzz` needs `calls`" in stderr
 
 
 def test_a_lock_is_written_and_compared(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -35,7 +35,7 @@ def claims_against(evidence: Evidence) -> Claims:
 
 
 def outcome_of(decide: Decide, evidence: Evidence) -> str:
-    """What a check says; what it cannot decide at all is an `error`, as in a run."""
+    """The outcome of a check; an undecidable one is an `error`, as in a run."""
     try:
         return decide(evidence).outcome
     except CheckFault:

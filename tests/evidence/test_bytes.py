@@ -1,4 +1,4 @@
-"""Bytes in: what is JSON, what is OTLP protobuf, and what each other thing is told to be."""
+"""Bytes as input: JSON, OTLP protobuf, and the error for everything else."""
 
 from __future__ import annotations
 
@@ -353,14 +353,14 @@ def many_runs_of_a_loop(count: int) -> Any:
     return {"workflowData": {"nodes": nodes}, "data": {"resultData": {"runData": {"L": runs("H"), "H": runs("L")}}}}
 
 
-def many_results_nobody_asked_for(count: int) -> Any:
+def many_unrequested_results(count: int) -> Any:
     calls = [{"functionCall": {"name": "a"}} for _ in range(count)]
     results = [{"functionResponse": {"name": "b", "response": {}}} for _ in range(count)]
     return [{"role": "user", "parts": [{"text": "go"}]}, {"role": "model", "parts": calls}, {"role": "user", "parts": results}]
 
 
 @pytest.mark.in_turn
-@pytest.mark.parametrize("made", [many_nested_tools, many_models_far_down, many_runs_of_a_loop, many_results_nobody_asked_for])
+@pytest.mark.parametrize("made", [many_nested_tools, many_models_far_down, many_runs_of_a_loop, many_unrequested_results])
 @pytest.mark.timeout(60)
 def test_the_work_grows_with_the_size_of_a_document_and_not_with_its_square(made: Callable[[int], Any]) -> None:
     document = made(10_000)
@@ -378,8 +378,8 @@ def _write_requests(ids: Callable[[str], str]) -> list[bytes]:
     """One trace in two requests; `ids` writes some of their ids."""
     trace, root, model, tool = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331", "b7ad6b716920333a", "b7ad6b716920333b"
 
-    def write(span: str, parent: str | None, name: str, **told: str) -> dict[str, Any]:
-        attributes = [{"key": f"gen_ai.{key.replace('__', '.')}", "value": {"stringValue": value}} for key, value in told.items()]
+    def write(span: str, parent: str | None, name: str, **fields: str) -> dict[str, Any]:
+        attributes = [{"key": f"gen_ai.{key.replace('__', '.')}", "value": {"stringValue": value}} for key, value in fields.items()]
         times = {"startTimeUnixNano": "1700000000000000000", "endTimeUnixNano": "1700000009000000000"}
         return {"spanId": span, **({"parentSpanId": parent} if parent else {}), "name": name, "attributes": attributes, **times}
 
@@ -387,9 +387,9 @@ def _write_requests(ids: Callable[[str], str]) -> list[bytes]:
         scope = {"scope": {"name": "x"}, "spans": [{"traceId": trace, **span} for span in spans]}
         return msgspec.json.encode({"resourceSpans": [{"resource": {}, "scopeSpans": [scope]}]})
 
-    told = {"operation__name": "chat", "output__messages": '[{"role":"assistant","parts":[{"type":"text","content":"done"}]}]'}
+    fields = {"operation__name": "chat", "output__messages": '[{"role":"assistant","parts":[{"type":"text","content":"done"}]}]'}
     return [
-        send(trace, write(root, None, "invoke_agent", operation__name="invoke_agent"), write(ids(model), root, "chat", **told)),
+        send(trace, write(root, None, "invoke_agent", operation__name="invoke_agent"), write(ids(model), root, "chat", **fields)),
         send(ids(trace), write(tool, ids(root), "execute_tool", operation__name="execute_tool", tool__name="delete")),
     ]
 

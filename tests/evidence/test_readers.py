@@ -1,8 +1,8 @@
-"""Every reader, over tables: a document in, the evidence it must be out.
+"""Every reader from tables: a document and the evidence it must become.
 
 `given` is the document (or `file`, a sample), `expect` what must be found: a mapping of paths into the evidence to values
 (`tool_calls.0.name: search`), or a list of such mappings where the document holds several runs. `error` is the whole message of the
-refusal; `{formats}` in it stands for the names of all formats. Fields with default values are absent from the evidence as it is
+refusal; `{formats}` in it is replaced by the names of all formats. Fields with default values are absent from the evidence as it is
 compared, so `tool_calls: absent` means not recorded. `unknown` lists the parts that the account marks as unknown.
 """
 

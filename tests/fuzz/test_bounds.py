@@ -40,7 +40,7 @@ def hold(example: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("use", "examples", "told"),
+    ("use", "examples", "message"),
     [
         (divide, [1, 0, 0], "1 kinds of failure\nZeroDivisionError"),
         (swallow, [1], "does not end"),
@@ -48,12 +48,12 @@ def hold(example: Any) -> None:
         (hold, [1, 60_000_000], "too large"),
     ],
 )
-def test_a_failure_is_reported_with_its_first_example(use: Any, examples: list[Any], told: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failure_is_reported_with_its_first_example(use: Any, examples: list[Any], message: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bounds, "CPU_S", 0.15)
     monkeypatch.setattr(bounds, "MEMORY_BYTES", 20_000_000)
     with pytest.raises(AssertionError) as caught:
         examine_all(examples, use)
-    assert told.partition("\n")[2] in str(caught.value) and told.partition("\n")[0] in str(caught.value)
+    assert message.partition("\n")[2] in str(caught.value) and message.partition("\n")[0] in str(caught.value)
     assert "of seed" in str(caught.value)
 
 

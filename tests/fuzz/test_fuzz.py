@@ -1,6 +1,6 @@
-"""Random suites, recordings, protobuf and gzip, made from good ones: refused in words or decided, soon and in little memory.
+"""Random suites, recordings, protobuf and gzip, mutated from valid ones: refused with a message or decided, within time and memory limits.
 
-`PROCTOR_FUZZ_EXAMPLES` says how many altogether and `PROCTOR_FUZZ_SEED` which; a failure names both its example and its seed.
+`PROCTOR_FUZZ_EXAMPLES` sets their number and `PROCTOR_FUZZ_SEED` the seed; a failure names its example and seed.
 """
 
 from __future__ import annotations

@@ -59,9 +59,9 @@ def test_a_value_inside_itself_is_shown_as_such() -> None:
     inside: list[Any] = [1]
     inside.append(inside)
     assert show(inside) == "[1,[...]]"
-    told: dict[str, Any] = {"a": 1}
-    told["self"] = told
-    assert show(told) == '{"a":1,"self":{...}}'
+    value: dict[str, Any] = {"a": 1}
+    value["self"] = value
+    assert show(value) == '{"a":1,"self":{...}}'
 
 
 def test_a_value_of_many_parts_still_shows_its_beginning() -> None:

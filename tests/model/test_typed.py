@@ -33,7 +33,7 @@ def read(number, kind, gate):
         failed.append(repr(error))
 
 for _ in range(12):
-    kind = importlib.reload(case).Suite  # a class that nobody has read yet
+    kind = importlib.reload(case).Suite  # a class that was not read yet
     gate = threading.Barrier(8)
     threads = [threading.Thread(target=read, args=(number, kind, gate)) for number in range(8)]
     for thread in threads: thread.start()

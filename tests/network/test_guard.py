@@ -1,4 +1,4 @@
-"""What may be reached when somebody else chose the address."""
+"""Which addresses may be reached if they are not chosen by the operator."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def test_the_connection_goes_to_the_address_that_was_looked_at_and_the_name_stay
 
     async def resolve(host: str, port: int) -> Sequence[str]:
         calls.append(host)
-        # The name means this machine the first time, and something unreachable whenever it is asked again.
+        # The name resolves to this machine the first time, and to an unreachable address after that.
         return ["127.0.0.1"] if len(calls) == 1 else ["192.0.2.1"]
 
     async def run() -> None:

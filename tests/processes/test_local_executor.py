@@ -19,7 +19,7 @@ ROOT = Path(__file__).parents[2]
 
 
 def open_work(payload: bytes) -> DoTask:
-    """What the processes do: `payload` says how it goes wrong."""
+    """The work of the processes; `payload` chooses the fault."""
     if payload == b"no setup":
         raise ValueError("nothing to work with")
 
@@ -71,9 +71,9 @@ def test_a_process_that_ends_before_it_is_prepared_is_reported_and_dropped(monke
     assert executor.list_processes() == []
 
 
-@pytest.mark.parametrize(("payload", "task", "told"), [(b"no setup", b"a", "nothing to work with"), (b"", b"stop", "nothing more")])
-def test_what_cannot_go_on_at_all_stops(payload: bytes, task: bytes, told: str) -> None:
-    with pytest.raises(StopWork, match=told):
+@pytest.mark.parametrize(("payload", "task", "message"), [(b"no setup", b"a", "nothing to work with"), (b"", b"stop", "nothing more")])
+def test_what_cannot_go_on_at_all_stops(payload: bytes, task: bytes, message: str) -> None:
+    with pytest.raises(StopWork, match=message):
         list(LocalExecutor(2).map(make_work(payload), [task, task, task]))
 
 

@@ -97,7 +97,7 @@ def test_a_session_of_mcp_sends_through_its_dispatcher() -> None:
         async def send_raw_request(self, method: str, params: Any, opts: Any = None, **more: Any) -> dict[str, Any]:
             raise Sent(method)
 
-    session = ClientSession(dispatcher=Dispatcher())  # type: ignore[arg-type]  # what is not asked for is not there
+    session = ClientSession(dispatcher=Dispatcher())  # type: ignore[arg-type]  # unused attributes are missing
     assert isinstance(session._dispatcher, Dispatcher)
     with pytest.raises(Sent, match="ping"):
         asyncio.run(session.send_ping())

@@ -115,14 +115,14 @@ def test_no_change_of_any_key_of_a_row_makes_a_failing_check_pass(row: dict[str,
 @pytest.mark.parametrize("name", NAMES)
 def test_a_marked_shortened_list_passes_no_check_that_fails_on_the_whole(name: str) -> None:
     document = documents(name).get("error") or documents(name)["sequential"]
-    evidence, kept = one(document), shortened(document)
+    evidence, tail = one(document), shortened(document)
     assert evidence is not None
-    if kept is None:
+    if tail is None:
         return
     (format,) = recognise_formats(document)
     failing = failing_checks(evidence)
     marks = {**dict(named_marks()), **OWN.get(format, {})}
-    assert not {told: claims for told, mark in marks.items() if (claims := passes_about_tools(mark(kept), failing, format))}
+    assert not {label: claims for label, mark in marks.items() if (claims := passes_about_tools(mark(tail), failing, format))}
 
 
 def passes_about_tools(document: Any, failing: Failing, format: str | None) -> list[str]:
@@ -131,15 +131,15 @@ def passes_about_tools(document: Any, failing: Failing, format: str | None) -> l
 
 
 def test_without_a_mark_a_shortened_list_passes_claims_of_absence() -> None:
-    # No reader can tell: this is why the docs say that the whole list matters, and it shows that the marks above decide.
-    blind = {name for name in NAMES if (kept := shortened(documents(name)["sequential"])) is not None and is_blind(name, kept)}
+    # No reader can detect this, so the docs require the whole list. It also shows that the marks above decide.
+    blind = {name for name in NAMES if (tail := shortened(documents(name)["sequential"])) is not None and is_blind(name, tail)}
     assert {"openai-chat", "openai-responses", "pydantic-ai-messages", "langchain-lc", "agent-framework"} <= blind
 
 
-def is_blind(name: str, kept: list[Any]) -> bool:
+def is_blind(name: str, tail: list[Any]) -> bool:
     whole = documents(name)["sequential"]
     evidence = one(whole)
-    return evidence is not None and "no_tools_called" in passes_after(kept, failing_checks(evidence), recognise_formats(whole)[0])
+    return evidence is not None and "no_tools_called" in passes_after(tail, failing_checks(evidence), recognise_formats(whole)[0])
 
 
 _SAMPLES = list(all_documents())

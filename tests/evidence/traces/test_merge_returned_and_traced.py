@@ -1,4 +1,4 @@
-"""One run told twice becomes one evidence, in which nothing is doubled and no difference is kept quiet."""
+"""A run recorded twice becomes one evidence without duplicates, and every difference is reported."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def test_two_tellings_make_one_evidence(row: dict[str, Any]) -> None:
     for part, why in unknowns.items():
         assert why in seen.account.unknown[part], seen.account
     for note in expect.get("notes", ()):
-        assert any(note in told for told in seen.account.notes), seen.account.notes
+        assert any(note in text for text in seen.account.notes), seen.account.notes
     if "nested" in expect:
         assert [call.arguments for node in seen.nodes or () for call in node.tool_calls] == expect["nested"]
 

@@ -24,7 +24,7 @@ def make(*pairs: tuple[str, str | None]) -> list[Span]:
         ([("a", "b"), ("b", "a")], [("a", 0, 1), ("b", 1, 0)]),
         ([("r", None), ("a", "c"), ("b", "a"), ("c", "b")], [("r", 0, 0), ("a", 0, 2), ("b", 1, 1), ("c", 2, 0)]),
     ],
-    ids=["none", "one", "a tree", "the child came first", "a parent that is gone", "its own parent", "a circle", "a circle beside a root"],
+    ids=["none", "one", "a tree", "the child came first", "a parent that is gone", "its own parent", "a circle", "a circle and a root"],
 )
 def test_every_span_is_one_row(spans: list[tuple[str, str | None]], rows: list[tuple[str, int, int]]) -> None:
     assert [(row.id, row.depth, row.below) for row in list_span_rows(make(*spans))] == rows

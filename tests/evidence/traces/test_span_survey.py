@@ -1,4 +1,4 @@
-"""What a trace is made of: counted, named, and what nobody understood said first."""
+"""Surveys of traces: counts, names, and first what was not understood."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ def counts(entries: list[Counted]) -> dict[str, int]:
 
 
 AGENT = span("a", scope="openinference.instrumentation.x", openinference__span__kind="AGENT", session__id="s-1", agno__run__id="r")
-ASKED = span("m", "a", gen_ai__operation__name="chat", gen_ai__output__messages='[{"role":"assistant","content":"hello"}]')
+CHAT = span("m", "a", gen_ai__operation__name="chat", gen_ai__output__messages='[{"role":"assistant","content":"hello"}]')
 BLIND = span("n", "a", gen_ai__operation__name="chat", gen_ai__conversation__id="s-2")
 TOOL = span("t", "a", gen_ai__operation__name="execute_tool", gen_ai__tool__name="refund", gen_ai__tool__verdict="ok", http__method="GET")
 
 
 def surveyed() -> TraceSurvey:
-    return survey_trace([AGENT, ASKED, BLIND, TOOL])
+    return survey_trace([AGENT, CHAT, BLIND, TOOL])
 
 
 def test_spans_are_counted_by_what_they_are() -> None:
@@ -65,7 +65,7 @@ def test_a_span_that_may_be_work_and_is_not_understood_is_named() -> None:
 
 
 def test_an_event_that_may_be_a_call_is_named_unless_a_tool_reports_it() -> None:
-    model, tool = (msgspec.structs.replace(one, events=(SpanEvent(f"{one.id}.tool_call.update", {}),)) for one in (ASKED, TOOL))
+    model, tool = (msgspec.structs.replace(one, events=(SpanEvent(f"{one.id}.tool_call.update", {}),)) for one in (CHAT, TOOL))
     found = counts(survey_trace([AGENT, model, tool]).not_understood)
     assert [name for name in found if name.startswith("event ")] == ['event "m.tool_call.update"']
 
