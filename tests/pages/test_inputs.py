@@ -49,8 +49,8 @@ def test_each_kind_of_field_gets_its_input() -> None:
 
 def test_problems_are_next_to_their_input() -> None:
     table = {"assertion": Field(OBJECT), "name": Field(text())}
-    told = {"assertion.fields[0].path": ["unknown"], "name": ["required"], "elsewhere": ["odd"]}
-    assert sort_problems(table, told) == {"assertion": ["fields[0].path: unknown"], "name": ["required"], "": ["elsewhere: odd"]}
+    problems = {"assertion.fields[0].path": ["unknown"], "name": ["required"], "elsewhere": ["odd"]}
+    assert sort_problems(table, problems) == {"assertion": ["fields[0].path: unknown"], "name": ["required"], "": ["elsewhere: odd"]}
 
 
 VALUES = st.recursive(

@@ -70,7 +70,7 @@ def test_runs_of_one_name_are_distinguished_in_a_history(world: World) -> None:
 def test_a_run_is_started_again_with_what_it_was_started_with(world: World) -> None:
     world.service.run(lambda hub: add_run(hub, "run_again", decide_all(GOOD), name="nightly", at="2026-11-17T09:00:00.000Z"))
     text = world.get(f"{HOME}/runs/new?run=run_again", "organization").text
-    assert 'value="nightly"' in text and "id: refund-twice" in text and Markup(text).strange == []
+    assert 'value="nightly"' in text and "id: refund-twice" in text and Markup(text).problems == []
 
 
 def test_a_project_with_failing_traces_shows_it_on_its_card(seen: World) -> None:
@@ -94,7 +94,7 @@ def test_a_verdict_of_a_judge_is_contested_at_the_attempt_which_also_makes_a_cas
     address = f"{HOME}/runs/run_judged/r/att_judged_0"
     assert 'class="contest"' not in world.get(address, "project").text
     text = world.get(address, "organization").text
-    assert f'href="{HOME}/cases/new?attempt=att_judged_0"' in text and Markup(text).strange == []
+    assert f'href="{HOME}/cases/new?attempt=att_judged_0"' in text and Markup(text).problems == []
     fields = dict(re.findall(r'<input type="hidden" name="(\w+)" value="([^"]*)"', text.partition('class="contest"')[2]))
     assert fields["back"] == f"{address}#a1"
     saved = world.post(f"{HOME}/labels", "organization", label="pass", **fields)
@@ -103,7 +103,7 @@ def test_a_verdict_of_a_judge_is_contested_at_the_attempt_which_also_makes_a_cas
 
 
 def test_a_reason_is_new_if_the_previous_run_did_not_fail_for_it(world: World) -> None:
-    # The same check with another value: only the claim tells them apart.
+    # The same check with another value: only the claim distinguishes them.
     before, after = {**GOOD, "opening-hours": BAD["opening-hours"]}, {**GOOD, "greeting": {"text": "no", "tool_calls": []}}
     world.service.run(lambda hub: add_run(hub, "run_one", decide_all(before), name="n", at="2026-11-17T09:00:00.000Z"))
     world.service.run(lambda hub: add_run(hub, "run_two", decide_all({**before, **after}), name="n", at="2026-11-18T09:00:00.000Z"))

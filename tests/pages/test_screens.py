@@ -47,7 +47,7 @@ def test_every_screen_is_in_the_table() -> None:
 def test_a_page_is_whole_small_and_made_of_our_own_markup(seen: World, path: str) -> None:
     answer = seen.get(path, "organization", headers={"accept-encoding": "gzip"})
     page = Markup(answer.text)
-    assert page.strange == []
+    assert page.problems == []
     assert page.elements <= 2_000
     assert int(answer.headers["content-length"]) <= 30_000
     assert answer.headers["content-encoding"] == "gzip"
@@ -125,7 +125,7 @@ def test_a_run_that_goes_on_shows_how_far_it_is_and_can_be_ended(world: World) -
     assert world.post(f"{path}/cancel", "project", proof=world.find_proof("/ui/", "project")).status_code == 403
     answer = world.post(f"{path}/cancel", "organization", proof=world.find_proof(path, "organization"))
     assert (answer.status_code, answer.headers["location"]) == (303, path)
-    # Nobody drives it (its lease has run out), so that it is over at once.
+    # No worker drives it (its lease has expired), so it ends at once.
     after = world.get(path, "organization").text
     assert "Cancelling" in after or "cancelled" in after
     assert "data-live" in after or "data-events" not in after
@@ -142,7 +142,7 @@ def test_missing_things_have_a_page(seen: World) -> None:
     answer = seen.get("/ui/p/proj_home/runs/run_gone", "organization")
     assert answer.status_code == 404
     assert "Page not found" in answer.text and "run_gone" in answer.text and answer.headers["x-request-id"] in answer.text
-    assert Markup(answer.text).strange == []
+    assert Markup(answer.text).problems == []
     assert seen.get("/ui/nowhere", "organization").status_code == 404
     assert seen.ask("DELETE", "/ui/", "organization").status_code == 405
     assert seen.get("/ui/p/proj_home/compare?runs=a,b,c", "organization").status_code == 404

@@ -52,9 +52,9 @@ def test_a_change_to_one_part_is_seen_in_both(world: World, monkeypatch: pytest.
 
     monkeypatch.setattr(drawn_assertions, "draw_comparison", draw_otherwise)
     page = show(world, OBSERVED)
-    told = "".join(map(read_text, read_report(world)))
+    shown = "".join(map(read_text, read_report(world)))
     changed = set(re.findall(r'<p class="otherwise">([^<]*)</p>', page))
-    assert changed and all(text.replace("&quot;", '"') in told for text in changed)
+    assert changed and all(text.replace("&quot;", '"') in shown for text in changed)
 
 
 def test_marks_counts_and_rates_are_the_same_in_both() -> None:

@@ -39,7 +39,7 @@ def test_an_empty_page_proposes_a_command_that_reaches_this_service(world: World
         text = world.get(path, None if proxy else "organization", headers=sent).text
         command = re.findall(r'<pre class="command"[^>]*><code>(.*?)</code>', text, re.DOTALL)
         assert command and all(f"{'https' if proxy else 'http'}://{host}/" in each for each in command if "curl" in each), command
-        # Whoever logged in with a key needs one for the command too.
+        # A user who logged in with a key needs one for the command too.
         assert all("x-api-key" in each for each in command if "curl" in each)
 
 
@@ -56,7 +56,7 @@ def test_what_was_posted_in_vain_leads_back_to_its_page_and_never_to_an_address_
     ):
         answer = world.ask("POST", path, "organization", data={"proof": proof}, headers={"referer": referer} if referer else {})
         main = answer.text[answer.text.index("<main") :]
-        assert answer.status_code == 404 and Markup(answer.text).strange == []
+        assert answer.status_code == 404 and Markup(answer.text).problems == []
         assert find_links(main) == ([way] if way else []) + [HOME, "/ui/"]
         assert ("Back" in main) == bool(way) and "Try again" not in main
     # A page that does not exist is not there the next time either; the navigation leads elsewhere.
@@ -119,8 +119,8 @@ def test_every_version_of_a_case_can_be_reached(world: World, monkeypatch: pytes
 
 
 def test_any_two_runs_can_be_chosen_to_be_compared(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    asked = world.get(f"{HOME}/compare?runs=run_after", "organization")
-    assert (asked.status_code, asked.headers["location"]) == (303, f"{HOME}/runs?runs=run_after")
+    redirect = world.get(f"{HOME}/compare?runs=run_after", "organization")
+    assert (redirect.status_code, redirect.headers["location"]) == (303, f"{HOME}/runs?runs=run_after")
     monkeypatch.setattr("proctor.pages.screens.run._LISTED", 1)
     first = world.get(f"{HOME}/runs?runs=run_after", "organization").text
     assert 'value="run_after"' in first and "checked" in first
@@ -129,7 +129,7 @@ def test_any_two_runs_can_be_chosen_to_be_compared(world: World, monkeypatch: py
     text = world.get(f"{HOME}/runs{older[1].replace('&amp;', '&')}", "organization").text
     assert '<input type="hidden" name="runs" value="run_after">' in text and "1 already selected" in text
     assert 'type="checkbox" name="runs" value="run_before"' in text and 'data-choose="5"' in text
-    assert Markup(text).strange == []
+    assert Markup(text).problems == []
 
 
 def test_an_attempt_that_is_not_among_the_newest_is_listed_with_them(world: World, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,4 +1,4 @@
-"""Static files: named after their content, kept by browsers for ever, small, and all that pages load."""
+"""Static files: named after their content, cached by browsers for ever, small, and all that pages load."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def list_colours_by_width(style: str) -> set[str]:
 def test_no_colour_depends_on_the_width_of_the_window() -> None:
     # So colours that pass at one width pass at every other: tests/live/browser/accessibility.py examines one width in the dark scheme.
     style = "".join(file.body.decode() for name, file in load_static_files().items() if name.endswith(".css"))
-    # The names of columns that stand before each value where there is no room for a table, and the lines between: as they are elsewhere.
+    # Column names before each value, for screens too narrow for a table, and the lines between: as elsewhere.
     assert list_colours_by_width(style) == {"color: var(--muted)", "border-top: 1px solid var(--line)"}
     assert list_colours_by_width("a{color:red} @media (width<1px){b{border:1px solid #fff}} @media print{b{color:red}}") == {
         "border:1px solid #fff"

@@ -143,7 +143,7 @@ def test_many_items_are_bounded_on_the_page() -> None:
 
 
 @pytest.mark.parametrize(
-    ("items", "threshold", "told"),
+    ("items", "threshold", "sentence"),
     [
         ([], 0.8, "decided nothing"),
         ([judged(True, 0.9)], 0.8, "kappa means nothing"),
@@ -152,10 +152,10 @@ def test_many_items_are_bounded_on_the_page() -> None:
     ],
     ids=["nothing", "one item", "yes or no", "all wrong"],
 )
-def test_every_report_handles_very_few_answers(items: list[JudgedAnswer], threshold: float | None, told: str) -> None:
+def test_every_report_handles_very_few_answers(items: list[JudgedAnswer], threshold: float | None, sentence: str) -> None:
     found = summarize_calibration(items, threshold=threshold)
     text, page = render_calibration(found), Page(render_calibration_html(found)).seen
-    assert told in text or told in page
+    assert sentence in text or sentence in page
     assert json.loads(render_calibration_json(found))["schema"] == "proctor.calibration/1"
 
 

@@ -96,9 +96,9 @@ def test_hostile_text_stays_text_everywhere() -> None:
     shown = HOSTILE.replace("\u202e", "\\u202e").replace("\x1b", "\\x1b").replace("\ud800", "\\ud800")
     assert page.index["rows"][0]["id"] == shown
     assert shown in page.seen
-    told = page.read_case(shown)
-    assert "\x1b" not in told and "\u202e" not in told
-    assert f"User{shown}" in told
+    text = page.read_case(shown)
+    assert "\x1b" not in text and "\u202e" not in text
+    assert f"User{shown}" in text
 
 
 @given(runs())
@@ -383,9 +383,9 @@ def test_conversations_of_failures_come_first_when_space_is_short(monkeypatch: p
     text = render_html(run_of(*results), entries)
     page = Page(text)
     assert len(text) < 800_000
-    kept = {result.case.id for result in results if LEFT_OUT not in page.read_case(result.case.id)}
-    assert {result.case.id for result in results if not result.passed} <= kept
-    assert len(kept) < 200
+    with_conversation = {result.case.id for result in results if LEFT_OUT not in page.read_case(result.case.id)}
+    assert {result.case.id for result in results if not result.passed} <= with_conversation
+    assert len(with_conversation) < 200
 
 
 def test_of_very_many_attempts_only_some_come_with_their_conversation(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -410,8 +410,8 @@ def test_a_pass_rate_counts_what_was_decided(outcomes: list[str]) -> None:
 
 
 def test_failures_are_grouped_by_reason_the_most_frequent_first_with_links_to_their_cases() -> None:
-    def wrong(id: str, attempt: int, said: str) -> Any:
-        result = decided(Case(id=id, assertions=(claim("says it", 3),)), failed(f'expected "{said}", found nothing'))
+    def wrong(id: str, attempt: int, reason: str) -> Any:
+        result = decided(Case(id=id, assertions=(claim("says it", 3),)), failed(f'expected "{reason}", found nothing'))
         return msgspec.structs.replace(result, attempt=attempt)
 
     other = decided(Case(id="c&d", assertions=(claim("is short", 3),)), failed("too long"))

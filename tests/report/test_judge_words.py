@@ -109,8 +109,8 @@ def test_an_unreachable_judge_is_reported_once_with_its_checks() -> None:
         undecided("a", dead, dead), undecided("b", dead, Verdict("fail", 0.0, "too long")), undecided("c", Verdict("pass", 1.0, ""))
     )
     assert text.count("could not be reached") == 1
-    told = text[text.index("Not judged") :]
-    assert told.splitlines()[1:3] == [f"  ! {DEAD} [judge_unreachable]", "      3 checks in 2 cases"]
+    section = text[text.index("Not judged") :]
+    assert section.splitlines()[1:3] == [f"  ! {DEAD} [judge_unreachable]", "      3 checks in 2 cases"]
     assert "  ! claim 0 of a [judge_unreachable, see below]\n  ! claim 1 of a [judge_unreachable, see below]\n" in text
     assert "  ! claim 0 of b [judge_unreachable, see below]\n\n" in text
     assert "too long" in text

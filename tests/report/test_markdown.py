@@ -23,7 +23,7 @@ from tests.report.golden import assert_golden
 from tests.report.strategies import runs, words
 
 GITHUB = MarkdownIt("gfm-like", {"html": True})
-# GitHub links only what says that it is a link; a bare `example.com` stays text.
+# GitHub links only addresses with a scheme or `www.`; a bare `example.com` stays text.
 GITHUB.linkify.set({"fuzzy_link": False})  # type: ignore[union-attr]  # the preset turns it on
 
 

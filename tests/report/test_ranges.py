@@ -139,9 +139,9 @@ def test_a_value_is_at_its_reported_place_in_a_json_text(document: Any, indent: 
     for value, keys in places:
         inside = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
         places += [(item, (*keys, key)) for key, item in inside]
-    asked = random.sample(places, min(len(places), 5))
-    found = find_value_spans(f"  {text} ", [keys for _, keys in asked], 2)
-    for value, keys in asked:
+    sampled = random.sample(places, min(len(places), 5))
+    found = find_value_spans(f"  {text} ", [keys for _, keys in sampled], 2)
+    for value, keys in sampled:
         start, end = found[keys]
         written = f"  {text} "[start:end]
         assert json.loads(f'"{written}"' if isinstance(value, str) and value else written) == value
@@ -203,18 +203,18 @@ def test_marks_are_drawn_in_what_steps_put_out_and_tools_gave_back() -> None:
 def test_a_line_of_a_long_file_keeps_its_own_ranges() -> None:
     case = Case(id="a", assertions=(make_assertion("response_contains", {"text": "b"}),))
     suite, encoder = Suite(name="s", cases=(case,)), CaseEncoder()
-    told = [
+    ranges = [
         msgspec.json.decode(encoder.encode(add_ranges(result, evidence) if shown else result))["assertions"][0].get("ranges")
         for text, shown in (("b", False), ("ab", True), ("aab", True), ("b", False))
         for evidence in [Evidence(text=text)]
         for result in CheckStream(suite).over([Record(source=Source(file="f", line=1), evidence=evidence)])
     ]
-    assert [places and places[0]["start"] for places in told] == [None, 1, 2, None]
+    assert [places and places[0]["start"] for places in ranges] == [None, 1, 2, None]
 
 
 def test_a_stream_of_verdicts_looks_for_no_place(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*given: object) -> object:
-        raise AssertionError("asked for a place while deciding")
+        raise AssertionError("ranges were computed while deciding")
 
     monkeypatch.setattr("proctor.report.words.ranges.find_ranges", refuse)
     case = Case(id="a", assertions=(make_assertion("response_not_contains", {"text": "b"}),))

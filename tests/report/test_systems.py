@@ -67,7 +67,7 @@ def test_changes_are_expanded_with_both_sides_and_requests_are_collapsed() -> No
     assert '<del><span class="hidden">Before: </span><bdi class="pre">PAID</bdi></del><ins>' in text
     assert text.startswith('<details open="">') and "2 requests to the systems" in words
     assert "PATCH /ORDERS/7" in words and "404" in words and "1.5 s" in words
-    assert Markup(text).strange == []
+    assert Markup(text).problems == []
 
 
 def test_missing_systems_are_omitted_and_unchanged_ones_are_noted() -> None:
@@ -85,7 +85,7 @@ def test_very_many_changes_and_hostile_values_are_bounded_and_harmless() -> None
     request = StateRequest(system=evil, method=evil, path=evil, status=500, body=evil, response={evil: evil})
     text = draw(State(changes=(change, *[many] * 10_000), requests=(request,) * 10_000))
     page = Markup(text)
-    assert page.strange == [] and "<script" not in text and "\u202e" not in text
+    assert page.problems == [] and "<script" not in text and "\u202e" not in text
     assert len(text) < 1_000_000 and "More fields changed." in page.words
     assert f"and {10_001 - MOST_CHANGES:,} more" in page.words and f"and {10_000 - MOST_REQUESTS:,} more" in page.words
 

@@ -61,7 +61,7 @@ def test_hostile_text_stays_text_on_the_page(author: Author) -> None:
     link = share(author, complete_run(author), visibility="evidence")
     answer = author.service.get(link["page_path"])
     page = Markup(answer.text)
-    assert answer.status_code == 200 and page.strange == [] and "Shared link." in page.words
+    assert answer.status_code == 200 and page.problems == [] and "Shared link." in page.words
     assert "Ann <script>alert(1)</script>" in page.words and "\u202e" not in answer.text and "Rivera" in page.words
     assert "<script>alert" not in answer.text
     assert answer.headers["referrer-policy"] == "no-referrer" and answer.headers["x-robots-tag"] == "noindex, nofollow"
@@ -73,9 +73,11 @@ def test_unknown_revoked_and_deleted_are_answered_alike(author: Author) -> None:
     run = complete_run(author)
     link = share(author, run)
     author.ask("DELETE", f"/benchmark-runs/{run['id']}/shares/{link['id']}")
-    asked = [author.service.get(path) for path in (f"/shared/{UNKNOWN}", link["json_path"], f"/shared/{link['token'][:-1]}", "/shared/%00")]
-    assert {answer.status_code for answer in asked} == {404} and len({answer.text for answer in asked}) == 1
-    assert link["token"] not in asked[1].text
+    answers = [
+        author.service.get(path) for path in (f"/shared/{UNKNOWN}", link["json_path"], f"/shared/{link['token'][:-1]}", "/shared/%00")
+    ]
+    assert {answer.status_code for answer in answers} == {404} and len({answer.text for answer in answers}) == 1
+    assert link["token"] not in answers[1].text
     pages = [author.service.get(path) for path in (f"/ui/shared/{UNKNOWN}", link["page_path"])]
     assert [answer.status_code for answer in pages] == [404, 404] and link["token"] not in pages[1].text
     assert author.get(f"/benchmark-runs/{run['id']}/shares")["data"] == []

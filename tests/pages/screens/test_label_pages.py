@@ -79,9 +79,9 @@ def test_a_label_is_changed_with_its_author_and_an_entry_in_the_audit_log(world:
     assert '<a href="/ui/p/proj_home/labels/ann_said">' in world.get("/ui/p/proj_home/traces/trc_shop", "organization").text
     answer = send(world, f"{SEEDED}/change", label="pass", note="on second thought:\r\nfine\r\n")
     assert (answer.status_code, answer.headers["location"]) == (303, SEEDED)
-    kept = read(world)
-    assert (kept["label"], kept["note"]) == ("pass", "on second thought:\nfine") and kept["author"] != "key_seed"
-    assert list_audit(world) == [("update", kept["author"])]
+    stored = read(world)
+    assert (stored["label"], stored["note"]) == ("pass", "on second thought:\nfine") and stored["author"] != "key_seed"
+    assert list_audit(world) == [("update", stored["author"])]
     assert send(world, f"{SEEDED}/change", label="", note="only this").status_code == 303
     assert (read(world)["label"], read(world)["note"]) == (None, "only this")
 
@@ -92,7 +92,7 @@ def test_an_unchanged_form_does_not_change_the_author(world: World) -> None:
 
 
 @pytest.mark.parametrize(
-    ("label", "note", "said"),
+    ("label", "note", "message"),
     [
         ("", " ", "expected a label, a note, or both"),
         ("maybe", "x", "expected one of pass, fail, skip"),
@@ -100,10 +100,10 @@ def test_an_unchanged_form_does_not_change_the_author(world: World) -> None:
     ],
     ids=["nothing", "no label", "too long"],
 )
-def test_a_refused_label_is_returned_with_its_problem(seen: World, label: str, note: str, said: str) -> None:
+def test_a_refused_label_is_returned_with_its_problem(seen: World, label: str, note: str, message: str) -> None:
     answer = send(seen, f"{SEEDED}/change", label=label, note=note)
     page = Markup(answer.text)
-    assert answer.status_code == 400 and page.strange == [] and said in page.words
+    assert answer.status_code == 400 and page.problems == [] and message in page.words
     assert 'aria-invalid="true"' in answer.text and f">\n{note}</textarea>" in answer.text
     assert read(seen)["note"] == "too curt"
 
@@ -129,7 +129,7 @@ def test_a_label_that_is_taken_back_is_gone_and_its_answer_waits_again(world: Wo
     assert world.get(address, "organization").status_code == 404
     assert "4 to label" in Markup(world.get(LABELS, "organization").text).words
     assert [action for action, _ in list_audit(world)] == ["delete", "create"]
-    # Whoever has its form open 1 is told so.
+    # A form opened before the change gets a warning.
     late = world.post(f"{address}/change", "organization", proof=world.find_proof("/ui/", "organization"), label="fail", note="late")
     assert late.status_code == 404 and "late" in late.text and "was deleted" in Markup(late.text).words
 

@@ -34,7 +34,7 @@ def test_the_page_shows_survivors_with_the_claims_that_detect_them(world: World)
     assert f"{RUN}/mutation" in world.get(RUN, "organization").text
     shown = world.get(f"{RUN}/mutation", "organization").text
     page = Markup(shown)
-    assert page.strange == [] and "<b>secret</b>" not in shown
+    assert page.problems == [] and "<b>secret</b>" not in shown
     found = world.get("/api/runs/run_marks/mutation", "organization").json()
     survivors = [each for each in found["faults"] if each["status"] == "survived"]
     assert len(survivors) == found["total"]["survived"] > 3

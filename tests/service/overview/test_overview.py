@@ -12,7 +12,7 @@ from proctor.service.hub import Hub
 from proctor.service.runs import comparisons
 from proctor.store.sql.compressed_json import pack
 from proctor.store.sql.tables import alert_rules, results
-from tests.pages.conftest import kept_world, url, world  # noqa: F401  # fixtures
+from tests.pages.conftest import url, world, world_template  # noqa: F401  # fixtures
 from tests.pages.world import GOOD, World, add_run, decide_all
 
 SINCE = "2026-11-16"
