@@ -90,9 +90,9 @@ async def _author(client: Client, task_id: str) -> None:
     assert (await refusal(client, "criteria", action="get", id=third["id"]))["code"] == "NOT_FOUND"
 
     misspelt = {**APPOINTMENT, "assert": "fhir-resource-stat"}
-    told = await refusal(client, "criteria", action="create", taskId=task_id, label="x", assertion=misspelt)
-    assert (told["code"], told["path"], told["nearest"]) == ("VALIDATION_ERROR", "assertion.assert", ["fhir-resource-state"])
-    assert "portal-state-match" in told["nextStep"]
+    error = await refusal(client, "criteria", action="create", taskId=task_id, label="x", assertion=misspelt)
+    assert (error["code"], error["path"], error["nearest"]) == ("VALIDATION_ERROR", "assertion.assert", ["fhir-resource-state"])
+    assert "portal-state-match" in error["nextStep"]
 
 
 async def _verified(client: Client, benchmark_id: str, after: dict[str, Any]) -> dict[str, Any]:

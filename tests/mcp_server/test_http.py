@@ -1,4 +1,4 @@
-"""The server over streamable HTTP, behind the layers of the service: keys, names, sizes, and what each kind of key may do."""
+"""The server over streamable HTTP inside the service: keys, host names, sizes, and what each kind of key may do."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ JSON = {"accept": "application/json, text/event-stream", "mcp-protocol-version":
 
 
 class Running:
-    """The application in this process and this event loop, asked over HTTP without a socket."""
+    """The application in this process and this event loop, over HTTP without a socket."""
 
     def __init__(self, app: FastAPI) -> None:
         self.app = app
@@ -96,9 +96,9 @@ def test_the_server_is_loaded_once_by_the_first_request(tmp_path: Path, monkeypa
     async def doing(running: Running) -> None:
         async with running.web() as web:
             assert (await web.get("/health")).status_code == 200 and not loads
-            # One that cannot be loaded is asked for again.
+            # A failed load is tried again.
             assert (await web.post("/mcp", json=LIST)).status_code == 500
-            # Whoever asks first may leave: the others have what was begun for it.
+            # The first request may be cancelled: the others use the load that it began.
             gone = asyncio.create_task(web.post("/mcp", json=LIST, headers=JSON))
             others = [asyncio.create_task(web.post("/mcp", json=LIST, headers=JSON)) for _ in range(3)]
             await asyncio.sleep(0)
@@ -287,10 +287,10 @@ def test_a_suite_is_run_by_the_service(tmp_path: Path) -> None:
             assert [run["id"] for run in (await call(client, "list_runs", name="v3"))["data"]] == [third["id"]]
             page = (await client.read_resource(f"proctor://runs/{second['id']}")).contents[0]
             assert "greetings" in page.text
-            told = await refusal(client, "run_suite", document=suite("a"), target=agent.target, select="nothing")
-            assert told["path"] == "select"
-            told = await refusal(client, "run_suite", document=suite("a"), target={"type": "callable", "function": "os:system"})
-            assert told["code"] in ("FORBIDDEN", "VALIDATION_ERROR")
+            error = await refusal(client, "run_suite", document=suite("a"), target=agent.target, select="nothing")
+            assert error["path"] == "select"
+            error = await refusal(client, "run_suite", document=suite("a"), target={"type": "callable", "function": "os:system"})
+            assert error["code"] in ("FORBIDDEN", "VALIDATION_ERROR")
 
     serving(tmp_path, doing, with_workers=True, allowed_addresses=LOOPBACK)
 

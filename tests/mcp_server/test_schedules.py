@@ -34,8 +34,8 @@ async def test_an_agent_makes_changes_runs_and_deletes_a_schedule(tmp_path: Path
         assert started["scheduleId"] == made["id"] and started["status"] == "queued"
         assert (await call(client, "schedules", action="get", id=made["id"]))["lastRun"]["id"] == started["id"]
         assert await call(client, "schedules", action="delete", id=made["id"]) == {"id": made["id"], "deleted": True}
-        told = await refusal(client, "schedules", action="get", id=made["id"])
-        assert told["code"] == "NOT_FOUND"
+        error = await refusal(client, "schedules", action="get", id=made["id"])
+        assert error["code"] == "NOT_FOUND"
 
 
 async def test_problems_of_a_schedule_are_reported_with_their_path(tmp_path: Path) -> None:

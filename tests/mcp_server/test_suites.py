@@ -119,8 +119,8 @@ def test_the_same_id_in_two_suites_of_a_folder_is_refused(workspace: Path) -> No
     async def doing(client: Client) -> None:
         found = await call(client, "validate_suite", path="both")
         assert not found["valid"] and "the case id 'a' is also used at" in found["problems"][0]["message"]
-        told = await refusal(client, "check_evidence", path="both", evidence={"case": "a", "text": "x"})
-        assert told["code"] == "VALIDATION_ERROR"
+        error = await refusal(client, "check_evidence", path="both", evidence={"case": "a", "text": "x"})
+        assert error["code"] == "VALIDATION_ERROR"
 
     use(workspace, doing)
 
@@ -135,7 +135,7 @@ def test_a_list_of_messages_is_one_run(workspace: Path) -> None:
 
 
 def test_a_judged_claim_without_a_judge_is_an_error_of_the_case(workspace: Path) -> None:
-    # Whatever judge a suite that was sent names: it is not asked.
+    # A judge named by a received suite is never called.
     suite = {
         "proctor": 1,
         "judge": {"model": "openai/some-model"},

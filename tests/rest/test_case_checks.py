@@ -1,4 +1,4 @@
-"""A document before it is kept (validated, tried on stored traces), a case over time, and a run before it is started."""
+"""A document before it is stored (validated, tried on stored traces), a case over time, and a run before it is started."""
 
 from __future__ import annotations
 
@@ -160,11 +160,11 @@ def test_a_run_of_other_cases_is_no_history_of_a_case_with_the_same_ids(service:
     planned = {"project_id": project, "cases": [other, mine], "target": TARGET}
     run = service.post("/api/runs", json=planned).json()["id"]
 
-    async def kept(hub: Hub) -> Any:
+    async def read_links(hub: Hub) -> Any:
         async with hub.database.reading() as connection:
             return (await connection.execute(runs.select().where(runs.c.id == run))).mappings().one()["settings"]["from_cases"]
 
-    assert service.run(kept) == {other: {}, mine: {"greets": "m/greets", "leaves": "m/leaves"}}
+    assert service.run(read_links) == {other: {}, mine: {"greets": "m/greets", "leaves": "m/leaves"}}
 
 
 def test_the_history_over_runs_goes_on_from_page_to_page(service: Service, project: str) -> None:
@@ -238,7 +238,7 @@ def test_a_dry_run_lists_what_would_be_driven_and_starts_nothing(service: Servic
 
 
 @pytest.mark.parametrize(
-    ("asked", "field", "told"),
+    ("fields", "field", "message"),
     [
         ({}, "suite", "either `suite`"),
         ({"suite": BROKEN, "target": TARGET}, "suite", "tool_caled"),
@@ -250,11 +250,11 @@ def test_a_dry_run_lists_what_would_be_driven_and_starts_nothing(service: Servic
         ({"suite": TWO, "target": TARGET, "tags": ["a b,c"]}, "tags", ""),
     ],
 )
-def test_a_dry_run_lists_what_keeps_a_run_from_being_started(service: Service, project: str, asked: Any, field: str, told: str) -> None:
-    found = dry_run(service, project, **asked)
+def test_a_dry_run_lists_what_keeps_a_run_from_being_started(service: Service, project: str, fields: Any, field: str, message: str) -> None:
+    found = dry_run(service, project, **fields)
     assert found["startable"] is False and found["attempts"] is None
-    assert any(problem["field"].startswith(field) and told in problem["message"] for problem in found["problems"]), found["problems"]
-    started = service.post("/api/runs", json={"project_id": project, **asked})
+    assert any(problem["field"].startswith(field) and message in problem["message"] for problem in found["problems"]), found["problems"]
+    started = service.post("/api/runs", json={"project_id": project, **fields})
     assert started.status_code in (400, 404)
 
 

@@ -23,8 +23,8 @@ def key(service: Service) -> str:
     return found
 
 
-def label(service: Service, key: str, **said: Any) -> Any:
-    body = {"subject": "result", "subject_id": "res_shop", "claim": 1, "label": "pass", **said}
+def label(service: Service, key: str, **fields: Any) -> Any:
+    body = {"subject": "result", "subject_id": "res_shop", "claim": 1, "label": "pass", **fields}
     answer = service.post("/api/annotations", key=key, json=body)
     assert answer.status_code == 201, answer.text
     return answer.json()

@@ -46,7 +46,7 @@ def lines() -> Iterator[Any]:
 
 
 def test_no_route_is_rebuilt_at_the_first_request(tmp_path: Path) -> None:
-    # As those of a router are that is included: everybody else would wait meanwhile.
+    # As for an included router: all other requests would wait.
     app = make_app(ServeSettings(service=ServiceSettings(home=tmp_path)))
     assert [route for route in app.routes if not hasattr(route, "path")] == []
 
@@ -67,23 +67,23 @@ def test_a_healthy_service_reports_it_without_a_key(service: Service) -> None:
 
 @pytest.mark.timeout(30)
 def test_others_are_answered_while_the_document_is_made_and_it_is_made_once(service: Service) -> None:
-    made, may_go_on, asked = service.app.openapi, threading.Event(), 0
+    made, may_go_on, calls = service.app.openapi, threading.Event(), 0
 
     def make_slowly() -> dict[str, Any]:
-        nonlocal asked
-        asked += 1
+        nonlocal calls
+        calls += 1
         assert may_go_on.wait(5)
         return made()
 
     service.app.openapi = make_slowly
     with ThreadPoolExecutor(2) as others:
         documents = [others.submit(service.get, "/openapi.json") for _ in range(2)]
-        while not asked:
+        while not calls:
             threading.Event().wait(0.01)
         assert service.get("/health").status_code == 200
         may_go_on.set()
         answers = [document.result() for document in documents]
-    assert [answer.json() for answer in answers] == [made()] * 2 and asked == 1
+    assert [answer.json() for answer in answers] == [made()] * 2 and calls == 1
     assert answers[0].headers["content-type"] == "application/json"
 
 
@@ -299,11 +299,11 @@ def test_every_refusal_has_its_status_and_shape_in_every_dialect(code: Any, path
 
 
 def test_an_unknown_field_is_reported_with_the_nearest_one(service: Service) -> None:
-    told = service.client.post("/api/keys", json={"kind": "project", "name": "n", "agent_id": "agent_1"})
-    assert told.status_code == 400
-    assert told.json()["error"]["details"] == {"agent_id": ["unknown field; nearest: agent_ids"]}
-    told = service.client.post("/api/projects", json={"name": "n", "zzz": 1}).json()["error"]["details"]["zzz"]
-    assert told[0].startswith("unknown field; known: name, ")
+    refused = service.client.post("/api/keys", json={"kind": "project", "name": "n", "agent_id": "agent_1"})
+    assert refused.status_code == 400
+    assert refused.json()["error"]["details"] == {"agent_id": ["unknown field; nearest: agent_ids"]}
+    refused = service.client.post("/api/projects", json={"name": "n", "zzz": 1}).json()["error"]["details"]["zzz"]
+    assert refused[0].startswith("unknown field; known: name, ")
 
 
 def test_a_refused_protobuf_request_is_answered_in_protobuf() -> None:
@@ -390,7 +390,7 @@ def test_a_flag_wins_over_a_variable_over_the_default() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "value", "told"),
+    ("name", "value", "message"),
     [
         ("PROCTOR_UNKNOWN_AGENTS", "maybe", "expected create or refuse"),
         ("PROCTOR_PORT", "70000", "expected a whole number from 0 to 65535"),
@@ -400,10 +400,10 @@ def test_a_flag_wins_over_a_variable_over_the_default() -> None:
         ("PROCTOR_HOST", " ", "expected some text"),
     ],
 )
-def test_a_setting_that_cannot_be_used_is_named_and_not_shown(name: str, value: str, told: str) -> None:
+def test_a_setting_that_cannot_be_used_is_named_and_not_shown(name: str, value: str, message: str) -> None:
     with pytest.raises(InputError) as caught:
         read(**{name: value})
-    assert name in str(caught.value) and told in str(caught.value) and (len(value) < 4 or value not in str(caught.value))
+    assert name in str(caught.value) and message in str(caught.value) and (len(value) < 4 or value not in str(caught.value))
 
 
 def test_every_setting_of_the_service_can_be_set_and_has_a_default_to_show() -> None:

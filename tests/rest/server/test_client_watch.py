@@ -12,7 +12,7 @@ from proctor.service.decisions.pool import CLIENT_LEAVES
 
 
 class Body:
-    """What is received: an object that tells when it is gone."""
+    """A received message that records when it is freed."""
 
     async def receive(self) -> dict[str, Any]:
         return {"type": "http.disconnect"}
@@ -23,7 +23,7 @@ async def test_a_timer_that_was_cancelled_keeps_nothing_of_its_request() -> None
         async with asyncio.timeout(3_600):
             pass
 
-    # Behind a timer that still runs, the event loop keeps those that were cancelled, each with the context of its request.
+    # The event loop keeps cancelled timers that are due after a running one, each with the context of its request.
     running = asyncio.get_running_loop().call_later(1_800, print)
     body = Body()
     gone = weakref.ref(body)

@@ -48,7 +48,7 @@ async def test_who_has_just_come_is_not_taken_for_the_slowest_reader(tmp_path: P
     slow, unread = connect(100)
     slow.check_time(now)
     now += 5
-    # Nobody has looked at this one yet.
+    # This one was not examined yet.
     _, new = connect(100)
     kind.open_connections.cut_unread()
     assert (unread.is_cut, new.is_cut) == (True, False)

@@ -1,4 +1,4 @@
-"""How the service is: told in degrees, quickly, whatever the database does; and writers are told at once while it is away."""
+"""The health of the service: reported in levels and quickly in any state of the database; writes fail at once while it is down."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def timed(service: Service, path: str = "/health") -> Any:
     return answer
 
 
-def told(answer: Any) -> tuple[int, str, list[str]]:
+def summarise(answer: Any) -> tuple[int, str, list[str]]:
     document = answer.json()
     return answer.status_code, document["status"], [reason["code"] for reason in document["reasons"]]
 
@@ -41,7 +41,7 @@ def test_a_full_disk_is_failing_and_one_that_fills_up_is_degraded(service: Servi
         monkeypatch.setattr(health.shutil, "disk_usage", lambda _, left=left: free._replace(free=left))
         service.app.state.health_watch = health.HealthWatch(service.hub)
         answer = timed(service)
-        assert told(answer) == expected
+        assert summarise(answer) == expected
         assert f"{left:,} bytes are free" in answer.json()["reasons"][0]["message"]
 
 
@@ -52,7 +52,7 @@ def test_a_silent_database_is_reported_within_two_seconds(service: Service, monk
         yield
 
     monkeypatch.setattr(service.hub.database, "reading", hangs)
-    assert told(timed(service)) == (503, "failing", ["database_unreachable"])
+    assert summarise(timed(service)) == (503, "failing", ["database_unreachable"])
 
 
 def test_an_event_loop_that_is_held_up_is_busy_and_the_database_is_not_to_blame(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -68,7 +68,7 @@ def test_an_event_loop_that_is_held_up_is_busy_and_the_database_is_not_to_blame(
 
     monkeypatch.setattr(service.hub.database, "reading", held_up)
     answer = timed(service)
-    assert told(answer) == (200, "degraded", ["service_busy"]) and answer.json()["database"] == "reachable"
+    assert summarise(answer) == (200, "degraded", ["service_busy"]) and answer.json()["database"] == "reachable"
 
 
 def test_a_lock_of_our_own_is_no_lock(service: Service) -> None:
@@ -107,7 +107,7 @@ def locked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Se
 def test_a_locked_database_is_degraded_and_writers_are_refused_at_once(locked: tuple[Service, sqlite3.Connection]) -> None:
     service, other = locked
     other.execute("BEGIN IMMEDIATE")
-    assert told(timed(service)) == (200, "degraded", ["database_locked"])
+    assert summarise(timed(service)) == (200, "degraded", ["database_locked"])
     took: list[float] = []
     for _ in range(5):
         started = time.monotonic()
@@ -117,10 +117,10 @@ def test_a_locked_database_is_degraded_and_writers_are_refused_at_once(locked: t
         assert "locked" in answer.json()["error"]["message"] and int(answer.headers["retry-after"]) >= 1
     assert sum(took) < QUICK_S, took
     service.app.state.health_watch = health.HealthWatch(service.hub)
-    assert told(timed(service)) == (503, "failing", ["database_not_written"])
+    assert summarise(timed(service)) == (503, "failing", ["database_not_written"])
     other.execute("ROLLBACK")
     end = time.monotonic() + 5
-    # By itself: behind a load balancer nobody writes to a service that is failing.
-    while told(timed(service)) != (200, "ok", []):
+    # Without a write: a load balancer sends none to a failing service.
+    while summarise(timed(service)) != (200, "ok", []):
         assert time.monotonic() < end
     assert service.post("/api/projects", json={"name": "shop"}).status_code == 201

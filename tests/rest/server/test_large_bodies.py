@@ -1,4 +1,4 @@
-"""Large bodies: others are answered while one is read, only so much is open at once, and nobody waits for ever."""
+"""Large bodies: other requests are answered while one is read, open bytes are limited, and waiting ends."""
 
 from __future__ import annotations
 
@@ -106,9 +106,9 @@ def test_others_are_answered_while_a_large_body_is_worked_on(tmp_path: Path, pat
             ended = time.monotonic()
             connection.close()
         assert answer.status in (200, 201)
-        meanwhile = [took for at, took in probes.answers if started < at < ended]
-        assert len(meanwhile) >= AT_LEAST, f"{len(meanwhile)} answers in {ended - started:.2f} s"
-        assert max(meanwhile) < (ended - started) / 2, "nobody waited for most of it"
+        durations = [took for at, took in probes.answers if started < at < ended]
+        assert len(durations) >= AT_LEAST, f"{len(durations)} answers in {ended - started:.2f} s"
+        assert max(durations) < (ended - started) / 2, "no request waited for most of it"
 
 
 def run(use: Any) -> None:
@@ -198,8 +198,8 @@ async def test_a_request_with_very_many_traces_does_not_hold_up_a_small_one(monk
     await asyncio.sleep(0)
     (small,) = await keeper.store(arrivals(agent, project, 1))
     assert small.created and not many.done()
-    kept = await many
-    assert len(kept) == 1_000 and all(one.created for one in kept)
+    stored = await many
+    assert len(stored) == 1_000 and all(one.created for one in stored)
 
 
 def test_what_waits_for_the_disk_is_counted_until_it_is_let_go_of(database: TestDatabase, monkeypatch: pytest.MonkeyPatch) -> None:

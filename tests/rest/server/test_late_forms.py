@@ -1,4 +1,4 @@
-"""Forms of visitors whom nobody knows (any more): anybody may send one, so a crowd of them costs little and denies nobody anything."""
+"""Forms without a valid session: anyone may send one, so many of them cost little and block no one."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Visit:
         self._parts = [body if sent is None else body[:sent]]
         self._is_whole = sent is None
         self._reads = reads
-        self.stands_still = False
+        self.stalled = False
         """Whether nothing more comes from the visitor, or nothing more is read."""
         self.status = 0
         self.text = ""
@@ -52,7 +52,7 @@ class Visit:
             await self._stand_still()
 
     async def _stand_still(self) -> None:
-        self.stands_still = True
+        self.stalled = True
         await asyncio.Event().wait()
 
     async def make(self) -> Visit:
@@ -80,10 +80,10 @@ def test_a_form_is_returned_up_to_the_limit(closed: Service, away: bool, monkeyp
         monkeypatch.setattr(security, "find_session_caller", gone)
 
     async def use(hub: Hub) -> None:
-        for room in (1, 0, 1):
-            monkeypatch.setattr(security, "LATE_FORMS", room)
+        for limit in (1, 0, 1):
+            monkeypatch.setattr(security, "LATE_FORMS", limit)
             found = await Visit(closed.app, "10.0.0.1", b"proof=0&name=mine").make()
-            assert found.status == (503 if away else 401) and (BACK in found.text) is bool(room)
+            assert found.status == (503 if away else 401) and (BACK in found.text) is bool(limit)
 
     closed.run(use)
 

@@ -1,4 +1,4 @@
-"""The OpenAPI document is true: generated requests never break the service, and what it answers is what the document says."""
+"""The OpenAPI document is true: generated requests never break the service, and its answers match the document."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ REAL_AT: dict[str, dict[str, Any]] = {
     "/shared/{token}": {"token": "vrl_shr_home"},
 }
 ENDLESS = {"/api/traces/events"}
-"""Streams that have no end while somebody listens: they are asked for what there is by now."""
+"""Streams that do not end while a client listens; they are requested without following."""
 
 
 def in_place(place: str, value: Any) -> Any:
@@ -76,7 +76,7 @@ class Fuzzed:
     """
 
     def __init__(self, running: Listening) -> None:
-        # Here: whoever runs only the other tests of this file would load it for nothing, which takes a second.
+        # Imported here: it takes a second, and the other tests of this file do not need it.
         import requests
         import schemathesis
         from schemathesis.checks import CHECKS, load_all_checks

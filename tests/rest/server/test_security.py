@@ -51,8 +51,8 @@ def test_another_name_is_refused_whatever_it_leads_to(shared_service: Service, h
 
 
 def test_names_can_be_allowed_and_an_address_needs_no_name_where_all_addresses_are_served() -> None:
-    def knows(host: str, asked: str, *allowed: str) -> bool:
-        return HostCheck(None, host=host, allowed_hosts=allowed)._is_known(asked)  # type: ignore[arg-type]  # not called
+    def knows(host: str, name: str, *allowed: str) -> bool:
+        return HostCheck(None, host=host, allowed_hosts=allowed)._is_known(name)  # type: ignore[arg-type]  # not called
 
     assert knows("0.0.0.0", "proctor.example", "proctor.example")
     assert not knows("0.0.0.0", "other.example", "proctor.example")
@@ -82,9 +82,9 @@ def test_pages_of_others_are_not_answered(shared_service: Service, origin: str, 
 
 
 def test_no_answer_allows_other_pages_or_sets_a_cookie(service: Service) -> None:
-    asked = {"origin": "http://127.0.0.1:8700", "access-control-request-method": "POST", "cookie": "session=1"}
+    headers = {"origin": "http://127.0.0.1:8700", "access-control-request-method": "POST", "cookie": "session=1"}
     for method, path in (("OPTIONS", "/api/projects"), ("GET", "/api/projects"), ("GET", "/nothing"), ("GET", "/health")):
-        answer = service.ask(method, path, headers=asked)
+        answer = service.ask(method, path, headers=headers)
         assert not [name for name in answer.headers if name.startswith("access-control-") or name == "set-cookie"]
         assert answer.headers["x-content-type-options"] == "nosniff"
         assert answer.headers["x-frame-options"] == "DENY"
@@ -156,7 +156,7 @@ def test_what_a_proxy_or_a_foreign_page_passes_on_is_not_from_the_local_user(ser
 
 @pytest.mark.parametrize(("address", "status"), [("127.0.0.1", 200), ("::1", 200), ("203.0.113.9", 401), ("10.0.0.7", 401)])
 def test_who_comes_from_another_address_is_not_the_local_user(service: Service, address: str, status: int) -> None:
-    transport: Any = service.client._transport  # pyright: ignore[reportPrivateUsage] - where it says it comes from
+    transport: Any = service.client._transport  # pyright: ignore[reportPrivateUsage] - the address it claims
     transport.client = (address, 50000)
     assert service.client.get("/api/projects").status_code == status
 
@@ -341,7 +341,7 @@ def looking_often(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def _follow(service: Service, path: str, key: str | None, end: Callable[[], Any]) -> Any:
-    """What a stream had told when it ended; `end` is called when it has begun and was seen to go on."""
+    """Return the response of a stream when it ended; `end` is called once it has begun and continued."""
     answers: list[Any] = []
     reader = threading.Thread(target=lambda: answers.append(service.get(path, key=key)))
     reader.start()
@@ -363,8 +363,8 @@ def test_a_stream_ends_when_its_key_is_revoked(service: Service) -> None:
     path = _queued(service)
     mine = service.run(lambda hub: authenticate(hub, keys["project"]))
     assert mine is not None
-    told = _follow(service, path, keys["project"], lambda: service.delete(f"/api/keys/{mine.key_id}", key=keys["organization"]))
-    assert told.status_code == 200 and told.text.startswith("retry: 1000")
+    stream = _follow(service, path, keys["project"], lambda: service.delete(f"/api/keys/{mine.key_id}", key=keys["organization"]))
+    assert stream.status_code == 200 and stream.text.startswith("retry: 1000")
     assert service.get(path, key=keys["project"]).status_code == 401
 
 

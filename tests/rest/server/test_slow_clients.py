@@ -135,8 +135,8 @@ def test_a_body_that_trickles_has_no_more_time_than_another(tmp_path: Path) -> N
 
 
 def test_half_sent_bodies_of_one_client_deny_nothing_to_another(tmp_path: Path) -> None:
-    room = 2_000_000
-    with listening(tmp_path, waiting_bytes=room) as server, ExitStack() as stack:
+    limit = 2_000_000
+    with listening(tmp_path, waiting_bytes=limit) as server, ExitStack() as stack:
         for _ in range(4):
             attack = HEAD + b"content-length: 900000\r\n\r\n" + b"x" * 499_000
             stack.enter_context(connect(server, attack, source="127.0.0.2"))
@@ -184,30 +184,30 @@ def test_connections_of_one_address_are_limited_and_others_are_not_concerned(tmp
         working = [stack.enter_context(connect(server, GET)) for _ in range(4)]
         assert [answer(one)[0] for one in working] == [200] * 4
         with connect(server, GET) as fifth:
-            # All four were busy just now; none of them makes room.
+            # All four were active just now; none of them is closed.
             status, text = answer(fifth)
             assert status == 503 and "127.0.0.1 already has 4 connections (--connections-per-address)" in text
         with connect(server, GET, source="127.0.0.2") as other:
             assert answer(other)[0] == 200
         time.sleep(0.6)
         with connect(server, GET) as later:
-            assert answer(later)[0] == 200, "the one that was silent for the longest time made room"
+            assert answer(later)[0] == 200, "the longest silent connection was closed"
         # Which of them that was is for the service to know: they were answered at the same time.
         wait_until(lambda: [is_ended_now(one) for one in working].count(True) == 1)
 
 
 def test_half_heads_and_half_bodies_are_closed_first(tmp_path: Path) -> None:
     with listening(tmp_path, connections=4, connections_per_address=0) as server, ExitStack() as stack:
-        kept = stack.enter_context(connect(server, GET))
-        assert answer(kept)[0] == 200
+        client = stack.enter_context(connect(server, GET))
+        assert answer(client)[0] == 200
         attackers = [stack.enter_context(connect(server, HEAD, source="127.0.0.2")) for _ in range(2)]
         attackers.append(stack.enter_context(connect(server, HEAD + b"content-length: 9\r\n\r\n{", source="127.0.0.2")))
         time.sleep(0.6)
         for number in range(3):
             with connect(server, GET) as opened:
                 assert answer(opened)[0] == 200, number
-        kept.sendall(GET)
-        assert answer(kept)[0] == 200
+        client.sendall(GET)
+        assert answer(client)[0] == 200
 
 
 def test_all_connections_together_are_limited(tmp_path: Path) -> None:
@@ -251,7 +251,7 @@ def test_an_unread_answer_is_dropped_when_its_time_is_over_and_not_before(tmp_pa
     cut = GuardedProtocol.cut
 
     def note_cut(protocol: GuardedProtocol) -> None:
-        # Noted, not looked for: where the machine stands still for a moment, the connection is gone before anybody could look.
+        # Recorded, not polled: if the machine stalls for a moment, the connection is gone before a poll sees it.
         if protocol.address == "127.0.0.2" and protocol.count_unsent():
             waited.append(protocol.measure_unread_s(protocol.open_connections.now()))
         cut(protocol)
@@ -271,7 +271,7 @@ READERS = 24
 
 
 def test_unread_answers_share_one_limit_and_the_slowest_readers_are_closed(tmp_path: Path) -> None:
-    # Room for two of the answers, each of three quarters of a megabyte: with less than one, the last reader would have to leave, too.
+    # Space for two answers of three quarters of a megabyte each: with less than one, the last reader would be closed, too.
     # The system takes a part of each answer, more or less of it from time to time, so there are many readers.
     with listening(tmp_path, write_stall_s=60, unsent_bytes=1_700_000) as server, ExitStack() as stack:
         warm(server)
@@ -284,14 +284,14 @@ def test_unread_answers_share_one_limit_and_the_slowest_readers_are_closed(tmp_p
 
 def test_compressed_bodies_are_bounded_in_ratio_and_members(tmp_path: Path) -> None:
     with listening(tmp_path, gzip_members=3) as server:
-        for body, told in (
+        for body, message in (
             (gzip.compress(b"[" + b" " * 5_000_000 + b"]"), "200 times as large when decompressed (--compression-ratio)"),
             (gzip.compress(b"") * 4, "more than 3 gzip members (--gzip-members)"),
         ):
             head = HEAD + b"content-encoding: gzip\r\ncontent-length: %d\r\n\r\n" % len(body)
             with connect(server, head + body) as opened:
                 status, text = answer(opened)
-                assert status == 413 and told in text
+                assert status == 413 and message in text
         body = gzip.compress(b'{"name":') + gzip.compress(b'"shop"') + gzip.compress(b"}") + b"\0" * 100
         with connect(server, HEAD + b"content-encoding: gzip\r\ncontent-length: %d\r\n\r\n" % len(body) + body) as opened:
             assert answer(opened)[0] == 201

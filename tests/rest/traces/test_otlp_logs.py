@@ -28,13 +28,13 @@ def send(service: Service, key: str | None, document: dict[str, Any], *, binary:
 
 
 def chat(trace: str) -> dict[str, Any]:
-    """A request to a model whose span carries nothing of what was said."""
+    """A model request whose span carries no messages."""
     more = {"gen_ai__operation__name": "chat", "gen_ai__request__model": "m"}
     return request(span(trace, MODEL, name="chat m", gen_ai__response__finish_reasons="tool_calls", **more))
 
 
-def said(trace: str) -> dict[str, Any]:
-    """What was said, in log records of that span."""
+def conversation(trace: str) -> dict[str, Any]:
+    """The messages, in log records of that span."""
     user = record(trace, MODEL, "gen_ai.user.message", {"content": "Refund order 17"}, gen_ai__system="openai")
     answer = {"index": 0, "finish_reason": "tool_calls", "message": {"role": "assistant", "tool_calls": [CALL]}}
     return logs(user, record(trace, MODEL, "gen_ai.choice", answer, gen_ai__system="openai"))
@@ -50,7 +50,7 @@ def test_log_records_are_part_of_the_trace_of_their_span(service: Service, first
         if what == "spans":
             assert service.post("/v1/traces", key=keys["agent"], json=chat(trace)).status_code == 200
             continue
-        answer = send(service, keys["agent"], said(trace), binary=binary, packed=packed)
+        answer = send(service, keys["agent"], conversation(trace), binary=binary, packed=packed)
         assert answer.status_code == 200
         assert answer.headers["content-type"] == (PROTOBUF if binary else JSON)["content-type"]
         assert answer.content == (b"" if binary else b"{}")
@@ -80,19 +80,19 @@ def test_records_that_are_no_events_of_a_span_are_passed_over(service: Service, 
 def test_records_that_cannot_be_used_are_counted_one_by_one_in_the_answer(service: Service, binary: bool) -> None:
     keys = service.keys()
     service.patch("/api/agents/agent_home_1", key=keys["organization"], json={"service_name": "shop"})
-    nobody = [
+    unknown = [
         record(new_trace(), MODEL, "gen_ai.choice", "one"),
         *(record("1" * 32, MODEL, "gen_ai.choice", text) for text in ("two", "three")),
     ]
-    document = {"resourceLogs": [*said(new_trace())["resourceLogs"], *logs(*nobody, service="nobody")["resourceLogs"]]}
+    document = {"resourceLogs": [*conversation(new_trace())["resourceLogs"], *logs(*unknown, service="nobody")["resourceLogs"]]}
     answer = send(service, keys["project"], document, binary=binary)
     assert answer.status_code == 200
     if binary:
-        told = ExportLogsServiceResponse.FromString(answer.content).partial_success
-        rejected, message = told.rejected_log_records, told.error_message
+        partial = ExportLogsServiceResponse.FromString(answer.content).partial_success
+        rejected, message = partial.rejected_log_records, partial.error_message
     else:
-        told = answer.json()["partialSuccess"]
-        rejected, message = int(told["rejectedLogRecords"]), told["errorMessage"]
+        partial = answer.json()["partialSuccess"]
+        rejected, message = int(partial["rejectedLogRecords"]), partial["errorMessage"]
     assert rejected == 3 and "nobody" in message
 
 
@@ -101,8 +101,8 @@ def test_broken_records_are_counted_and_the_others_stored(service: Service) -> N
     long = record("1" * 300, MODEL, "gen_ai.choice", "x")
     good = record(new_trace(), MODEL, "gen_ai.choice", "x")
     answer = send(service, keys["agent"], logs(good, long, 7))  # pyright: ignore[reportArgumentType] - no record
-    told = answer.json()["partialSuccess"]
-    assert told["rejectedLogRecords"] == "2" and "too long" in told["errorMessage"] and "object" in told["errorMessage"]
+    partial = answer.json()["partialSuccess"]
+    assert partial["rejectedLogRecords"] == "2" and "too long" in partial["errorMessage"] and "object" in partial["errorMessage"]
     assert len(service.get("/public/traces", key=keys["agent"]).json()["data"]) == 1
 
 
@@ -114,7 +114,7 @@ def test_a_request_without_records_is_a_success(service: Service) -> None:
 
 BAD: list[tuple[str, dict[str, Any], int]] = [
     ("malformed protobuf", {"content": b"\xff\xff\xff\xff", "headers": PROTOBUF}, 400),
-    ("cut off protobuf", {"content": logs_protobuf(said("1" * 32))[:-3], "headers": PROTOBUF}, 400),
+    ("cut off protobuf", {"content": logs_protobuf(conversation("1" * 32))[:-3], "headers": PROTOBUF}, 400),
     ("malformed JSON", {"content": b"{", "headers": JSON}, 400),
     ("JSON with spans", {"content": b'{"resourceSpans": []}', "headers": JSON}, 400),
     ("no content type", {"content": b"{}"}, 415),
@@ -144,8 +144,8 @@ def test_secrets_in_log_records_are_taken_out(service: Service) -> None:
     body = {"content": "the key is sk-abcdefghijklmnopqrstuvwxyz123456", "password": "hunter2hunter2"}
     assert send(service, keys["agent"], logs(record(new_trace(), MODEL, "gen_ai.user.message", body))).status_code == 200
     (row,) = service.get("/api/traces", key=keys["agent"]).json()["data"]
-    kept = service.get(f"/api/traces/{row['id']}", key=keys["agent"]).text
-    assert "sk-abc" not in kept and "hunter2" not in kept and "the key is" in kept
+    stored = service.get(f"/api/traces/{row['id']}", key=keys["agent"]).text
+    assert "sk-abc" not in stored and "hunter2" not in stored and "the key is" in stored
 
 
 @pytest.mark.in_turn

@@ -24,7 +24,7 @@ LABELS = {"booked": BOOKED, "written": WRITTEN, "nothing else": NOTHING_ELSE, "r
 
 
 def over_mcp(service: Service, doing: Callable[[Client], Awaitable[Any]]) -> Any:
-    """Do something with the tools of the service, as whoever has its organization key."""
+    """Call tools of the service with its organization key."""
 
     async def use(hub: Hub) -> Any:
         server = McpServer(hub, ServiceRuns(hub), lambda context: LOCAL)
@@ -44,8 +44,8 @@ async def author_everything(client: Client) -> dict[str, Any]:
     await call(client, "environments", action="addDataset", id=environment["id"], datasetId=dataset["id"])
     benchmark = await call(client, "benchmarks", action="create", name="Referrals", environmentId=environment["id"])
     made = {"action": "create", "benchmarkId": benchmark["id"], "name": "book", "taskItem": {"instruction": "Book it."}}
-    told = await refusal(client, "tasks", **made, scenario={"steps": [{"simulator": "fhri", "step": "add_resource"}]})
-    assert told["code"] == "VALIDATION_ERROR" and "fhir" in str(told)
+    error = await refusal(client, "tasks", **made, scenario={"steps": [{"simulator": "fhri", "step": "add_resource"}]})
+    assert error["code"] == "VALIDATION_ERROR" and "fhir" in str(error)
     task = await call(client, "tasks", **made, scenario={"steps": [REFERRAL]})
     for label, assertion in LABELS.items():
         await call(client, "criteria", action="create", taskId=task["id"], label=label, assertion=assertion)
@@ -86,8 +86,8 @@ def test_the_day_of_an_author_with_tools_and_of_an_agent(service: Service) -> No
         whole = await call(client, "task-runs", action="get", id=agent.task)
         playground = await call(client, "playgrounds", action="get", id=whole["playgroundId"])
         assert playground["status"] == "teardown" and {one["status"] for one in playground["sandboxes"]} == {"teardown"}
-        told = await refusal(client, "sandboxes", action="reset", id=fhir)
-        assert told["code"] == "CONFLICT"
+        error = await refusal(client, "sandboxes", action="reset", id=fhir)
+        assert error["code"] == "CONFLICT"
         assert len((await call(client, "sandboxes", action="events", id=fhir))["data"]) == 1
         assert (await call(client, "datasets", action="get", id=made["dataset"]))["data"] == PATIENTS
 
@@ -118,7 +118,7 @@ def test_the_day_of_an_author_with_tools_and_of_an_agent(service: Service) -> No
 
 @pytest.mark.timeout(60)
 def test_an_author_works_in_a_playground_by_hand(service: Service) -> None:
-    """Over MCP alone a playground is made and torn down; its systems are asked with the tokens that were told once."""
+    """A playground is made and torn down over MCP alone; its systems accept the tokens that were shown once."""
     author = Author(service, service.keys()["organization"])
 
     async def open_one(client: Client) -> dict[str, Any]:

@@ -72,7 +72,7 @@ def test_every_token_opens_what_it_is_for_and_nothing_else(places: tuple[Place, 
                         assert status == 200, (name, kind, status)
                     else:
                         assert status in (401, 403, 404, 409), (name, kind, "own" if holder is place else "foreign", status)
-                        assert holder is place or status != 409, "a stranger is not told that it is there"
+                        assert holder is place or status != 409, "its existence is not revealed"
 
 
 @pytest.mark.timeout(60)

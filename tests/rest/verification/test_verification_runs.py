@@ -82,8 +82,8 @@ def test_the_state_of_a_run_is_shared_and_that_of_a_task_wins(author: Author) ->
     benchmark = author.published(tasks=2)
     run = author.post("/benchmark-runs", {"benchmark_id": benchmark["id"]})
     first, second = (task["id"] for task in run["task_runs"])
-    kept = author.ask("PUT", f"/benchmark-runs/{run['id']}/state", {"state": booked(), "now": "2026-11-15T09:00:00Z"})
-    assert kept["families"] == ["fhir", "portal"]
+    stored = author.ask("PUT", f"/benchmark-runs/{run['id']}/state", {"state": booked(), "now": "2026-11-15T09:00:00Z"})
+    assert stored["families"] == ["fhir", "portal"]
     author.upload(second, {"portal": {"prior_auth_requests": []}})
     done = author.post(f"/benchmark-runs/{run['id']}/complete")
     scores = {task["id"]: task["score"] for task in done["task_runs"]}
@@ -331,8 +331,8 @@ def test_secrets_in_an_uploaded_state_are_not_stored(author: Author) -> None:
             rows = await connection.execute(sa.select(records.c.blob).where(records.c.kind == "state"))
             return str([unpack(blob) for blob in rows.scalars()])
 
-    kept = author.service.run(stored)
-    assert "Rivera" in kept and "hunter2" not in kept and "ghi789" not in kept
+    text = author.service.run(stored)
+    assert "Rivera" in text and "hunter2" not in text and "ghi789" not in text
 
 
 WRONG_STATES: list[tuple[Any, str]] = [
@@ -345,11 +345,11 @@ WRONG_STATES: list[tuple[Any, str]] = [
 ]
 
 
-@pytest.mark.parametrize(("state", "told"), WRONG_STATES)
-def test_a_state_that_cannot_be_used_is_refused(author: Author, state: Any, told: str) -> None:
+@pytest.mark.parametrize(("state", "message"), WRONG_STATES)
+def test_a_state_that_cannot_be_used_is_refused(author: Author, state: Any, message: str) -> None:
     run = author.post("/benchmark-runs", {"benchmark_id": author.published()["id"]})
     refused = author.upload(run["task_runs"][0]["id"], state, status=400)
-    assert refused["error"]["code"] == "VALIDATION_ERROR" and told in str(refused["error"]["details"])
+    assert refused["error"]["code"] == "VALIDATION_ERROR" and message in str(refused["error"]["details"])
 
 
 def test_a_benchmark_without_tasks_is_neither_published_nor_run(author: Author) -> None:

@@ -1,4 +1,4 @@
-"""A state is verified as it was sent, and what is secret in it is in nothing that is kept or shown."""
+"""A state is verified as uploaded, and its secrets are neither stored nor shown."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ def test_what_is_verified_is_what_was_sent_and_its_secrets_stay_nowhere(author: 
     between = author.service.run(read_everything)
     done = author.post(f"/task-runs/{task['id']}/complete")
     assert [entry["passed"] for entry in done["criterion_runs"]] == [True] * len(HOLD) + [False] * len(FAIL), done["criterion_runs"]
-    # What could be compared before the answer is told as it is, and what is secret as redacted.
+    # Compared values are shown as they are, and secret ones as redacted.
     first, second = done["criterion_runs"][len(HOLD)]["evidence"]["assertion_results"]
     assert first == {"path": "authorization", "expected": "AUTH-0", "actual": "[redacted]", "passed": False}
     assert second == {"path": "status", "expected": "draft", "actual": "submitted", "passed": False}
@@ -141,8 +141,8 @@ def test_the_token_of_a_run_reveals_no_secret(author: Author) -> None:
     (task_run,) = run["task_runs"]
     author.post(task_run["start_url"], key=run["bearer_token"])
     author.upload(task_run["id"], STATE)
-    told = json.dumps(author.post(task_run["complete_url"], key=run["bearer_token"]))
-    assert "[redacted]" in told and [secret for secret in SECRETS if secret in told] == []
+    text = json.dumps(author.post(task_run["complete_url"], key=run["bearer_token"]))
+    assert "[redacted]" in text and [secret for secret in SECRETS if secret in text] == []
 
 
 @pytest.mark.timeout(60)
@@ -175,8 +175,8 @@ def test_what_was_sent_is_forgotten_when_it_cannot_be_verified_any_more(author: 
 )
 def test_the_refusal_of_a_state_quotes_no_secret(author: Author, wrong: dict[str, Any]) -> None:
     run = run_with(author, HOLD)
-    told = json.dumps(author.upload(run["task_runs"][0]["id"], wrong, status=400))
-    assert "expected" in told and [secret for secret in SECRETS if secret in told] == []
+    text = json.dumps(author.upload(run["task_runs"][0]["id"], wrong, status=400))
+    assert "expected" in text and [secret for secret in SECRETS if secret in text] == []
 
 
 def test_a_state_without_secrets_is_stored_once(author: Author) -> None:
