@@ -1,4 +1,4 @@
-"""What tests of runs need: a project, a suite, and an agent on loopback that counts what it is asked."""
+"""What tests of runs need: a project, a suite, and an agent on loopback that counts its requests."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def suite(*ids: str, expected: str = "hello", **more: Any) -> dict[str, Any]:
 
 
 class Agent:
-    """Answers `hello MESSAGE` after as long as it is told to take."""
+    """Answers `hello MESSAGE` after a configurable delay."""
 
     def __init__(self, server: Server) -> None:
         self.url = server.url

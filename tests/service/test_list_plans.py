@@ -70,8 +70,8 @@ def fixed(listing: Listing, id: str) -> Listing:
     return lambda hub, caller, **given: listing(hub, caller, id, **given)
 
 
-async def measure_anew(hub: Hub, caller: Caller, cursor: str | None) -> object:
-    """With nothing remembered: what is known of a run that has ended is not asked for again."""
+async def measure_again(hub: Hub, caller: Caller, cursor: str | None) -> object:
+    """Without the cache, which otherwise answers for finished runs."""
     return await measure_latency(msgspec.structs.replace(hub, run_facts=SizedLruCache(1)), caller, "run")
 
 
@@ -96,7 +96,7 @@ LISTS: dict[str, tuple[Listing, dict[str, tuple[Any, ...]]]] = {
     "run results": (list_attempts, {"outcome": ("pass",), "case": ("c",), "text": ("refund",)}),
     "run results at a position": (at_position, {"outcome": ("pass",), "case": ("c",), "position": (1, 7)}),
     "overview": (look_over, {"since": ("2001-01-01", MOMENT)}),
-    "latency": (measure_anew, {}),
+    "latency": (measure_again, {}),
     "cases": (cases.list_cases, {"project_id": ("p",), "agent_id": ("a",), "active": (True, False)}),
     "agents": (agents.list_agents, {"project_id": ("p",)}),
     "projects": (projects.list_projects, {}),
@@ -121,7 +121,7 @@ def combinations(options: dict[str, tuple[Any, ...]]) -> Iterator[dict[str, Any]
 
 @contextmanager
 def noted(hub: Hub) -> Iterator[list[tuple[str, Any]]]:
-    """The queries that are made meanwhile and have a page to them."""
+    """Collect the page queries that run inside the block."""
     found: list[tuple[str, Any]] = []
 
     def note(connection: Any, cursor: Any, statement: str, parameters: Any, context: Any, many: bool) -> None:
@@ -215,12 +215,12 @@ async def test_a_page_of_a_rare_combination_may_be_short_and_leads_on_until_ever
     wanted = {note["resource_id"] for note in notes["data"]}
     assert wanted == set(made)
     seen: list[str] = []
-    cursor, asked = None, 0
+    cursor, requests = None, 0
     while True:
-        # Two filters, of which one leads and the other is looked at beside it.
+        # Two filters: one uses the index, the other is checked per row.
         page = await audit.list_notes(hub, LOCAL, resource="project", resource_id=made[3], cursor=cursor)
         seen += [note["resource_id"] for note in page["data"]]
-        cursor, asked = page["_meta"]["next"], asked + 1
+        cursor, requests = page["_meta"]["next"], requests + 1
         if cursor is None:
             break
     assert seen == [made[3]]

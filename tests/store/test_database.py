@@ -164,10 +164,10 @@ async def test_any_text_and_any_json_can_be_stored(opened: Database) -> None:
         async with opened.writing() as connection:
             await connection.execute(projects.insert().values(settings=value, description=value if isinstance(value, str) else None, **row))
         async with opened.reading() as connection:
-            kept = (await connection.execute(sa.select(projects).where(projects.c.id == row["id"]))).mappings().one()
-        assert kept["settings"] == value
+            stored = (await connection.execute(sa.select(projects).where(projects.c.id == row["id"]))).mappings().one()
+        assert stored["settings"] == value
         if isinstance(value, str):
-            assert kept["description"] == value.replace("\0", "\ufffd").replace("\ud800", "?")
+            assert stored["description"] == value.replace("\0", "\ufffd").replace("\ud800", "?")
 
 
 # Migrations
@@ -229,8 +229,8 @@ def test_runs_stored_before_they_had_names_survive_the_migration(database: TestD
 
     async def look(opened: Database) -> tuple[Any, set[str | None]]:
         async with opened.reading() as connection:
-            kept = (await connection.execute(sa.select(runs.c.id, runs.c.name, runs.c.tags))).one()
-            return tuple(kept), await connection.run_sync(lambda sync: {index["name"] for index in sa.inspect(sync).get_indexes("runs")})
+            stored = (await connection.execute(sa.select(runs.c.id, runs.c.name, runs.c.tags))).one()
+            return tuple(stored), await connection.run_sync(lambda sync: {index["name"] for index in sa.inspect(sync).get_indexes("runs")})
 
     database.run(as_it_was)
     assert database.run(look) == (("r", None, None), set(indices))
@@ -266,13 +266,13 @@ def test_attempts_stored_before_they_were_counted_by_an_index_get_it(database: T
 
     async def look(opened: Database) -> tuple[Any, set[str | None]]:
         async with opened.reading() as connection:
-            kept = (await connection.execute(sa.select(run_entries.c.id, run_entries.c.shown, run_entries.c.body))).one()
+            stored = (await connection.execute(sa.select(run_entries.c.id, run_entries.c.shown, run_entries.c.body))).one()
             found = await connection.run_sync(lambda sync: sa.inspect(sync).get_indexes("run_entries"))
-            return tuple(kept), {index["name"] for index in found}
+            return tuple(stored), {index["name"] for index in found}
 
     database.run(as_it_was)
-    kept, indices = database.run(look)
-    assert kept == ("a", None, b"b") and "run_entries_by_case" in indices and old not in indices
+    stored, indices = database.run(look)
+    assert stored == ("a", None, b"b") and "run_entries_by_case" in indices and old not in indices
 
 
 def test_traces_stored_before_attempts_were_counted_survive_the_migration(database: TestDatabase) -> None:
@@ -417,7 +417,7 @@ async def test_a_store_error_in_a_block_does_not_block_other_writers(opened: Dat
 
 
 async def write_again(database: Database) -> None:
-    """Wait until writers are not told any more that the database is away."""
+    """Wait until writes are accepted again."""
     async with asyncio.timeout(10):
         while True:
             with contextlib.suppress(StoreError):
@@ -485,9 +485,9 @@ def test_sqlite_is_in_wal_mode_durable_and_for_its_owner_only(tmp_path: Path) ->
             await put(connection, "x")
             assert {stat.S_IMODE(found.stat().st_mode) for found in path.parent.iterdir()} == {0o600}
             pragmas = ("journal_mode", "synchronous", "foreign_keys", "busy_timeout")
-            told = {name: (await connection.exec_driver_sql(f"PRAGMA {name}")).scalar_one() for name in pragmas}
+            values = {name: (await connection.exec_driver_sql(f"PRAGMA {name}")).scalar_one() for name in pragmas}
         await opened.close()
-        return told
+        return values
 
     assert asyncio.run(use()) == {"journal_mode": "wal", "synchronous": 2, "foreign_keys": 1, "busy_timeout": 5_000}
 
@@ -508,7 +508,7 @@ def test_a_full_disk_is_a_store_error_and_loses_nothing_stored(tmp_path: Path) -
             await put(connection, "kept")
         with pytest.raises(StoreError, match="full"):
             async with opened.writing() as connection:
-                # As few pages as there are: what SQLite says is what it says of a full disk.
+                # No page may be added: SQLite reports the same error as for a full disk.
                 await connection.exec_driver_sql("PRAGMA max_page_count=1")
                 await put(connection, "too large", "x" * 5_000_000)
         await opened.close()
@@ -522,12 +522,12 @@ def test_a_full_disk_is_a_store_error_and_loses_nothing_stored(tmp_path: Path) -
 def test_files_that_are_no_database_are_distinguished(tmp_path: Path) -> None:
     (tmp_path / "text").write_text("not a database, but long enough to be looked at" * 100)
     (tmp_path / "file").write_text("")
-    for path, told in (
+    for path, message in (
         (tmp_path / "text", "not a database"),
         (tmp_path, "unable to open"),
         (tmp_path / "file" / "x.db", "Not a directory|exists"),
     ):
-        with pytest.raises(StoreError, match=told):
+        with pytest.raises(StoreError, match=message):
             asyncio.run(open_database(path))
     with pytest.raises(StoreError, match="there is no database"):
         asyncio.run(open_database(tmp_path / "none.db", migrating=False))
@@ -535,7 +535,7 @@ def test_files_that_are_no_database_are_distinguished(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("url", "told"),
+    ("url", "message"),
     [
         ("://", "cannot be read"),
         ("postgresql://u@h:port/x", "cannot be read"),
@@ -545,8 +545,8 @@ def test_files_that_are_no_database_are_distinguished(tmp_path: Path) -> None:
         ("postgresql://u:secret@h/x?sslmod=require", "unknown option 'sslmod'"),
     ],
 )
-def test_a_wrong_address_is_explained_and_never_shown(url: str, told: str) -> None:
-    with pytest.raises(InputError, match=told) as wrong:
+def test_a_wrong_address_is_explained_and_never_shown(url: str, message: str) -> None:
+    with pytest.raises(InputError, match=message) as wrong:
         asyncio.run(open_database(url))
     assert "secret" not in str(wrong.value)
 
@@ -579,7 +579,7 @@ def test_closing_waits_for_connections_of_cancelled_tasks(database: TestDatabase
                 await asyncio.sleep(5)
 
         threads = set(threading.enumerate())
-        # As a client that goes away ends its request: cancelled again wherever it waits, so that nobody waits for the connection.
+        # As for the request of a disconnected client: cancelled at every wait, so that no task awaits the connection.
         with anyio.move_on_after(0.05):
             await read()
         pool = opened.engine.pool

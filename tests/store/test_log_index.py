@@ -1,4 +1,4 @@
-"""The index of a log says what the log says, whatever happens to the file; a page reads the lines that it shows."""
+"""The index of a log agrees with the log even if the file changes, and a page reads only the lines it shows."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A server that is killed between a write in a sandbox and the event of the request that wrote it: both are kept, or neither is."""
+"""A server killed between a write in a sandbox and the event of its request: both are stored, or neither."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ def event(path: str) -> StateRequest:
 
 
 def open_store(database: Database, *, organization: str = "org_1", rows: int = 1_000, most: int = 1_000_000) -> DatabaseStore:
-    """A server of its own as far as the database can tell: nothing is remembered from another one."""
+    """A separate server as the database sees it: it shares no cache with another one."""
     return DatabaseStore(
         database,
         SizedLruCache(1_000),

@@ -23,7 +23,7 @@ TABLE = sa.Table("numbers", sa.MetaData(), sa.Column("id", sa.Integer, primary_k
 
 
 class Ways:
-    """How often somebody crossed over to the thread of a connection."""
+    """Counts the calls into the thread of a connection."""
 
     def __init__(self) -> None:
         self.count = 0
@@ -113,7 +113,7 @@ def test_constraint_and_read_errors_are_those_of_any_driver(tmp_path: Path) -> N
                 await connection.execute(sa.insert(TABLE).values(id=9, word="nine"))
                 raise ZeroDivisionError
         async with database.reading() as connection:
-            assert (await connection.execute(sa.select(TABLE.c.id))).scalars().all() == [0, 1], "nothing of it is kept"
+            assert (await connection.execute(sa.select(TABLE.c.id))).scalars().all() == [0, 1], "nothing of it is stored"
 
     used(tmp_path, use)
 
@@ -172,7 +172,7 @@ def test_a_write_cancelled_while_waiting_for_the_lock_leaves_no_transaction(tmp_
             other.execute("COMMIT")
             with pytest.raises(asyncio.CancelledError):
                 await task
-            # Whoever comes next can write, and so can anybody else.
+            # The next caller can write, and so can others.
             async with database.writing() as connection:
                 await connection.execute(sa.delete(TABLE))
             other.execute("BEGIN IMMEDIATE")

@@ -175,9 +175,9 @@ WRONG: list[tuple[str, list[bytes], str]] = [
 
 
 @pytest.mark.in_turn
-@pytest.mark.parametrize(("lines", "told"), [pytest.param(lines, told, id=name) for name, lines, told in WRONG])
-def test_a_broken_export_is_refused_with_its_line_and_nothing_of_it_stays(database: TestDatabase, lines: list[bytes], told: str) -> None:
-    with pytest.raises(InputError, match=told):
+@pytest.mark.parametrize(("lines", "message"), [pytest.param(lines, message, id=name) for name, lines, message in WRONG])
+def test_a_broken_export_is_refused_with_its_line_and_nothing_of_it_stays(database: TestDatabase, lines: list[bytes], message: str) -> None:
+    with pytest.raises(InputError, match=message):
         database.run(importing(lines))
     assert not any(database.run(everything).values())
 

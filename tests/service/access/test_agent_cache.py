@@ -50,7 +50,7 @@ async def wait_until(holds: Callable[[], bool]) -> None:
 
 @pytest.mark.parametrize("named_by", ["service name", "workflow", "platform id", "key"])
 def test_an_agent_that_another_server_has_just_made_gets_its_first_trace(database: TestDatabase, named_by: str) -> None:
-    clock = Clock()  # It stands still: not a moment passes between what is remembered and what is made.
+    clock = Clock()  # A stopped clock: no time passes between the cached read and the change.
 
     async def use(hub: Hub) -> None:
         project, known = await world(hub)

@@ -1,4 +1,4 @@
-"""Deciding on request in processes beside the service: the same answers as here, bounded, fair, and whatever ends one ends no other."""
+"""Decisions in other processes: same answers as in this one, limited, fair, and a crash ends only its own request."""
 
 from __future__ import annotations
 
@@ -90,17 +90,17 @@ def test_a_process_decides_as_a_thread_does() -> None:
         {"response_matches": "(?<=x)y"},
         cases=("a", "b"),
     )
-    asked = [
+    records = [
         RecordToDecide(evidence=evidence("Refund", body={"id": 2**70}), positions=(0, 1), attempt=3, clock="2031-01-01T00:00:00Z"),
         RecordToDecide(evidence=evidence("half \ud83d", body={"id": 1e400}), positions=(1,)),
         RecordToDecide(evidence=evidence("xy", tool_calls=[]), positions=(0,)),
-        RecordToDecide(evidence=evidence("nobody asked"), positions=()),
+        RecordToDecide(evidence=evidence("not requested"), positions=()),
     ]
 
     async def doing(pool: DecisionPool) -> None:
         found: list[list[list[CaseResult]]] = []
         for decisions in (pool, ThreadDecisions()):
-            found += [await suite_of(decisions, suite).decide(asked), await suite_of(decisions, suite).decide(asked, judge)]
+            found += [await suite_of(decisions, suite).decide(records), await suite_of(decisions, suite).decide(records, judge)]
         assert found[0] == found[2] and found[1] == found[3]
         assert [[result.case.id for result in results] for results in found[0]] == [["a", "b"], ["b"], ["a"], []]
         assert {result.verdicts[1].code for results in found[0] for result in results} == {"judge_unavailable"}
@@ -197,8 +197,8 @@ def test_a_stalled_process_is_ended() -> None:
 def test_a_case_that_takes_long_is_an_error_with_the_figure() -> None:
     async def doing(pool: DecisionPool) -> None:
         suite = source(*({"response_matches": f"^(a+)+(b|c{number})$"} for number in range(10)), cases=("a", "b"))
-        asked = [RecordToDecide(evidence=evidence("a" * 5_000), positions=(0, 1)), RecordToDecide(evidence=evidence("b"), positions=(0,))]
-        (first, second), (third,) = await suite_of(pool, suite).decide(asked)
+        records = [RecordToDecide(evidence=evidence("a" * 5_000), positions=(0, 1)), RecordToDecide(evidence=evidence("b"), positions=(0,))]
+        (first, second), (third,) = await suite_of(pool, suite).decide(records)
         assert (first.code, second.code, third.code) == ("time_limit", "time_limit", None)
         assert first.reason == "the case took more than 0.3 s on this record"
         assert third.outcome == "fail"
@@ -363,7 +363,7 @@ async def test_a_tenant_alone_has_all_processes_and_others_wait_for_none_of_them
     turns = FairQueue(4)
     flood = [turns.acquire(("a", "x")) for _ in range(10)]
     assert [place.granted.done() for place in flood] == [True] * 4 + [False] * 6
-    assert turns.acquire(("b", "x")).granted.done(), "at once, whoever floods: two of the four are borrowed"
+    assert turns.acquire(("b", "x")).granted.done(), "at once, even during a flood: two of the four are borrowed"
     assert turns.acquire(("c", "x")).granted.done()
     last = turns.acquire(("d", "x"))
     assert not last.granted.done()
@@ -430,7 +430,7 @@ async def test_a_place_in_the_queue_is_given_back() -> None:
     assert third.granted.done() and second.granted.cancelled()
 
 
-# --- a slice at a time, and as long as somebody waits -----------------------------------------------------------------
+# --- one slice at a time, and only while a caller waits ---------------------------------------------------------------
 
 
 def test_a_job_begins_no_further_record_when_its_slice_is_over() -> None:

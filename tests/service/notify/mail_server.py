@@ -19,7 +19,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 
 
 class MailServer:
-    """What it was told, and how it answers."""
+    """The received commands, and the answers to them."""
 
     def __init__(self, certificate: Path | None, *, tls: bool, login: str | None, refuse: str, silent: bool) -> None:
         self.mails: list[EmailMessage] = []

@@ -39,7 +39,7 @@ def list_past(text: str) -> Past:
         ("failing_case", OFTEN, "10f 20e", 0, [(20, 110)]),
         ("failing_case", OFTEN, "10f 20p 500f 510f", 0, [(510, 600)]),
         ("missing_evidence", LACKING, "10m 20m 30p 40p 50p", 0, [(20, 50)]),
-        # What began before the period is told from its beginning on; what ended before it is not told.
+        # An episode that began before the period is listed with its start; one that ended before it is not.
         ("pass_rate", RATE, "10f 20f 300p 310p", 100, [(100, 310)]),
         ("pass_rate", RATE, "10f 20f 30p 40p 300f 310f", 200, [(310, None)]),
     ],

@@ -1,4 +1,4 @@
-"""Alerts: when a rule fires, when it is quiet again, and that it says so once."""
+"""Alerts: when a rule fires, when it is quiet again, and that it notifies once."""
 
 from __future__ import annotations
 
@@ -129,8 +129,8 @@ async def test_rules_are_made_listed_changed_and_deleted_with_their_messages(hub
     rule = await create_alert(hub, LOCAL, NewAlert(project_id=project, name="r", kind="pass_rate", webhook_url=HOOK))
     assert rule["secret"].startswith("whsec_") and rule["settings"] == KINDS["pass_rate"].defaults
     async with hub.database.reading() as connection:
-        kept = (await connection.execute(alert_rules.select())).mappings().one()
-    assert rule["secret"] not in kept["secret"], "what signs is encrypted"
+        stored = (await connection.execute(alert_rules.select())).mappings().one()
+    assert rule["secret"] not in stored["secret"], "what signs is encrypted"
     (listed,) = (await list_alerts(hub, LOCAL, project_id=project))["data"]
     assert "secret" not in listed and listed["id"] == rule["id"]
     changed = await update_alert(hub, LOCAL, rule["id"], {"settings": {"below": 0.5}, "name": "n"})

@@ -205,11 +205,11 @@ def test_an_alert_is_a_message_for_slack(database: TestDatabase) -> None:
             await send_test(hub, LOCAL, rule)
             assert await deliver_due(hub) == 1
             ((headers, body),) = seen
-            told = json.loads(body)
+            message = json.loads(body)
             project = (await get_alert(hub, LOCAL, rule))["project_id"]
             link = f"<https://proctor.example.com/ui/p/{project}/alerts/{rule}|Open the rule>"
-            assert told["text"] == f"Test: &lt;!channel&gt; &amp; co. Low pass rate.\n{link}"
-            (block,) = told["blocks"]
+            assert message["text"] == f"Test: &lt;!channel&gt; &amp; co. Low pass rate.\n{link}"
+            (block,) = message["blocks"]
             assert block == {
                 "type": "section",
                 "text": {"type": "mrkdwn", "text": f"*Test: &lt;!channel&gt; &amp; co*\nLow pass rate.\n{link}"},
@@ -285,7 +285,7 @@ async def test_a_service_without_a_mail_server_names_the_missing_setting(hub: Hu
 
 
 @pytest.mark.parametrize(
-    ("flags", "environment", "says"),
+    ("flags", "environment", "message"),
     [
         ({"smtp_host": "mail"}, {}, "--smtp-from"),
         ({"smtp_host": "mail", "smtp_from": "a@b.c", "smtp_user": "u"}, {}, "PROCTOR_SMTP_PASSWORD"),
@@ -298,9 +298,9 @@ async def test_a_service_without_a_mail_server_names_the_missing_setting(hub: Hu
     ],
 )
 def test_incomplete_mail_settings_are_refused_at_the_start(
-    flags: dict[str, str], environment: dict[str, str], says: str, tmp_path: Any
+    flags: dict[str, str], environment: dict[str, str], message: str, tmp_path: Any
 ) -> None:
-    with pytest.raises(InputError, match=says):
+    with pytest.raises(InputError, match=message):
         read_settings(flags, environment, lambda _: tmp_path)
 
 

@@ -66,8 +66,8 @@ def test_a_message_is_signed_with_its_time_and_delivered_once(database: TestData
             ((headers, body),) = seen
             signed = headers["x-proctor-timestamp"].encode() + b"." + body
             assert headers["x-proctor-signature"] == "sha256=" + hmac.new(secret.encode(), signed, hashlib.sha256).hexdigest()
-            told = json.loads(body)
-            assert told["event"] == "alert.test" and told["id"] == headers["x-proctor-delivery"]
+            event = json.loads(body)
+            assert event["event"] == "alert.test" and event["id"] == headers["x-proctor-delivery"]
             delivery = await only(hub, rule)
             assert (delivery["status"], delivery["attempts"], delivery["error"]) == ("delivered", 1, None)
             assert hub.counters.read()["alerts_sent"] == 1
@@ -121,7 +121,7 @@ def test_a_message_that_ends_its_sender_is_given_up(database: TestDatabase) -> N
             for _ in range(len(ATTEMPTS_AFTER_S) + 1):
                 async with hub.database.writing() as connection:
                     (due,) = await list_due_deliveries(connection, clock.now, 1, per_project=1, per_organization=1)
-                    # Whoever leases it here writes nothing more of it.
+                    # A worker that leases it and dies: nothing more is written.
                     assert await lease_delivery(connection, due, clock.now + 60)
                 clock.now += 60
             assert await deliver_due(hub) == 0 and not seen

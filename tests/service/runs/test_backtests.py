@@ -1,4 +1,4 @@
-"""Backtests: a case on the traces that are still kept, as a run that is resumed, cancelled and read as any other."""
+"""Backtests: a case on stored traces, as a run that is resumed, cancelled and read like any other."""
 
 from __future__ import annotations
 
@@ -71,9 +71,9 @@ def test_a_paused_case_is_decided_on_every_stored_trace_it_is_about(database: Te
         done: Any = await get_run(hub, LOCAL, str(run["id"]))
         assert (done["status"], done["outcome"], done["attempts"]) == ("completed", "fail", 3), done
         assert done["counts"] == {"pass": 1, "fail": 1, "error": 1, "skip": 0}
-        told = done["backtest"]
-        assert (told["case_id"], told["version"], told["traces"], told["looked_at"]) == (case, 1, 5, 5)
-        assert told["left_out"] == {"still_open": 1, "not_chosen": 1, "no_run": 0, "other_case": 0}
+        figures = done["backtest"]
+        assert (figures["case_id"], figures["version"], figures["traces"], figures["looked_at"]) == (case, 1, 5, 5)
+        assert figures["left_out"] == {"still_open": 1, "not_chosen": 1, "no_run": 0, "other_case": 0}
         # Newest first.
         assert await list_decided(hub, done["id"]) == [
             ("trc_0005", "greets", "error"), ("trc_0002", "greets", "fail"), ("trc_0001", "greets", "pass"),
@@ -115,7 +115,7 @@ def test_of_many_traces_the_newest_in_the_requested_period_are_used(database: Te
     database.run_hub(use)
 
 
-@pytest.mark.parametrize("dies", ["before the results are kept", "between results and progress"])
+@pytest.mark.parametrize("dies", ["before the results are stored", "between results and progress"])
 def test_a_backtest_that_is_taken_up_again_decides_every_trace_once(
     dies: str, database: TestDatabase, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -167,8 +167,8 @@ def test_a_backtest_is_cancelled_and_keeps_what_it_has(database: TestDatabase, m
             await until(hub, run_id, lambda run: run["status"] == "cancelled")
         report = from_json(await run_report(hub, LOCAL, run_id, "json"))
         assert report["incomplete"]["attempts_planned"] == 6 and report["incomplete"]["attempts_finished"] == 2
-        told = [event["kind"] async for event in events(hub, run_id, 0, stopping=lambda: False) if event is not None]
-        assert told[0] == "queued" and told.count("finished") == 2 and told[-1] == "cancelled"
+        kinds = [event["kind"] async for event in events(hub, run_id, 0, stopping=lambda: False) if event is not None]
+        assert kinds[0] == "queued" and kinds.count("finished") == 2 and kinds[-1] == "cancelled"
 
     database.run_hub(use)
 
@@ -212,14 +212,14 @@ REFUSED: dict[str, tuple[dict[str, Any], dict[str, Any], str, str]] = {
 
 @pytest.mark.parametrize("what", REFUSED)
 def test_what_cannot_be_tried_is_refused_and_nothing_is_queued(what: str, database: TestDatabase) -> None:
-    case_fields, fields, code, told = REFUSED[what]
+    case_fields, fields, code, message = REFUSED[what]
 
     async def use(hub: Hub) -> None:
         project, agent, case = await a_world(hub, **case_fields)
         await add_trace(hub, project, agent, 1)
         with pytest.raises(Refusal) as caught:
             await start_backtest(hub, LOCAL, case, NewBacktest(**fields))
-        assert caught.value.code == code and told in str([caught.value.message, dict(caught.value.fields)])
+        assert caught.value.code == code and message in str([caught.value.message, dict(caught.value.fields)])
         assert (await list_runs(hub, LOCAL))["data"] == []
 
     database.run_hub(use)

@@ -1,4 +1,4 @@
-"""What is found out about a run when it ends: kept beside it, the same as what its attempts say, and gone with it."""
+"""The figures of a finished run: stored with it, equal to those of its attempts, and deleted with it."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ async def forget(hub: Hub) -> None:
 
 
 async def read_everything(hub: Hub) -> tuple[Any, ...]:
-    """What pages show of two runs beside their attempts, and what the overview says of them."""
+    """What pages show about two runs without their attempts, and the overview of them."""
     rows = await find_rows(hub)
     changes = await find_suite_changes(hub, LOCAL, "proj_1", [show_run(rows["run_b"]), show_run(rows["run_a"])])
     compared = await compare_runs(hub, LOCAL, "run_b", "run_a")
@@ -115,7 +115,7 @@ def test_stored_figures_are_deleted_with_their_run(database: TestDatabase) -> No
         await add_run(hub, "run_a", 10, failing=0)
         await add_run(hub, "run_b", 10, failing=0)
         await keep_all(hub)
-        # Twice is once: another worker may have kept it.
+        # Storing is idempotent: another worker may have stored it.
         await keep_all(hub)
         async with hub.database.writing() as connection:
             await delete_listed(connection, [Deletable(kind="run", id="run_a", created_at="", size=0)])

@@ -168,7 +168,7 @@ def test_a_server_of_the_library_is_started_where_that_command_is_allowed_and_on
     async def allowed(hub: Hub) -> None:
         async with provider(clerk) as seen:
             run = await driven(hub, await with_keys(hub, seen, mcplab=library), suite=sent)
-            # It was started and asked for its tools, and has none of the one the model wants.
+            # It was started and listed its tools, which do not include the one the model wants.
             reasons = [row["reason"] for row in (await results(hub, run["id"])).values()]
             assert (run["status"], reasons) == ("completed", ['there is no tool "lookup_order"'])
 
@@ -344,8 +344,8 @@ def test_a_run_that_was_interrupted_goes_on_with_each_combination_once(database:
             after = await get_run(hub, LOCAL, run["id"])
             assert (after["status"], after["counts"]["pass"]) == ("completed", 10)
             page = await list_run_results(hub, LOCAL, run["id"], limit=100)
-            kept = Counter((row["case"], row["attempt"]) for row in page["data"])
-            assert kept == Counter({(f"lookup-{agent}", number): 1 for agent in ("one", "two") for number in range(5)})
+            counted = Counter((row["case"], row["attempt"]) for row in page["data"])
+            assert counted == Counter({(f"lookup-{agent}", number): 1 for agent in ("one", "two") for number in range(5)})
             assert 10 <= sum(times.values()) <= 12
 
     with http_shop() as (url, _):

@@ -1,4 +1,4 @@
-"""What can go wrong around a worker: leases lost and ends asked for at awkward moments, clocks that jump, and runs of others that wait."""
+"""Faults around a worker: lost leases, cancellations at awkward moments, jumping clocks, and waiting runs of others."""
 
 from __future__ import annotations
 
@@ -251,8 +251,8 @@ def test_stored_entries_are_unpacked_outside_the_event_loop(sqlite: TestDatabase
             await work_once(hub)
             assert (await get_run(hub, LOCAL, run_id))["outcome"] == "pass"
             async with hub.database.reading() as connection:
-                kept = [entry async for entry in run_rows.iterate_entries(connection, run_id)]
-            assert sorted(entry.attempt for entry in kept) == list(range(45)) and all(entry.evidence is not None for entry in kept)
+                stored = [entry async for entry in run_rows.iterate_entries(connection, run_id)]
+            assert sorted(entry.attempt for entry in stored) == list(range(45)) and all(entry.evidence is not None for entry in stored)
 
     sqlite.run_hub(use, allowed_addresses=LOOPBACK)
     assert seen and threading.main_thread() not in seen

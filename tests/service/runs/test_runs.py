@@ -1,4 +1,4 @@
-"""Runs: queued, taken by one worker, driven to their end whoever dies meanwhile, each attempt kept once."""
+"""Runs: queued, taken by one worker, completed even if workers die, each attempt stored once."""
 
 from __future__ import annotations
 
@@ -79,9 +79,9 @@ def test_a_run_is_driven_to_its_end_and_everything_is_stored(database: TestDatab
             assert run["counts"] == {"pass": 4, "fail": 0, "error": 0, "skip": 0}
             assert agent.times == {"a": 2, "b": 2}
             assert await attempts(hub, run_id) == [("a", 0), ("a", 1), ("b", 0), ("b", 1)]
-            told = await kinds(hub, run_id)
-            assert told[:2] == ["queued", "running"] and told[-1] == "completed"
-            assert Counter(told) == {"queued": 1, "running": 1, "started": 4, "finished": 4, "completed": 1}
+            received = await kinds(hub, run_id)
+            assert received[:2] == ["queued", "running"] and received[-1] == "completed"
+            assert Counter(received) == {"queued": 1, "running": 1, "started": 4, "finished": 4, "completed": 1}
             assert await work_once(hub) is None
             assert hub.counters.read()["runs_finished"] == 1
 
@@ -89,8 +89,8 @@ def test_a_run_is_driven_to_its_end_and_everything_is_stored(database: TestDatab
 
 
 def test_a_simulated_user_talks_to_the_agent(database: TestDatabase) -> None:
-    said = [{"text": reply(say).text, "usage": {"total_tokens": 5}} for say in ("one", "two", "three")]
-    document = suite("a", models={"person": {"provider": "scripted", "replies": said}})
+    replies = [{"text": reply(say).text, "usage": {"total_tokens": 5}} for say in ("one", "two", "three")]
+    document = suite("a", models={"person": {"provider": "scripted", "replies": replies}})
     document["cases"] = [
         {
             "id": "model",
@@ -140,7 +140,7 @@ def test_what_a_dead_worker_left_is_taken_over_and_nothing_is_done_twice(databas
             run_id = await start(hub, agent, "a", "b", "c", repeat=4, concurrency=1)
             dying = asyncio.create_task(work_once(hub))
             await until(hub, run_id, lambda run: run["finished"] >= 3)
-            # As a process that is killed: nothing is given back, nothing is said.
+            # As a killed process: it neither releases the run nor records anything.
             await _drop(dying)
             before = await attempts(hub, run_id)
             assert (await get_run(hub, LOCAL, run_id))["status"] == "running" and 3 <= len(before) < 12
@@ -149,7 +149,7 @@ def test_what_a_dead_worker_left_is_taken_over_and_nothing_is_done_twice(databas
             assert await work_once(hub) == run_id
             assert (await get_run(hub, LOCAL, run_id))["counts"]["pass"] == 12
             assert len(await attempts(hub, run_id)) == 12
-            # Only what was under way when the worker died was asked a second time.
+            # Only attempts in progress when the worker died were repeated.
             assert 12 <= sum(agent.times.values()) <= 13
             assert (await kinds(hub, run_id)).count("finished") == 12
 
@@ -222,8 +222,8 @@ def test_who_lost_the_lease_can_write_nothing(database: TestDatabase) -> None:
         await first.append(RunEntry(case="a", outcome="pass"))
         await first.append(RunEntry(case="a", outcome="fail"))
         async with hub.database.reading() as connection:
-            kept = [entry.outcome async for entry in iterate_entries(connection, run_id)]
-        assert kept == ["pass"], "an attempt is kept once"
+            outcomes = [entry.outcome async for entry in iterate_entries(connection, run_id)]
+        assert outcomes == ["pass"], "an attempt is stored once"
         await expire(hub, run_id)
         second = await rows("second")
         with pytest.raises(LeaseLost):
@@ -278,8 +278,8 @@ def test_a_run_that_goes_on_is_cancelled_within_a_second(elsewhere: bool, databa
                 run = await until(hub, run_id, lambda run: run["status"] == "cancelled", within_s=3)
                 assert time.monotonic() - began < 5.0
             assert run["finished"] >= 2 and run["outcome"] is None
-            told = await kinds(hub, run_id)
-            assert "cancelling" in told and told[-1] == "cancelled"
+            received = await kinds(hub, run_id)
+            assert "cancelling" in received and received[-1] == "cancelled"
             assert len(await attempts(hub, run_id)) == run["finished"]
 
     database.run_hub(use, allowed_addresses=LOOPBACK)
@@ -363,13 +363,13 @@ def test_deleting_a_project_ends_its_runs(database: TestDatabase) -> None:
 
 def test_what_the_judge_of_a_project_answered_goes_with_the_project(database: TestDatabase, caplog: pytest.LogCaptureFixture) -> None:
     async def use(hub: Hub) -> None:
-        kept = [database.home / "projects" / await a_project(hub) / "judge" / "ab" / "c.json" for _ in range(2)]
-        for path in kept:
+        paths = [database.home / "projects" / await a_project(hub) / "judge" / "ab" / "c.json" for _ in range(2)]
+        for path in paths:
             path.parent.mkdir(parents=True)
             path.write_bytes(b"{}")
-        gone = kept[0].parents[2]
+        gone = paths[0].parents[2]
         await delete_project(hub, LOCAL, gone.name)
-        assert not gone.exists() and kept[1].exists()
+        assert not gone.exists() and paths[1].exists()
         await delete_project(hub, LOCAL, await a_project(hub))
         assert not caplog.records
         stuck = await a_project(hub)
@@ -377,8 +377,8 @@ def test_what_the_judge_of_a_project_answered_goes_with_the_project(database: Te
         await delete_project(hub, LOCAL, stuck)
         assert [record.message for record in caplog.records] == ["the judge's cache of a deleted project could not be deleted"]
         with pytest.raises(Refusal, match="no project"):
-            await delete_project(hub, LOCAL, "../projects/" + kept[1].parents[2].name)
-        assert kept[1].exists()
+            await delete_project(hub, LOCAL, "../projects/" + paths[1].parents[2].name)
+        assert paths[1].exists()
 
     caplog.set_level("WARNING", "proctor.serve")
     database.run_hub(use)
@@ -528,11 +528,11 @@ def test_events_are_streamed_as_they_happen_and_can_be_resumed_anywhere(database
             whole = asyncio.create_task(collected(events(hub, run_id, 0, stopping=never)))
             await asyncio.sleep(0)
             await work_once(hub)
-            told = await asyncio.wait_for(whole, 5)
-            assert told[-1]["kind"] == "completed" and told[-1]["counts"] == {"pass": 2}
+            received = await asyncio.wait_for(whole, 5)
+            assert received[-1]["kind"] == "completed" and received[-1]["counts"] == {"pass": 2}
             later = await collected(events(hub, run_id, 4, stopping=never))
-            assert later == told[4:] and later[0]["id"] == 5
-            assert await collected(events(hub, run_id, told[-1]["id"], stopping=never)) == []
+            assert later == received[4:] and later[0]["id"] == 5
+            assert await collected(events(hub, run_id, received[-1]["id"], stopping=never)) == []
 
     database.run_hub(use, allowed_addresses=LOOPBACK)
 

@@ -50,9 +50,9 @@ def test_what_must_not_be_driven_is_refused(row: dict[str, Any], sqlite: TestDat
             sent = {}
         with pytest.raises(Refusal) as refused:
             await start_run(hub, LOCAL, NewRun(project_id=project, **sent, **given))
-        told = f"{refused.value.message} {json.dumps(refused.value.fields, ensure_ascii=False)}"
-        assert row["expect"] in told, told
-        assert refused.value.code == row.get("code", "VALIDATION_ERROR"), told
+        problem = f"{refused.value.message} {json.dumps(refused.value.fields, ensure_ascii=False)}"
+        assert row["expect"] in problem, problem
+        assert refused.value.code == row.get("code", "VALIDATION_ERROR"), problem
 
     sqlite.run_hub(use, **row.get("allow", {}))
 
@@ -174,6 +174,6 @@ def test_a_judge_of_the_project_goes_by_the_same_rules(sqlite: TestDatabase) -> 
 
 def test_the_service_replaces_every_rule_of_ones_own_machine() -> None:
     rules = {name for name in vars(Policy) if not name.startswith("__")}
-    # Its surroundings depend on its settings; the last two only tell what `admit_suite` refuses on one's own machine.
+    # The hub depends on these settings; the last two only list what `admit_suite` refuses on a local machine.
     left = rules - set(vars(ProjectPolicy)) - {"surroundings", "list_named", "_uses_configured_judge"}
     assert not left, "a stranger's suite could do there what its own user may"

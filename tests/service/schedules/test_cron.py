@@ -90,8 +90,8 @@ def test_due_times_are_those_of_a_clock_that_is_watched_every_minute(
 
 
 @pytest.mark.parametrize(
-    ("name", "says"), [("Europe/Berln", "nearest: Europe/Berlin"), ("../../etc/passwd", "unknown"), ("", "unknown"), ("\0", "unknown")]
+    ("name", "message"), [("Europe/Berln", "nearest: Europe/Berlin"), ("../../etc/passwd", "unknown"), ("", "unknown"), ("\0", "unknown")]
 )
-def test_an_unknown_time_zone_is_reported_with_the_nearest(name: str, says: str) -> None:
-    with pytest.raises(InputError, match=says):
+def test_an_unknown_time_zone_is_reported_with_the_nearest(name: str, message: str) -> None:
+    with pytest.raises(InputError, match=message):
         find_zone(name)

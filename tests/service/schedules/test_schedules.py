@@ -204,7 +204,7 @@ def test_missed_times_are_reported_once_and_caught_up_by_one_run(database: TestD
         clock.now = at("2026-11-18T16:00")
         assert await start_due_runs(hub) == 1
         assert (await get_schedule(hub, LOCAL, id))["missed"] == missed, "reported once"
-        assert (await update_schedule(hub, LOCAL, id, {"overlap": "queue"}))["missed"] is None, "until somebody changes the schedule"
+        assert (await update_schedule(hub, LOCAL, id, {"overlap": "queue"}))["missed"] is None, "until the schedule changes"
 
     use_with(database, use, clock)
 

@@ -66,8 +66,8 @@ async def test_a_complete_trace_is_evaluated_against_every_active_case_of_its_ag
     assert sorted((row["trace_id"] == good.id, row["case_key"], row["outcome"]) for row in found) == [
         (False, "own", "fail"), (False, "refund", "fail"), (True, "own", "pass"), (True, "refund", "pass"),
     ]  # fmt: skip
-    told: Any = unpack(next(row["body"] for row in found if row["case_id"] == own["id"] and row["outcome"] == "fail"))
-    assert [entry["outcome"] for entry in told["assertions"]] == ["fail", "fail"]
+    body: Any = unpack(next(row["body"] for row in found if row["case_id"] == own["id"] and row["outcome"] == "fail"))
+    assert [entry["outcome"] for entry in body["assertions"]] == ["fail", "fail"]
     assert await evaluate_all(hub) == 0
 
 
@@ -96,8 +96,8 @@ def test_a_trace_whose_root_never_came_passes_no_claim_that_nothing_happened(dat
         Clock(),
         "proctor: 1\ncases:\n  - {id: silent, expect: [no_tools_called]}\n  - {id: says, expect: [response_contains: Done]}\n",
     )
-    said = '[{"role": "assistant", "parts": [{"type": "text", "content": "Done"}], "finish_reason": "stop"}]'
-    chat = {"name": "chat m", "gen_ai__operation__name": "chat", "gen_ai__output__messages": said}
+    messages = '[{"role": "assistant", "parts": [{"type": "text", "content": "Done"}], "finish_reason": "stop"}]'
+    chat = {"name": "chat m", "gen_ai__operation__name": "chat", "gen_ai__output__messages": messages}
 
     async def use(hub: Hub) -> None:
         await world(hub, suite=suite)
@@ -106,8 +106,8 @@ def test_a_trace_whose_root_never_came_passes_no_claim_that_nothing_happened(dat
         assert await evaluate_all(hub) == 1
         found = {row["case_key"]: row for row in await result_rows(hub)}
         assert {key: row["outcome"] for key, row in found.items()} == {"silent": "error", "says": "pass"}
-        told: Any = unpack(found["silent"]["body"])
-        assert told["assertions"][0]["code"] == "missing_evidence"
+        body: Any = unpack(found["silent"]["body"])
+        assert body["assertions"][0]["code"] == "missing_evidence"
 
     database.run_hub(use, clock=clock)
 
@@ -196,14 +196,14 @@ async def test_a_trace_that_is_large_once_it_is_opened_fails_and_the_others_are_
     await world(hub)
     for number in range(5):
         padding = span(trace, f"{number + 1:016x}", "aaaaaaaaaaaaaaaa", text="x" * 5_000)
-        (kept,) = await send(hub, request(root(trace), padding), flush=True)
+        (stored,) = await send(hub, request(root(trace), padding), flush=True)
     await send(hub, request(root(other)), flush=True)
     await evaluate_all(hub)
     rows = {row["external_id"]: row for row in await trace_rows(hub)}
-    assert rows[trace]["size"] < 5_000, "as it is kept it is small"
+    assert rows[trace]["size"] < 5_000, "the stored body is small"
     assert rows[trace]["status"] == "failed" and rows[trace]["error"].startswith("too_large: ")
     assert rows[other]["status"] == "evaluated"
-    shown = await get_trace(hub, LOCAL, kept.id)
+    shown = await get_trace(hub, LOCAL, stored.id)
     assert shown["received"] is None and shown["evidence"] is None
 
 
@@ -272,7 +272,7 @@ async def test_a_worker_that_lost_its_lease_writes_nothing(hub: Hub) -> None:
     async with Evaluator.open(hub, ThreadDecider()) as evaluator:
         taken = await evaluator._take_batch()
         async with hub.database.writing() as connection:
-            await connection.execute(sa.update(traces).values(lease_owner="somebody else"))
+            await connection.execute(sa.update(traces).values(lease_owner="another worker"))
         await evaluator._evaluate(taken)
     assert await result_rows(hub) == []
 
@@ -323,11 +323,11 @@ async def test_a_judge_that_breaks_or_never_answers_spoils_its_own_assertions_on
 
     class Broken:
         def __init__(self) -> None:
-            self.asked = 0
+            self.calls = 0
 
         async def judge(self, *questions: Any, **more: Any) -> Any:
-            self.asked += 1
-            if self.asked == 1:
+            self.calls += 1
+            if self.calls == 1:
                 raise RuntimeError("gone")
             await asyncio.sleep(60)
 
@@ -510,9 +510,9 @@ WHEN = [
 ]
 
 
-@pytest.mark.parametrize(("when", "asked", "metadata", "expect"), WHEN, ids=[json.dumps(row[0])[:40] + str(row[3]) for row in WHEN])
-def test_when_narrows_a_case_by_everything_it_names(when: Any, asked: Any, metadata: Any, expect: bool) -> None:
-    assert is_selected(active(when=when), "trc_1", evidence(input=asked), metadata) is expect
+@pytest.mark.parametrize(("when", "question", "metadata", "expect"), WHEN, ids=[json.dumps(row[0])[:40] + str(row[3]) for row in WHEN])
+def test_when_narrows_a_case_by_everything_it_names(when: Any, question: Any, metadata: Any, expect: bool) -> None:
+    assert is_selected(active(when=when), "trc_1", evidence(input=question), metadata) is expect
 
 
 def test_a_sample_takes_its_share_and_always_the_same_traces() -> None:

@@ -1,4 +1,4 @@
-"""Traces that are no run of an agent: kept, not judged, not counted, and said to be none."""
+"""Traces that are no run of an agent: stored, not judged, not counted, and marked as such."""
 
 from __future__ import annotations
 

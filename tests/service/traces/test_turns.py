@@ -1,4 +1,4 @@
-"""Who is evaluated when: agents in turn, slow ones behind the others; what ended its worker with few others, then alone, then no more."""
+"""The order of evaluation: agents in turn, slow ones last; a trace that kills its worker is retried in a small batch, alone, then never."""
 
 from __future__ import annotations
 
@@ -126,7 +126,7 @@ def test_what_a_dead_worker_left_is_taken_with_few_others_then_alone_then_given_
             assert len(await lease_batch(connection, turn("dies", clock, 100))) == 10
         clock.now += 31
         async with hub.database.writing() as connection:
-            assert await lease_batch(connection, turn("other", clock, 100)) == [], "what was left behind is not taken as if nothing were"
+            assert await lease_batch(connection, turn("other", clock, 100)) == [], "traces of a lost batch are not leased at once"
             few = await lease_abandoned(connection, turn("dies too", clock), 4)
             assert [row["attempts"] for row in await list_leased(connection, "dies too", few)] == [1] * 4
         clock.now += 31
@@ -257,8 +257,8 @@ async def test_decisions_of_a_long_batch_are_taken_up_together_and_the_deadly_tr
 
     monkeypatch.setattr(child_process.ChildProcess, "wait_for_frames", count_rest)
     decider = ProcessDecider(command=(sys.executable, "-c", DEADLY))
-    asked = [{"id": "1", "attributes": {"openinference.span.kind": "AGENT", "input.value": f"question {number}"}} for number in range(120)]
-    whole = [task(pieces=[pack([{"resource": {}, "spans": [span]}])]) for span in asked]
+    spans = [{"id": "1", "attributes": {"openinference.span.kind": "AGENT", "input.value": f"question {number}"}} for number in range(120)]
+    whole = [task(pieces=[pack([{"resource": {}, "spans": [span]}])]) for span in spans]
     deadly = task(id="b", pieces=[pack({"data": {"text": "DEADLY"}})])
     async with asyncio.timeout(30):
         found = await decider.decide(Batch(cases=b"[]", tasks=whole), {})
@@ -389,8 +389,8 @@ def test_a_case_of_slow_patterns_is_an_error_and_the_others_are_decided(alarm: A
     (decision,) = TraceDecider(limit=alarm).decide(batch)
     assert time.process_time() - started < 4, "forty of them would take ten seconds"
     assert [(one.key, one.outcome, one.code) for one in decision.findings] == [("slow", "error", "time_limit"), ("good", "pass", None)]
-    told: Any = unpack(decision.findings[0].body)
-    assert told["code"] == "time_limit" and len(told["assertions"]) == 40
+    body: Any = unpack(decision.findings[0].body)
+    assert body["code"] == "time_limit" and len(body["assertions"]) == 40
 
 
 async def test_the_judge_is_called_for_every_agent_in_turn() -> None:
@@ -507,7 +507,7 @@ async def test_where_there_was_a_process_there_will_be_one_again(monkeypatch: py
         async def _get_process(self) -> Any:
             started.append(1)
             if len(started) == 2:
-                raise CannotStart("no room now")
+                raise CannotStart("no capacity now")
             return await super()._get_process()
 
     _, agent = await world(hub)
@@ -522,11 +522,11 @@ async def test_where_there_was_a_process_there_will_be_one_again(monkeypatch: py
 
 
 async def test_a_trace_that_was_with_the_judge_when_the_service_stopped_is_given_back_at_once(hub: Hub) -> None:
-    asked = asyncio.Event()
+    called = asyncio.Event()
 
     class Silent(ScriptedJudge):
         async def judge(self, *questions: Any, **more: Any) -> Any:
-            asked.set()
+            called.set()
             await asyncio.Event().wait()
 
     project, agent = await world(hub, suite=None)
@@ -534,7 +534,7 @@ async def test_a_trace_that_was_with_the_judge_when_the_service_stopped_is_given
     await traces_of(hub, agent, 1)
     async with Evaluator.open(hub, ThreadDecider(), judge=Silent([])) as evaluator:
         assert await evaluator.evaluate_batch() == 1
-        await asked.wait()
+        await called.wait()
     [row] = await trace_rows(hub)
     assert (row["leased_until"] or 0.0) == 0.0 and row["attempts"] == 0
     assert await evaluate_all(hub, judge=ScriptedJudge(lambda question: 1.0)) == 1
@@ -542,24 +542,24 @@ async def test_a_trace_that_was_with_the_judge_when_the_service_stopped_is_given
 
 async def test_what_was_given_back_is_taken_again_while_the_batch_it_came_from_goes_on(monkeypatch: pytest.MonkeyPatch, hub: Hub) -> None:
     monkeypatch.setattr(evaluation, "START_AGAIN_S", 0.3)
-    asked = 0
+    calls = 0
 
     class Once(ThreadDecider):
         was_ready = True
         places = 2
 
         async def decide(self, batch: Any, texts: Any) -> Any:
-            nonlocal asked
-            asked += 1
-            if asked == 1:
-                raise CannotStart("no room now")
+            nonlocal calls
+            calls += 1
+            if calls == 1:
+                raise CannotStart("no capacity now")
             return await super().decide(batch, texts)
 
     _, agent = await world(hub)
     await traces_of(hub, agent, 1)
     async with Evaluator.open(hub, Once()) as evaluator:
         assert await evaluator.start_batch() == 1
-        while not asked or (await trace_rows(hub))[0]["leased_until"]:
+        while not calls or (await trace_rows(hub))[0]["leased_until"]:
             await asyncio.sleep(0.01)
         # The first batch still waits before it looks for a process again.
         assert evaluator._under_way and await evaluator.start_batch() == 1  # pyright: ignore[reportPrivateUsage]
@@ -578,7 +578,7 @@ async def test_what_is_due_again_when_its_result_was_just_written_is_taken_at_on
     async def finish_and_ask_again(self: ResultWriter, *jobs: Any) -> None:
         await finish(self, *jobs)
         if jobs[0] and not taken:
-            # Its batch, or whoever judges it, has not gone on yet.
+            # Its batch, or its judge, has not continued yet.
             await request_reevaluation(hub, LOCAL, Reevaluation())
             taken.append(await evaluator.start_batch())
 

@@ -88,8 +88,8 @@ async def test_of_several_projects_the_one_called_default_is_taken(hub: Hub) -> 
 async def test_with_keys_unknown_services_are_refused_unless_the_administrator_allows_them(hub: Hub) -> None:
     project, _ = await world(hub)
     for caller in (ORGANIZATION, project_key(project)):
-        told = await refused(hub, caller)
-        assert told.status == 400 and told.hint is not None and "--unknown-agents create" in told.hint
+        error = await refused(hub, caller)
+        assert error.status == 400 and error.hint is not None and "--unknown-agents create" in error.hint
 
 
 def test_a_project_key_makes_agents_in_its_project_and_a_restricted_one_none(database: TestDatabase) -> None:
@@ -128,7 +128,7 @@ def test_what_the_local_user_sends_is_refused_where_the_administrator_wants_it(d
     database.run_hub(use, unknown_agents="refuse")
 
 
-@pytest.mark.parametrize("name", [None, " ", "x" * 201, "a\0b"], ids=["none", "blank", "long", "a character that cannot be kept"])
+@pytest.mark.parametrize("name", [None, " ", "x" * 201, "a\0b"], ids=["none", "blank", "long", "a character that cannot be stored"])
 async def test_names_that_no_agent_can_have_are_refused(name: str | None, hub: Hub) -> None:
     assert (await refused(hub, LOCAL, name)).status == 400
     assert await made_agents(hub) == []

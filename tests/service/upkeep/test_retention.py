@@ -175,15 +175,15 @@ def test_without_a_limit_nothing_is_swept(database: TestDatabase) -> None:
 def test_what_judges_of_projects_answered_goes_by_age(sqlite: TestDatabase) -> None:
     projects = sqlite.home / "projects"
 
-    def kept(place: str, age_days: float) -> Path:
+    def add_file(place: str, age_days: float) -> Path:
         path = projects / place
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(b"{}")
         os.utime(path, (NOW - age_days * DAY,) * 2)
         return path
 
-    old = [kept("proj_1/judge/ab/old.json", 6), kept("proj_2/judge/cd/old.json.17-0", 60)]
-    young = [kept("proj_1/judge/ab/young.json", 5), kept("proj_1/another.txt", 60)]
+    old = [add_file("proj_1/judge/ab/old.json", 6), add_file("proj_2/judge/cd/old.json.17-0", 60)]
+    young = [add_file("proj_1/judge/ab/young.json", 5), add_file("proj_1/another.txt", 60)]
 
     async def use(hub: Hub) -> SweepCounts:
         return await sweep_once(hub)

@@ -1,4 +1,4 @@
-"""Benchmark runs are kept no longer than other runs, with everything that hangs on them."""
+"""Benchmark runs are deleted as early as other runs, with everything that belongs to them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Types of the verification API and the kinds of systems behind them."""
+"""Types of the verification API and their kinds of systems."""
 
 from __future__ import annotations
 

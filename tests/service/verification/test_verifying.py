@@ -145,8 +145,8 @@ async def test_a_task_run_is_completed_once_however_many_ask_at_once(hub: Hub) -
     run = await run_of(hub, tasks=2)
     first, second = (task["id"] for task in run["task_runs"])
     await put_benchmark_run_state(hub, LOCAL, run["id"], STATE)
-    asked = [complete_task_run(hub, LOCAL, id) for id in (first, second) for _ in range(4)]
-    answers = await asyncio.gather(*asked, return_exceptions=True)
+    requests = [complete_task_run(hub, LOCAL, id) for id in (first, second) for _ in range(4)]
+    answers = await asyncio.gather(*requests, return_exceptions=True)
     assert sum(isinstance(answer, dict) for answer in answers) == 2
     assert {answer.code for answer in answers if isinstance(answer, Refusal)} == {"CONFLICT"}
     assert len((await list_criterion_runs(hub, LOCAL))["data"]) == 2
@@ -194,12 +194,12 @@ async def test_nothing_is_left_half_done_when_verifying_breaks(monkeypatch: pyte
 class ScriptedJudge:
     def __init__(self, outcome: Any) -> None:
         self.outcome = outcome
-        self.asked: list[str] = []
+        self.criteria: list[str] = []
         self.shown = ""
         self.closed = False
 
     async def judge(self, questions: Sequence[Question], **_: Any) -> list[Opinion]:
-        self.asked += [question.criterion for question in questions]
+        self.criteria += [question.criterion for question in questions]
         self.shown += str([msgspec.to_builtins(question.material) for question in questions])
         return [Opinion(outcome=self.outcome, score=1.0 if self.outcome == "pass" else 0.0, reason="so it is") for _ in questions]
 
@@ -223,7 +223,7 @@ def test_sentences_are_judged_where_there_is_a_judge(
         assert (criterion["passed"], criterion["outcome"], done["verdict"]) == (passed, outcome, verdict)
 
     database.run_hub(use)
-    assert "A claim was filed." in judge.asked[0] and judge.closed
+    assert "A claim was filed." in judge.criteria[0] and judge.closed
 
 
 async def test_without_a_judge_a_sentence_is_an_error_with_a_reason(monkeypatch: pytest.MonkeyPatch, hub: Hub) -> None:
