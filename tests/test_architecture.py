@@ -278,7 +278,7 @@ def test_check_specs_are_frozen_and_omit_their_defaults() -> None:
     for entry in default_registry():
         config = entry.spec.__struct_config__
         assert config.frozen and config.omit_defaults, (
-            f"{entry.name}: write `frozen=True, kw_only=True, omit_defaults=True` behind msgspec.Struct"
+            f"{entry.name}: write `frozen=True, kw_only=True, omit_defaults=True` after msgspec.Struct"
         )
 
 

@@ -1,7 +1,7 @@
 """The documentation is true: every command and program in it runs, every registered name is documented, generated pages are current.
 
-`tests/executed_page.py` says how a page is executed, `tests/lean_environment.py` what is installed there: only what the page names above
-its first command or program. `PROCTOR_REGEN=1` writes the outputs anew.
+`tests/executed_page.py` defines how a page is executed, `tests/lean_environment.py` what is installed: only what the page names above
+its first command or program. `PROCTOR_REGEN=1` rewrites the outputs.
 """
 
 from __future__ import annotations
@@ -57,8 +57,8 @@ EXECUTED_LIVE = {
     *("author-criteria-from-a-coding-agent.md", "look-at-runs.md", "look-at-the-service.md"),
     *("compare-runs-in-the-browser.md", "look-at-traces.md"),
 }
-"""Pages whose commands do not end, or talk to a running service: the tests of `proctor mcp` and `proctor view` give them, and the browser
-tests do what the others tell; their pictures are made anew by `tests/live/browser/test_screenshots.py`."""
+"""Pages whose commands do not end, or need a running service: the tests of `proctor mcp` and `proctor view` run them, and the browser
+tests do what the others describe; `tests/live/browser/test_screenshots.py` makes their pictures."""
 
 
 @pytest.fixture(scope="session")
@@ -125,7 +125,7 @@ NOT_THERE = re.compile(
     r"\.\.\.|\bcurl |\bdocker |\bmake |\bproctor (?:serve|view)\b|\bpg_dump |\$PROCTOR_DATABASE_URL|\.internal\b|127\.0\.0\.1"
     r"|proctor judge calibrate|proctor run mcplab/|--record |init --for |python -m tests\.|OTEL_EXPORTER_"
 )
-"""What a page cannot bring along, and other tests have: a service, a model, a database, an agent behind HTTP, a checkout, a framework."""
+"""What a page needs and only other tests provide: a service, a model, a database, an agent over HTTP, a checkout, a framework."""
 
 
 @pytest.mark.parametrize("page", [page for page in PAGES if page.parent.name != "frameworks"], ids=page_id)

@@ -1,4 +1,4 @@
-"""Expectations in test code: chains that hold, and failures that tell the story."""
+"""Expectations in test code: passing chains, and failures with full reports."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`make pages-lean` says what it could not try, and is never green without having tried."""
+"""`make pages-lean` reports what it could not try, and is never green without having tried."""
 
 from __future__ import annotations
 
