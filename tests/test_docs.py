@@ -94,7 +94,7 @@ def test_the_page_runs_as_shown_where_only_what_it_names_is_installed(
         ("proctor-evals[serve]", "httpx2 mcp fastapi starlette asyncpg openpyxl", "httpx2 mcp fastapi starlette"),
     ],
 )
-def test_what_a_page_does_not_name_is_not_there(requirement: str, package: str, found: str, tmp_path: Path) -> None:
+def test_packages_that_a_page_does_not_name_are_missing(requirement: str, package: str, found: str, tmp_path: Path) -> None:
     python = make_lean_environment(tmp_path / "environment", [requirement])
     program = "import importlib.util, proctor.cli, sys; print(*(name for name in sys.argv[1:] if importlib.util.find_spec(name)))"
     done = subprocess.run([python, "-I", "-c", program, *package.split()], capture_output=True, text=True, check=True)
@@ -111,7 +111,7 @@ def test_what_a_page_does_not_name_is_not_there(requirement: str, package: str, 
     ],
     ids=["nothing", "what is named later does not count", "in a block", "a saved file is not a program"],
 )
-def test_what_a_reader_has_installed_is_what_the_page_names_above_its_first_command(text: str, found: list[str]) -> None:
+def test_installed_packages_are_those_named_above_the_first_command(text: str, found: list[str]) -> None:
     assert list(find_requirements(text)) == found
 
 

@@ -74,7 +74,7 @@ def test_any_iterable_is_a_list() -> None:
 
 
 @pytest.mark.parametrize("wrong", [None, "add", b"add", {"name": "add"}, 5])
-def test_what_is_no_list_is_refused(wrong: Any) -> None:
+def test_other_types_than_lists_are_refused(wrong: Any) -> None:
     for question in (
         lambda: match_tool_calls(wrong, []),
         lambda: match_tool_calls([], wrong),

@@ -329,7 +329,7 @@ def test_one_request_for_two_equal_questions_counts_once() -> None:
 
 
 @pytest.mark.parametrize("check", COUNTED)
-def test_what_is_repaired_counts(check: str) -> None:
+def test_repaired_replies_count(check: str) -> None:
     first = iter([True])
     good = next(iter(load_rubric(check).choices))
     model = ScriptedModel(
@@ -448,7 +448,7 @@ def _find_data(request: ChatRequest) -> str:
     return lines[next(number for number, line in enumerate(lines) if line.startswith("<<<DATA ")) + 1]
 
 
-def test_what_all_parts_share_is_written_once() -> None:
+def test_shared_parts_are_written_once() -> None:
     pending = pose("faithfulness")
     model = ScriptedModel(choose(["supported"] * 2))
     settle(pending, model)

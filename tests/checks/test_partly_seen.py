@@ -57,7 +57,7 @@ def test_how_many_and_all_are_certain_only_where_all_was_seen(claim: dict[str, A
     ],
     ids=lambda value: value if isinstance(value, str) else " ".join(str(value).translate({ord(sign): None for sign in "{}'[]:,"}).split()),
 )
-def test_what_an_agent_was_not_put_to_is_nothing_that_it_left_undone(claim: dict[str, Any], expected: str) -> None:
+def test_unplayed_steps_are_not_blamed_on_the_agent(claim: dict[str, Any], expected: str) -> None:
     request = {"system": "shop", "method": "GET", "path": "/patients", "status": 200}
     record = {"text": "done", "state": {"voice": [{"speaker": "agent", "text": "hello"}], "requests": [request]}}
     assert outcome(claim, record) == "pass"

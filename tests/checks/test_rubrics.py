@@ -163,7 +163,7 @@ def test_text_of_agents_tools_and_users_stays_inside_the_data_fence(name: str) -
     assert not broken
 
 
-def test_what_an_author_wrote_is_not_looked_through_for_places_to_fill() -> None:
+def test_placeholders_in_text_of_authors_are_not_filled() -> None:
     question = ask("sql_equivalent", dialect="{{schema}}", schema="t(a INT)").questions[0]
     assert any("{{schema}}" in point for point in question.rubric)
     assert question.reference == "SELECT 1"

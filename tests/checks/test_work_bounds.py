@@ -350,7 +350,7 @@ def test_a_product_of_two_inputs_is_bounded(name: str) -> None:
 @pytest.mark.in_turn
 @pytest.mark.parametrize("name", QUICK)
 @pytest.mark.timeout(60)
-def test_what_only_looks_like_much_work_is_decided(name: str) -> None:
+def test_work_that_only_looks_large_is_decided(name: str) -> None:
     check, spec, evidence, outcome = QUICK[name]
     verdict, took = decided(check, spec(), read_document(evidence(), format="plain")[0])
     assert verdict.outcome == outcome, verdict.reason

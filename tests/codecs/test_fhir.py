@@ -52,7 +52,7 @@ def test_places_lead_into_the_store():
         ({"date:exact": "2026"}, "modifier ':exact'"),
     ],
 )
-def test_what_is_not_implemented_is_refused_and_never_ignored(search, message):
+def test_unimplemented_searches_are_refused_and_never_ignored(search, message):
     with pytest.raises(CheckFault) as caught:
         compile_search("Appointment", search)
     assert caught.value.code == "unsupported_search"

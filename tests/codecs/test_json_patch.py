@@ -65,7 +65,7 @@ def test_moving_copies_nothing() -> None:
         ([{"op": "copy", "from": "", "path": "/list/-"}] * 40, "too large"),
     ],
 )
-def test_what_cannot_be_applied_is_refused(operations: Any, message: str) -> None:
+def test_inapplicable_operations_are_refused(operations: Any, message: str) -> None:
     with pytest.raises(SpecError, match=message):
         apply_patch({"a": 1, "list": [1], "deep": {}}, operations)
 

@@ -28,7 +28,7 @@ def test_a_transcript_becomes_turns(row):
         ("[" * 100_000, "json", "not a JSON transcript"),
     ],
 )
-def test_what_is_no_transcript_is_refused(text, kind, message):
+def test_other_text_is_refused(text, kind, message):
     with pytest.raises(EvidenceError, match=message):
         read_transcript(text, kind)
 

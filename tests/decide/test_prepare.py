@@ -104,7 +104,7 @@ def test_a_fault_keeps_its_code() -> None:
         (ValueError("y"), "internal_error"),
     ],
 )
-def test_whatever_is_raised_becomes_an_error_with_a_code(error: Exception, code: str) -> None:
+def test_every_exception_becomes_an_error_with_a_code(error: Exception, code: str) -> None:
     def broken(_: Evidence) -> Verdict:
         raise error
 

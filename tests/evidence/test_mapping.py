@@ -61,7 +61,7 @@ def test_lines_without_the_id_of_a_run_are_named() -> None:
         read_all_evidence([{"run": 1}, {"rum": 1}], mapping={"group": "$.run", "text": "$[*].text"})
 
 
-def test_what_was_declared_is_noted_with_its_place() -> None:
+def test_declarations_are_noted_with_their_place() -> None:
     (evidence,) = read_all_evidence([{"reply": "Hi"}], mapping={"text": "$.reply"}, complete=["tool_calls"])
     assert evidence.account is not None
     assert evidence.account.notes == ("tool calls complete: declared in the call of read_evidence",)

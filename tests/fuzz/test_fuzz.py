@@ -166,7 +166,7 @@ def service(tmp_path: Path) -> Iterator[Service]:
         yield running
 
 
-def test_whatever_is_sent_to_the_service_as_otlp_is_no_error_of_the_service(service: Service) -> None:
+def test_mutated_otlp_causes_no_server_error(service: Service) -> None:
     key = service.keys()["agent"]
     mutators = {"/v1/traces": Mutator(SEED, TRACES), "/v1/logs": Mutator(SEED, LOGS)}
     binary = {"/v1/traces": [protobuf(one) for one in TRACES], "/v1/logs": [logs_protobuf(one) for one in LOGS]}

@@ -258,7 +258,7 @@ def test_the_order_of_lists_never_matters(value: Any, source: random.Random) -> 
 @settings(max_examples=150, deadline=None)
 @given(JSON, JSON)
 @pytest.mark.timeout(60)
-def test_what_is_equal_fits_and_the_answer_repeats_exactly(expected: Any, actual: Any) -> None:
+def test_equal_values_match_and_the_answer_repeats_exactly(expected: Any, actual: Any) -> None:
     compiled = compile_expected(expected)
     first = compiled.find_mismatch(actual, NO_SCOPE)
     if equal(expected, actual):

@@ -73,7 +73,7 @@ def test_null_clears_the_fields_of_a_task(tmp_path: Path) -> None:
     use(tmp_path / "home", doing)
 
 
-def test_what_an_author_wrote_keeps_its_names(tmp_path: Path) -> None:
+def test_fields_of_authors_keep_their_names(tmp_path: Path) -> None:
     async def doing(client: Client) -> None:
         dataset = await call(client, "datasets", action="create", name="d", format="fhir", data={"resource_type": "Bundle", "some_key": 1})
         assert dataset["data"] == {"resource_type": "Bundle", "some_key": 1} and dataset["format"] == "fhir"

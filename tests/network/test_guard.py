@@ -51,7 +51,7 @@ def test_the_table_of_addresses(row: Any) -> None:
         "http://0x7f.1/hook",
     ],
 )
-def test_what_is_seen_to_be_wrong_is_refused_when_it_is_written_down(url: str) -> None:
+def test_visibly_forbidden_addresses_are_refused_when_saved(url: str) -> None:
     with pytest.raises(AddressRefused):
         Guard().check_url(url)
 

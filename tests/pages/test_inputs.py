@@ -19,7 +19,7 @@ KINDS = {"number": number(), "whole": whole(), "text": text(), "long": text(4000
 
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row["id"])
-def test_what_is_typed_is_read(row: dict[str, Any]) -> None:
+def test_input_is_read(row: dict[str, Any]) -> None:
     table = {"it": Field(KINDS[row["kind"]])}
     if "problem" in row:
         with pytest.raises(Refusal) as refused:
@@ -69,7 +69,7 @@ def test_an_object_is_the_same_after_it_was_shown_and_sent_again(value: dict[str
 
 
 @given(st.text(max_size=200), st.sampled_from(sorted(KINDS)))
-def test_whatever_is_typed_is_read_or_refused(typed: str, kind: str) -> None:
+def test_any_input_is_read_or_refused(typed: str, kind: str) -> None:
     try:
         read_inputs({"it": Field(KINDS[kind])}, {"it": typed})
     except Refusal as refusal:

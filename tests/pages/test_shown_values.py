@@ -43,7 +43,7 @@ def test_an_empty_page_proposes_a_command_that_reaches_this_service(world: World
         assert all("x-api-key" in each for each in command if "curl" in each)
 
 
-def test_what_was_posted_in_vain_leads_back_to_its_page_and_never_to_an_address_that_cannot_be_opened(world: World) -> None:
+def test_a_failed_post_leads_back_to_a_page_that_can_be_opened(world: World) -> None:
     path = f"{HOME}/runs/run_gone/cancel"
     proof = world.find_proof("/ui/", "organization")
     origin = str(world.service.client.base_url).rstrip("/")
@@ -64,7 +64,7 @@ def test_what_was_posted_in_vain_leads_back_to_its_page_and_never_to_an_address_
     assert "Try again" not in again and 'href="/ui/keys"' in again.partition("</header>")[0]
 
 
-def test_what_comes_back_has_the_names_that_the_form_has_and_nothing_of_its_insides(world: World) -> None:
+def test_a_returned_form_has_its_own_field_names_and_no_internals(world: World) -> None:
     typed = {"name": "few", "webhook_url": "https://example.com/h", "seen": "2026", "only": "preview", "secret": "x" * 20}
     answer = world.post(f"{HOME}/alerts/new?kind=pass_rate", "organization", proof="00", **typed)
     labels = re.findall(r"<label[^>]*><bdi>([^<]*)</bdi>", answer.text)
@@ -167,7 +167,7 @@ def test_a_run_that_ended_without_a_result_does_not_promise_one(world: World) ->
     assert "No attempts finished." in words and "yet" not in words and "Compare with previous run" not in words
 
 
-def test_what_a_project_deletes_is_not_denied(world: World) -> None:
+def test_the_retention_of_a_project_is_shown(world: World) -> None:
     assert "Nothing is deleted by age or size." in world.get(f"{HOME}/settings", "organization").text
     fields = {"trace_days": "2", "run_days": "", "previewed": "2,"}
     assert send(world, f"{HOME}/retention", fields).status_code == 303
@@ -191,7 +191,7 @@ def test_the_navigation_shows_the_current_page(seen: World, path: str, where: st
     assert re.findall(r'aria-current="(?:page|true)">([^<]+)', header) == [where]
 
 
-def test_what_is_found_leads_to_itself_and_not_to_its_list(seen: World) -> None:
+def test_a_search_result_links_to_itself_and_not_to_its_list(seen: World) -> None:
     text = seen.get("/ui/search?q=agent_home_1", "organization").text
     assert f'<a href="{HOME}/agents/agent_home_1">' in text
 

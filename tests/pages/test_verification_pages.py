@@ -53,7 +53,7 @@ def own(sown: WorldTemplate, tmp_path: Path) -> Iterator[World]:
 
 @pytest.mark.in_turn
 @pytest.mark.parametrize("row", READS, ids=lambda row: row["id"])
-def test_whatever_is_read_has_a_page(shared: World, row: dict[str, Any]) -> None:
+def test_every_read_has_a_page(shared: World, row: dict[str, Any]) -> None:
     path = "/ui" + row.get("path", route_of(row).partition(" ")[2])
     answer = shared.get(path, "organization", headers={"accept-encoding": "gzip"})
     page = Markup(answer.text)
@@ -66,7 +66,7 @@ def test_whatever_is_read_has_a_page(shared: World, row: dict[str, Any]) -> None
     assert foreign.status_code != 200 or "?" in path or "_home" not in foreign.text
 
 
-def test_what_has_no_name_is_called_by_what_it_is_about() -> None:
+def test_unnamed_objects_are_named_by_their_subject() -> None:
     snapshot = {"id": "task_1", "name": "Book", "criteria": [{"id": "crit_1", "label": "greets"}, {"id": "crit_2", "label": None}]}
     names = collect_names(snapshot)
     assert names == {"task_1": "Book", "crit_1": "greets"}
@@ -116,7 +116,7 @@ def find_form(operation: Operation, row: dict[str, Any]) -> tuple[str, dict[str,
 
 @pytest.mark.in_turn
 @pytest.mark.parametrize("row", WRITES, ids=lambda row: row["id"])
-def test_whatever_is_done_is_done_with_a_form(shared: World, request: pytest.FixtureRequest, row: dict[str, Any]) -> None:
+def test_every_action_has_a_form(shared: World, request: pytest.FixtureRequest, row: dict[str, Any]) -> None:
     world = shared
     if row["id"].startswith("DELETE ") or row.get("fresh"):
         world = request.getfixturevalue("own")
@@ -249,7 +249,7 @@ def test_everything_stored_is_available_as_json(shared: World) -> None:
     assert answer.json() == shared.service.get("/benchmarks/bench_home", key=shared.keys["organization"]).json()
 
 
-def test_what_is_not_there_is_not_found(shared: World) -> None:
+def test_unknown_ids_are_not_found(shared: World) -> None:
     for path in (
         "/ui/nowhere",
         "/ui/nowhere/x",

@@ -84,7 +84,7 @@ def test_an_unreadable_run_shows_why(client: TestClient) -> None:
 @pytest.mark.parametrize(
     "path", [f"{RUNS}/nothing", f"{RUNS}/latest", f"{RUNS}/..%2F..%2Fetc", f"{RUNS}/20261116-090000-b/r/99", "/ui/p/other", "/ui/login"]
 )
-def test_what_is_not_there_is_not_found(client: TestClient, path: str) -> None:
+def test_unknown_ids_are_not_found(client: TestClient, path: str) -> None:
     answer = client.get(path)
     assert answer.status_code == 404 and "Page not found" in answer.text
 

@@ -54,7 +54,7 @@ def gone_within(pids: list[int], seconds: float = 10.0) -> bool:
     ("ending", "stray_stays"),
     [("SIGKILL", False), ("SIGTERM", False), ("SIGHUP", False), ("at once", False), ("interrupted", False), ("well", True), ("tidy", True)],
 )
-def test_whatever_ends_a_process_ends_its_children(ending: str, stray_stays: bool) -> None:
+def test_children_end_with_their_process(ending: str, stray_stays: bool) -> None:
     command = [sys.executable, "-c", PARENT, ending]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as parent:
         assert parent.stdin is not None and parent.stdout is not None

@@ -72,7 +72,7 @@ def test_a_process_that_ends_before_it_is_prepared_is_reported_and_dropped(monke
 
 
 @pytest.mark.parametrize(("payload", "task", "message"), [(b"no setup", b"a", "nothing to work with"), (b"", b"stop", "nothing more")])
-def test_what_cannot_go_on_at_all_stops(payload: bytes, task: bytes, message: str) -> None:
+def test_an_unrecoverable_fault_stops_the_work(payload: bytes, task: bytes, message: str) -> None:
     with pytest.raises(StopWork, match=message):
         list(LocalExecutor(2).map(make_work(payload), [task, task, task]))
 

@@ -30,7 +30,7 @@ def test_all_that_was_recorded_is_there() -> None:
     assert describe_exchange(exchange) == lines
 
 
-def test_what_was_not_recorded_is_null_and_not_empty() -> None:
+def test_unrecorded_parts_are_null_and_not_empty() -> None:
     exchange = write_exchange(CASE, Evidence())
     assert exchange == {"input": "hello", "answer": None, "tool_calls": None, "tokens": None}
     assert write_exchange(CASE, Evidence(tool_calls=()))["tool_calls"] == []

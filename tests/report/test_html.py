@@ -388,7 +388,7 @@ def test_conversations_of_failures_come_first_when_space_is_short(monkeypatch: p
     assert len(with_conversation) < 200
 
 
-def test_of_very_many_attempts_only_some_come_with_their_conversation(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_with_very_many_attempts_only_some_have_their_conversation(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(html, "_MOST_OF_A_CASE", 20_000)
     case = Case(id="often", assertions=(claim("greets", 3),))
     results = [decided(case, passed("yes") if number < 19 else failed("no"), attempt=number) for number in range(20)]

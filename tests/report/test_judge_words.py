@@ -155,7 +155,7 @@ def test_a_remark_about_the_judge_is_shown_once() -> None:
     assert text.count("could not be reached") == 1 and "3 checks in 3 cases" in text
 
 
-def test_what_the_judge_replied_instead_is_shown_once() -> None:
+def test_an_invalid_judge_reply_is_shown_once() -> None:
     details: dict[str, Any] = {"judge": "m", "models": ["m"], "samples": [{**NONE, "reply": "I think it is fine!"}]}
     odd = Verdict("error", 0.0, 'the judge "m" returned invalid JSON', "judge_not_json", details)
     text = terminal(undecided("a", odd, odd), undecided("b", odd))

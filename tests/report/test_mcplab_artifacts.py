@@ -190,7 +190,7 @@ def test_a_rule_keeps_its_name_in_results_and_config() -> None:
     assert rules_of(case) == {"response_assertions": rules}
 
 
-def test_what_was_not_recorded_was_not_evaluated() -> None:
+def test_unrecorded_parts_are_not_evaluated() -> None:
     seen = Evidence(case="lookup", text="17 shipped")
     run = json.loads(texts(decided(seen))["results.json"])["scenarios"][0]["runs"][0]
     assert [check["status"] for check in run["check_results"]][:4] == ["not_evaluated"] * 4

@@ -164,7 +164,7 @@ def test_texts_that_have_little_in_common_are_not_aligned_piece_by_piece() -> No
 
 
 @pytest.mark.parametrize("verdict", [errored("judge_unavailable", "no"), failed("no", code="missing_evidence")])
-def test_what_was_not_decided_by_the_text_has_no_range(verdict: Verdict) -> None:
+def test_verdicts_not_decided_by_text_have_no_range(verdict: Verdict) -> None:
     assert find_ranges(make_assertion("response_contains", {"text": "a"}), verdict, Evidence(text="a")) == ()
 
 

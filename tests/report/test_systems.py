@@ -49,7 +49,7 @@ def draw(state: State | None) -> str:
         ({"a": 1}, [1], [("", {"a": 1}, [1])]),
     ],
 )
-def test_what_differs_is_found_field_by_field(before: Any, after: Any, found: list[Any]) -> None:
+def test_differences_are_found_field_by_field(before: Any, after: Any, found: list[Any]) -> None:
     assert list(iterate_differences(before, after)) == found
 
 

@@ -55,7 +55,7 @@ def test_a_document_is_validated_with_line_column_and_nearest_word_and_not_store
     ("document", "more", "field"),
     [("x" * 1_000_001, {}, "document"), ("a\0b", {}, "document"), (SUITE, {"dialect": "mibbo"}, "dialect")],
 )
-def test_what_is_not_looked_at_is_refused_and_not_called_valid(service: Service, document: Any, more: Any, field: str) -> None:
+def test_unchecked_fields_are_refused_and_not_called_valid(service: Service, document: Any, more: Any, field: str) -> None:
     answer = validate(service, document, **more)
     assert answer.status_code == 400 and field in answer.json()["error"]["details"]
 

@@ -94,7 +94,7 @@ def test_every_problem_is_reported_with_its_place_and_the_nearest_name(service: 
         (SUITE, {"name": ""}, "name"),
     ],
 )
-def test_what_cannot_be_used_is_refused_at_its_field(service: Service, project: str, document: Any, more: Any, field: str) -> None:
+def test_invalid_values_are_refused_at_their_field(service: Service, project: str, document: Any, more: Any, field: str) -> None:
     answer = make(service, project, document, **more)
     assert answer.status_code == 400, answer.text
     assert field in answer.json()["error"]["details"], answer.text

@@ -135,7 +135,7 @@ def test_an_agent_that_cannot_be_made_is_refused(service: Service, body: dict[st
 
 
 @pytest.mark.parametrize("noun", ["projects", "agents", "cases"])
-def test_what_must_be_there_cannot_be_emptied(service: Service, noun: str) -> None:
+def test_required_fields_cannot_be_emptied(service: Service, noun: str) -> None:
     key = service.keys()["organization"]
     service.run(sow)
     id = {"projects": "proj_home", "agents": "agent_home_1", "cases": "case_home"}[noun]
@@ -210,7 +210,7 @@ def test_every_table_that_hangs_on_a_project_is_known_to_its_deletion() -> None:
     assert with_project == known
 
 
-def test_who_sends_finds_an_agent_as_it_is_and_not_as_it_was_a_moment_ago(service: Service) -> None:
+def test_senders_see_the_current_state_of_an_agent(service: Service) -> None:
     project = make(service)
 
     def send(id: str) -> int:

@@ -118,7 +118,7 @@ def test_durations_of_attempts_are_shown_with_their_distribution(long: World) ->
     assert ask(long, "/api/runs/run_before/latency").json()["median_ms"] == 800.0
 
 
-def test_of_a_long_run_some_attempts_are_looked_at_spread_over_all_of_it(long: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_long_run_is_sampled_over_its_whole_length(long: World, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("proctor.service.runs.figures.MOST_READ", 48)
     # As of a run that goes on: of one that has ended the test before may have made the service remember all.
     monkeypatch.setattr("proctor.service.runs.figures.find_finished_key", lambda *rows: None)

@@ -124,7 +124,7 @@ def test_a_run_that_withholds_details_from_its_agent_shares_scores_only(author: 
     author.post(f"/benchmark-runs/{run['id']}/shares", {"visibility": "everything"}, status=400)
 
 
-def test_who_opted_out_of_leaderboards_is_not_named(author: Author) -> None:
+def test_a_solver_that_opted_out_is_not_named(author: Author) -> None:
     run = complete_run(author)
     link = share(author, run)
     author.ask("PATCH", f"/solvers/{run['solver']}", {"unlisted": True})

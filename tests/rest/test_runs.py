@@ -261,7 +261,7 @@ async def sow_runs(hub: Any) -> None:
     await seed_runs(hub, LOCAL, "home")
 
 
-def test_what_cannot_be_driven_is_answered_with_every_problem(service: Service) -> None:
+def test_an_invalid_run_is_answered_with_every_problem(service: Service) -> None:
     project = a_project(service)
     good = {"type": "http", "url": "https://example.com/"}
     for body, status, message in (

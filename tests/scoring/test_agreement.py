@@ -71,7 +71,7 @@ def test_large_random_tables_are_those_of_scikit_learn_too() -> None:
     ],
     ids=lambda value: "" if isinstance(value, set) else f"{value.true_pass}-{value.false_fail}-{value.false_pass}-{value.true_fail}",
 )
-def test_what_cannot_be_computed_is_nothing_and_has_no_interval(table: Table, missing: set[str]) -> None:
+def test_undefined_figures_are_none_and_have_no_interval(table: Table, missing: set[str]) -> None:
     figures = with_intervals(table, draws=200)
     assert {name for name, figure in figures.items() if figure.value is None} == missing
     has_both = table.true_pass + table.false_fail and table.false_pass + table.true_fail

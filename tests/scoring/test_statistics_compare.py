@@ -165,7 +165,7 @@ def test_the_sample_size_is_the_one_of_the_tables() -> None:
     assert repeats_needed(1, 0.6, 0.1) == 408
 
 
-def test_what_cannot_fall_so_far_needs_no_repeats() -> None:
+def test_a_rate_that_cannot_drop_so_far_needs_no_repeats() -> None:
     assert repeats_needed(20, 0.05, 0.1) is None
     assert repeats_needed(0, 0.9, 0.1) is None
     assert repeats_needed(20, 0.9, 0.0) is None

@@ -25,7 +25,7 @@ JSON = st.recursive(
 @settings(max_examples=100, deadline=None)
 @given(JSON)
 @pytest.mark.timeout(60)
-def test_what_was_packed_is_unpacked(value: object) -> None:
+def test_packed_values_read_back(value: object) -> None:
     assert unpack(pack(value)) == value
 
 
@@ -47,7 +47,7 @@ def test_a_bomb_is_not_unpacked() -> None:
 
 
 @pytest.mark.parametrize("body", [b"", b"not zlib", zlib.compress(b"{}")[:-3], zlib.compress(b"not json"), zlib.compress(b"[" * 100_000)])
-def test_what_is_no_body_is_a_store_error(body: bytes) -> None:
+def test_an_invalid_body_is_a_store_error(body: bytes) -> None:
     with pytest.raises(StoreError):
         unpack(body)
 

@@ -72,7 +72,7 @@ def test_a_new_database_has_every_table_and_can_be_opened_again(database: TestDa
     assert database.run(tables) == expected
 
 
-def test_what_was_written_is_there_and_what_failed_is_not(database: TestDatabase) -> None:
+def test_committed_writes_are_there_and_failed_ones_are_not(database: TestDatabase) -> None:
     async def use(opened: Database) -> None:
         async with opened.writing() as connection:
             await put(connection, "kept")
@@ -364,7 +364,7 @@ await opened.close()
 
 
 @pytest.mark.timeout(60)
-def test_what_was_committed_survives_kill_9(database: TestDatabase) -> None:
+def test_committed_writes_survive_kill_9(database: TestDatabase) -> None:
     code = """
 opened = await open_database(URL)
 for number in range(5):

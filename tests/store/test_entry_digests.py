@@ -71,6 +71,6 @@ def test_an_attempt_with_a_very_long_reason_has_no_digest_and_its_body_is_read()
 @pytest.mark.parametrize(
     "row", [{"digest": b"{", "body": None}, {"digest": None, "body": compress_bytes(b"[]")}, {"digest": None, "body": b"?"}]
 )
-def test_what_is_damaged_is_an_error_of_the_store(row: dict[str, Any]) -> None:
+def test_damaged_digests_are_a_store_error(row: dict[str, Any]) -> None:
     with pytest.raises(StoreError):
         read_digest(row)

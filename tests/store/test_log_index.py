@@ -157,7 +157,7 @@ def test_a_line_that_was_written_over_since_is_named(path: Path) -> None:
         list(log.iterate_digests())
 
 
-def test_of_a_long_line_lists_hold_the_digest(path: Path) -> None:
+def test_lists_have_only_the_digest_of_a_long_line(path: Path) -> None:
     write_log(path, 4, text="x" * 100_000)
     log = open_index(path)
     found = list(log.iterate_digests())
@@ -201,7 +201,7 @@ def test_no_more_logs_are_held_than_fit_and_counts_stay(tmp_path: Path, monkeypa
     assert [logs.count(path).different for path in paths] == [6] * 4
 
 
-def test_what_is_not_small_is_not_remembered(path: Path) -> None:
+def test_large_entries_are_not_cached(path: Path) -> None:
     write_log(path, 1)
     log = open_index(path)
     made = iter(range(9))

@@ -58,7 +58,7 @@ async def test_links_are_followed_both_ways_and_go_with_their_ends(opened: Datab
         assert await records.unlink(connection, "a", "knows") is True
 
 
-async def test_what_is_shared_is_found_from_outside_and_nothing_else(opened: Database) -> None:
+async def test_only_shared_records_are_found_from_outside(opened: Database) -> None:
     async with opened.writing() as connection:
         await add(connection, "old", organization="org_b")
         await add(connection, "new", organization="org_a")

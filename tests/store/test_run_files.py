@@ -112,7 +112,7 @@ def test_accepted_entries_are_written_even_if_no_caller_waits(tmp_path: Path) ->
     assert {stored.case for stored in run.entries()} == {*(f"c{number}" for number in range(20)), "last"}
 
 
-def test_what_waits_to_be_handed_over_is_written_when_the_run_is_closed(tmp_path: Path) -> None:
+def test_pending_entries_are_written_when_the_run_is_closed(tmp_path: Path) -> None:
     run = RunFiles(tmp_path).create(HEADER)
 
     async def hand_in_and_close() -> None:

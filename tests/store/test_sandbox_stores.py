@@ -123,7 +123,7 @@ def test_a_reset_brings_back_the_rows_and_leaves_the_events(place: Place) -> Non
     assert not place.commit(Change("shop/orders", "2", None), revision=1), "what was seen before the reset is older rows"
 
 
-def test_what_happens_by_itself_is_part_of_the_baseline_and_no_request(place: Place) -> None:
+def test_automatic_changes_are_part_of_the_baseline_and_no_request(place: Place) -> None:
     place.commit(PAID)
     note = {"step": "order_arrives"}
     assert place.run(place.store.advance("s1", 1, (Change("shop/orders", "9", {"id": "9"}),), note))

@@ -83,6 +83,6 @@ def test_an_attempt_of_which_little_would_be_left_out_has_none(entry: RunEntry) 
 
 
 @pytest.mark.parametrize("data", [b"?", compress_bytes(b"{}"), compress_bytes(b'[{"case":"a","outcome":"pass"},[[["text"],[["x"]]]],[]]')])
-def test_what_is_damaged_is_an_error_of_the_store(data: bytes) -> None:
+def test_damaged_excerpts_are_a_store_error(data: bytes) -> None:
     with pytest.raises(StoreError):
         read_shown(data)

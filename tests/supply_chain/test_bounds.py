@@ -24,7 +24,7 @@ def test_a_dependency_that_is_named_twice_has_the_same_bounds() -> None:
 
 
 @pytest.mark.parametrize("bound", [bound for bound in BOUNDS if bound.highest is not None], ids=lambda bound: f"{bound.place} {bound.name}")
-def test_what_is_installed_lies_below_the_upper_bound(bound: Bound) -> None:
+def test_installed_versions_are_below_the_upper_bound(bound: Bound) -> None:
     assert verify("newest", [bound]) == []
 
 

@@ -115,7 +115,7 @@ def test_messages_carry_no_memory_addresses():
         ("(" * 400 + "a" + ")" * 400, None, "brackets nested more than 50 deep"),
     ],
 )
-def test_what_cannot_be_read_is_refused(text, offset, message):
+def test_unreadable_expressions_are_refused(text, offset, message):
     with pytest.raises(SpecError) as caught:
         compile_fhirpath(text, field="fhirpath")
     assert message in caught.value.message

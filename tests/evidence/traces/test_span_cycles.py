@@ -42,7 +42,7 @@ def tangled_spans(draw: st.DrawFn) -> list[dict[str, Any]]:
 
 
 @given(spans=tangled_spans())
-def test_whatever_spans_name_as_their_parents_is_read_to_the_end(spans: list[dict[str, Any]]) -> None:
+def test_any_parents_of_spans_are_read_to_the_end(spans: list[dict[str, Any]]) -> None:
     proctor.read_evidence(request(spans))
 
 

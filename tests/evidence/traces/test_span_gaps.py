@@ -33,7 +33,7 @@ def spans_in(row: dict[str, Any]) -> list[Span]:
 
 
 @rows("evidence/cases/span_gaps.yaml")
-def test_what_a_trace_leaves_open_is_decided_by_no_check(row: dict[str, Any]) -> None:
+def test_no_check_decides_gaps_of_a_trace(row: dict[str, Any]) -> None:
     spans = spans_in(row)
     evidence = build_evidence(spans)
     claims = row["claims"]

@@ -90,7 +90,7 @@ def test_the_names_that_readers_use_are_recognised() -> None:
         assert find_near_parts(key), key
 
 
-def test_what_a_trace_lost_in_transit_is_reported() -> None:
+def test_losses_in_transit_are_reported() -> None:
     cut = '[{"role":"user","parts":[{"type":"text","content":"' + "x" * 100
     found = survey_trace([msgspec.structs.replace(span("a", llm__model_name="m"), dropped=3), span("b", gen_ai__input__messages=cut)])
     assert found.lost == [

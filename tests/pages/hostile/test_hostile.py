@@ -76,7 +76,7 @@ def test_names_of_projects_and_runs_stay_text(world: World) -> None:
 
 @pytest.mark.in_turn
 @pytest.mark.timeout(60)
-def test_what_agents_say_stays_text(world: World) -> None:
+def test_text_of_agents_stays_text(world: World) -> None:
     def observe(text: str) -> Evidence:
         calls = tuple(ToolCall(name=text, arguments={text: text}, result=text, error=text, server=text) for _ in range(2))
         steps = (Node(name=text, type=text, status=text, input=text, output={text: [text]}, error=text, notes=(text,)),)
@@ -123,7 +123,7 @@ def test_what_agents_say_stays_text(world: World) -> None:
 
 @pytest.mark.in_turn
 @pytest.mark.timeout(60)
-def test_what_traces_carry_and_people_say_stays_text(world: World) -> None:
+def test_text_of_traces_and_notes_stays_text(world: World) -> None:
     def say(text: str) -> list[Span]:
         carried = {"input.value": text, "output.value": text, text: {text: [text]}, "gen_ai.operation.name": "invoke_agent"}
         root = Span(

@@ -134,7 +134,7 @@ def test_a_label_that_is_taken_back_is_gone_and_its_answer_waits_again(world: Wo
     assert late.status_code == 404 and "late" in late.text and "was deleted" in Markup(late.text).words
 
 
-def test_who_only_reads_sees_labels_and_is_offered_nothing(seen: World) -> None:
+def test_readers_see_labels_and_no_form(seen: World) -> None:
     text = seen.get(SEEDED, "project").text
     assert "too curt" in text and f"{SEEDED}/change" not in text and f"{SEEDED}/delete" not in text
     proof = seen.find_proof("/ui/", "project")

@@ -56,7 +56,7 @@ def test_a_label_needs_a_proof_a_key_that_writes_and_one_of_three_words(world: W
     assert "1 answer is labelled" in Markup(world.get(LABELS, "organization").text).words
 
 
-def test_who_only_reads_is_offered_no_form(seen: World) -> None:
+def test_readers_get_no_form(seen: World) -> None:
     text = seen.get(LABELS, "project").text
     assert '<form class="answer"' not in text and "An organization key is required" in text
 

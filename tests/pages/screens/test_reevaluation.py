@@ -65,7 +65,7 @@ def test_the_form_asks_for_the_same_traces_as_rest(world: World, fields: dict[st
     ],
     ids=["no time", "no agent", "no case", "too many"],
 )
-def test_what_is_refused_comes_back_with_everything_in_it(seen: World, fields: dict[str, str], status: int, message: str) -> None:
+def test_a_refused_form_is_returned_with_its_input(seen: World, fields: dict[str, str], status: int, message: str) -> None:
     typed = {"until": "2026-11-20", "trace_ids": "trc_shop", **fields}
     answer = send(seen, **typed)
     page = Markup(answer.text)

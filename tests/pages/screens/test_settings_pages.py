@@ -206,7 +206,7 @@ def test_a_project_is_made_changed_paused_and_deleted(world: World) -> None:
     assert world.get(page, "organization").status_code == 404
 
 
-def test_who_may_make_a_project_is_shown_the_way(seen: World) -> None:
+def test_users_who_may_make_projects_get_the_link(seen: World) -> None:
     link = 'href="/ui/projects/new"'
     assert link in seen.get("/ui/", "organization").text
     assert link not in seen.get("/ui/", "project").text
@@ -291,7 +291,7 @@ def test_a_stranger_without_a_session_gets_nothing_back(seen: World) -> None:
     assert answer.status_code == 401 and "mine" not in answer.text
 
 
-def test_what_was_typed_is_there_when_the_database_is_away(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_input_is_returned_when_the_database_is_down(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     from proctor.errors import StoreError
     from proctor.rest import security
 

@@ -230,7 +230,7 @@ def test_no_form_leaves_a_secret_in_the_log(tmp_path: Path, lines: Any) -> None:
 
 
 @pytest.mark.parametrize("name", ["proctor.serve", "proctor.service", "proctor.mcp"])
-def test_whatever_part_of_the_service_logs_does_so_without_content(name: str, lines: Any, capsys: pytest.CaptureFixture[str]) -> None:
+def test_no_part_of_the_service_logs_content(name: str, lines: Any, capsys: pytest.CaptureFixture[str]) -> None:
     try:
         raise ValueError("the password is swordfish")
     except ValueError:
@@ -269,7 +269,7 @@ def test_a_bug_is_answered_with_nothing_but_the_id_and_logged(service: Service, 
 # --- errors in the words of each dialect -------------------------------------------------------------------------------------
 
 
-def test_what_does_not_exist_is_answered_in_the_words_of_its_path(service: Service) -> None:
+def test_not_found_is_answered_in_the_format_of_its_path(service: Service) -> None:
     ours = service.get("/api/nothing")
     assert ours.status_code == 404 and ours.json()["error"]["code"] == "NOT_FOUND"
     mibo = service.get("/public/nothing").json()

@@ -34,7 +34,7 @@ async def test_a_timer_that_was_cancelled_keeps_nothing_of_its_request() -> None
     running.cancel()
 
 
-async def test_who_still_waits_for_the_client_when_the_request_is_over_waits_no_longer() -> None:
+async def test_waiting_for_the_client_ends_with_the_request() -> None:
     waits: list[Any] = []
 
     async def answer(_scope: Any, _receive: Any, _send: Any) -> None:

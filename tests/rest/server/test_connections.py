@@ -33,7 +33,7 @@ class Unread:
         self.is_cut = True
 
 
-async def test_who_has_just_come_is_not_taken_for_the_slowest_reader(tmp_path: Path) -> None:
+async def test_a_new_connection_is_not_the_slowest_reader(tmp_path: Path) -> None:
     now = 1_000.0
     settings = ServiceSettings(home=tmp_path, unsent_bytes=150)
     kind = make_protocol(settings)

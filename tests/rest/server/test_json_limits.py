@@ -63,7 +63,7 @@ TEXTS = st.text(alphabet='[]{}",:\\ aé\n', max_size=6)
 )
 @settings(max_examples=300, deadline=None)
 @pytest.mark.timeout(60)
-def test_what_is_counted_in_the_bytes_is_what_a_decoder_finds(value: Any, indent: int | None, ascii_only: bool) -> None:
+def test_counts_from_bytes_equal_those_of_a_decoder(value: Any, indent: int | None, ascii_only: bool) -> None:
     text = json.dumps(value, indent=indent, ensure_ascii=ascii_only).encode()
     found = count(value)
     assert not is_refused(text, objects=found.objects, values=found.values, deepest=found.depth)

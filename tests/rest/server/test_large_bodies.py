@@ -202,7 +202,7 @@ async def test_a_request_with_very_many_traces_does_not_hold_up_a_small_one(monk
     assert len(stored) == 1_000 and all(one.created for one in stored)
 
 
-def test_what_waits_for_the_disk_is_counted_until_it_is_let_go_of(database: TestDatabase, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_bytes_waiting_for_the_disk_are_counted_until_released(database: TestDatabase, monkeypatch: pytest.MonkeyPatch) -> None:
     go_on = asyncio.Event()
     keep = write_queue.keep_arrivals
 

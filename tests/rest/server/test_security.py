@@ -116,7 +116,7 @@ def test_every_key_is_accepted_in_both_headers(service: Service) -> None:
 
 
 @pytest.mark.parametrize("value", ["Basic dXNlcjpwYXNz", "Bearer", "Bearer ", "vk_bare"])
-def test_what_is_no_bearer_key_counts_as_none(service: Service, value: str) -> None:
+def test_other_authorization_headers_count_as_no_key(service: Service, value: str) -> None:
     service.keys()
     answer = service.get("/api/projects", headers={"authorization": value})
     assert answer.status_code == 401
@@ -148,14 +148,14 @@ def test_the_local_user_is_let_in_until_a_key_was_created(service: Service) -> N
     ],
     ids=lambda header: next(iter(header)),
 )
-def test_what_a_proxy_or_a_foreign_page_passes_on_is_not_from_the_local_user(service: Service, header: dict[str, str]) -> None:
+def test_requests_through_a_proxy_or_foreign_page_are_not_local(service: Service, header: dict[str, str]) -> None:
     assert service.client.get("/api/projects").status_code == 200
     assert service.client.get("/api/projects", headers=header).status_code == 401
     assert service.client.get("/health", headers=header).status_code == 200
 
 
 @pytest.mark.parametrize(("address", "status"), [("127.0.0.1", 200), ("::1", 200), ("203.0.113.9", 401), ("10.0.0.7", 401)])
-def test_who_comes_from_another_address_is_not_the_local_user(service: Service, address: str, status: int) -> None:
+def test_requests_from_another_address_are_not_local(service: Service, address: str, status: int) -> None:
     transport: Any = service.client._transport  # pyright: ignore[reportPrivateUsage] - the address it claims
     transport.client = (address, 50000)
     assert service.client.get("/api/projects").status_code == status
@@ -225,7 +225,7 @@ def test_a_bomb_is_refused_before_it_goes_off(small: Service) -> None:
     [b"no gzip", gzip.compress(project("x"))[:-9], b"\x1f\x8b", gzip.compress(b"{}") + b"rest"],
     ids=["no gzip", "cut off", "only a head", "something after it"],
 )
-def test_what_cannot_be_decompressed_is_refused(small: Service, body: bytes) -> None:
+def test_invalid_compression_is_refused(small: Service, body: bytes) -> None:
     answer = small.post("/api/projects", content=body, headers={**JSON, "content-encoding": "gzip"})
     assert answer.status_code == 400
 

@@ -320,6 +320,6 @@ def test_event_streams_are_limited_per_key_and_counted_until_they_end(tmp_path: 
         wait_until(is_welcome)
 
 
-def test_what_is_used_of_uvicorn_is_there() -> None:
+def test_used_parts_of_uvicorn_exist() -> None:
     for name in ("send_400_response", "on_response_complete", "data_received", "connection_made", "connection_lost", "pause_writing"):
         assert hasattr(GuardedProtocol.__mro__[1], name), name

@@ -125,9 +125,7 @@ BAD: list[tuple[str, dict[str, Any], int]] = [
 
 
 @pytest.mark.parametrize(("why", "sent", "status"), BAD, ids=[row[0] for row in BAD])
-def test_what_cannot_be_used_is_answered_with_a_status_in_the_encoding_of_the_request(
-    why: str, sent: dict[str, Any], status: int, tmp_path: Path
-) -> None:
+def test_unusable_log_requests_get_a_status_in_their_encoding(why: str, sent: dict[str, Any], status: int, tmp_path: Path) -> None:
     with Service(f"sqlite:///{tmp_path}/p.db", tmp_path) as service:
         keys = service.keys()
         answer = service.post("/v1/logs", key=keys["project"], **sent)

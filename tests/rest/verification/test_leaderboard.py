@@ -113,7 +113,7 @@ def test_a_public_board_is_read_by_everybody_with_an_organization_and_a_private_
     assert read_names(stranger) == []
 
 
-def test_who_opts_out_is_gone_at_once_and_stays_away(author: Author, stranger: Author) -> None:
+def test_opting_out_is_immediate_and_permanent(author: Author, stranger: Author) -> None:
     author.published(visibility="Public")
     id, key = make_solver(stranger, "shy")
     run = run_once(author, key, GOOD)

@@ -190,7 +190,7 @@ def add_dataset(author: Author, made: dict[str, Any], data: Any) -> None:
     author.post(f"/sandboxes/{made['id']}/datasets/{dataset['id']}", status=201)
 
 
-def test_what_a_dataset_brings_later_takes_nothing_away(author: Author) -> None:
+def test_data_loaded_later_removes_nothing(author: Author) -> None:
     portal = sandbox(author, "Payer", PAYER)
     root = f"/sandboxes/{portal['id']}/portal/api"
     for member in ("W1", "W2"):

@@ -65,7 +65,7 @@ def test_the_day_of_an_agent_that_has_tools(author: Author) -> None:
     speak(agent.service, agent.at("mcp"), agent.token, "tools/list", status=409)
 
 
-def test_what_a_system_refuses_is_an_error_for_the_model(author: Author) -> None:
+def test_a_refusal_of_a_system_is_an_error_for_the_model(author: Author) -> None:
     agent = ToolAgent(author, benchmark(author, environment(author)))
     agent.start()
     gone = agent.call("fhir_read", resource_type="Patient", id="nobody")

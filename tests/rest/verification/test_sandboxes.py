@@ -159,7 +159,7 @@ def test_the_day_of_an_author_and_an_agent(author: Author) -> None:
     assert author.service.get(link["json_path"]).json()["verdict"] == "pass"
 
 
-def test_who_serves_a_fhir_server_refuses_in_its_words(author: Author) -> None:
+def test_a_fhir_server_refuses_with_an_operation_outcome(author: Author) -> None:
     agent = Agent(author, benchmark(author, environment(author)))
     agent.start()
     patients, foreign = agent.at("fhir", "/Patient"), f"/sandboxes/{agent.sandbox('FHIR')['id']}/fhir/Patient"
@@ -352,7 +352,7 @@ def test_a_playground_gives_each_sandbox_a_token_of_its_own(author: Author) -> N
         )
 
 
-def test_what_is_public_is_answered_without_a_token_and_nothing_else(author: Author, service: Service) -> None:
+def test_only_public_paths_are_answered_without_a_token(author: Author, service: Service) -> None:
     made = sandbox(author, "FHIR")
     credentials = made["credentials"]
     root = credentials["fhir_base_url"]
@@ -428,7 +428,7 @@ def test_an_environment_has_one_simulator_of_a_type_that_is_simulated(author: Au
     )
 
 
-def test_what_is_no_text_goes_in_and_out_as_it_is(author: Author, service: Service) -> None:
+def test_binary_content_is_returned_unchanged(author: Author, service: Service) -> None:
     made = sandbox(author, "Files")
     data = bytes(range(256)) * 400 + b"[" * 300_000
     address = f"/sandboxes/{made['id']}/files/a%2Fb/%C3%A4.bin"

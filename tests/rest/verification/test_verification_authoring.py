@@ -145,7 +145,7 @@ def test_lists_are_paged_newest_first(author: Author) -> None:
 
 
 @pytest.mark.parametrize("noun", ["environments", "simulators", "datasets", "benchmarks", "tasks", "criteria", "solvers", "playgrounds"])
-def test_what_is_not_there_is_not_found(shared_author: Author, noun: str) -> None:
+def test_unknown_ids_are_not_found(shared_author: Author, noun: str) -> None:
     assert shared_author.get(f"/{noun}/x_1", status=404)["error"]["code"] == "NOT_FOUND"
     if noun != "playgrounds":
         shared_author.ask("PATCH", f"/{noun}/x_1", {}, status=404)

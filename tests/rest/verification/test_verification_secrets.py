@@ -99,7 +99,7 @@ async def count_sealed(hub: Any) -> int:
 
 
 @pytest.mark.timeout(60)
-def test_what_is_verified_is_what_was_sent_and_its_secrets_stay_nowhere(author: Author, caplog: pytest.LogCaptureFixture) -> None:
+def test_the_uploaded_state_is_verified_and_its_secrets_are_not_stored(author: Author, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("DEBUG")
     run = run_with(author, [*HOLD, *FAIL])
     (task,) = run["task_runs"]
@@ -147,7 +147,7 @@ def test_the_token_of_a_run_reveals_no_secret(author: Author) -> None:
 
 @pytest.mark.timeout(60)
 @pytest.mark.parametrize("ending", ["complete", "cancel", "cancel run", "replaced", "replaced by one without"])
-def test_what_was_sent_is_forgotten_when_it_cannot_be_verified_any_more(author: Author, ending: str) -> None:
+def test_an_upload_is_deleted_when_it_can_no_longer_be_verified(author: Author, ending: str) -> None:
     run = run_with(author, HOLD)
     task = run["task_runs"][0]["id"]
     author.ask("PUT", f"/benchmark-runs/{run['id']}/state", STATE)

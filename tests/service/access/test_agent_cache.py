@@ -101,7 +101,7 @@ async def test_many_unknown_names_in_one_request_wait_once(hub: Hub) -> None:
     assert slow.readings == 1
 
 
-async def test_what_was_read_before_an_agent_was_paused_is_not_remembered(hub: Hub) -> None:
+async def test_a_read_from_before_a_pause_is_not_cached(hub: Hub) -> None:
     _, agent = await world(hub)
     slow = SlowDatabase(hub.database)
     held = msgspec.structs.replace(hub, database=slow)  # type: ignore[arg-type]

@@ -126,7 +126,7 @@ USAGE = [
 
 
 @pytest.mark.parametrize(("words", "message"), USAGE, ids=[" ".join(words) for words, _ in USAGE])
-def test_what_cannot_be_done_is_explained(words: tuple[str, ...], message: str, proctor: CommandOutput) -> None:
+def test_impossible_commands_are_explained(words: tuple[str, ...], message: str, proctor: CommandOutput) -> None:
     assert proctor(*words, code=4) == ""
     assert message in proctor.err and "hunter2" not in proctor.err and "Traceback" not in proctor.err
 

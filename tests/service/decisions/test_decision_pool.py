@@ -148,7 +148,7 @@ def test_evidence_is_read_elsewhere_as_it_is_here() -> None:
     using(doing)
 
 
-def test_what_ends_its_process_is_an_error_of_its_record_alone() -> None:
+def test_a_crash_is_an_error_of_its_record_alone() -> None:
     async def doing(pool: DecisionPool) -> None:
         suite = source({"response_contains": "fine"})
         records = suite_of(pool, suite)
@@ -285,7 +285,7 @@ def test_a_process_of_a_large_server_is_used_again() -> None:
     using(doing, processes=1)
 
 
-def test_where_no_process_can_be_started_it_is_refused() -> None:
+def test_a_request_is_refused_if_no_process_can_be_started() -> None:
     async def doing(pool: DecisionPool) -> None:
         with pytest.raises(Refusal) as caught:
             await codes(pool, source({"response_contains": "fine"}), "fine")

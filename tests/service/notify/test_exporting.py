@@ -149,7 +149,7 @@ def test_a_body_in_one_piece_has_the_ids_its_spans_say_or_none(database: TestDat
     database.run_hub(use, allowed_addresses=LISTED)
 
 
-def test_what_is_not_taken_is_sent_again_later_and_later(database: TestDatabase) -> None:
+def test_rejected_exports_are_retried_with_growing_delays(database: TestDatabase) -> None:
     clock = Clock()
 
     async def use(hub: Hub) -> None:
@@ -250,7 +250,7 @@ def test_a_worker_that_died_while_sending_is_followed_by_another(database: TestD
     database.run_hub(use, clock=clock, allowed_addresses=LISTED)
 
 
-def test_what_is_evaluated_again_while_it_is_sent_is_sent_again(database: TestDatabase) -> None:
+def test_a_trace_reevaluated_during_its_export_is_exported_again(database: TestDatabase) -> None:
     async def use(hub: Hub) -> None:
         receiver = Receiver()
         async with listening(receiver) as url:

@@ -38,7 +38,7 @@ def test_the_newest_run_is_compared_with_the_previous_one(world: World) -> None:
     assert suite["newly_passing"]["total"] == suite["within_chance"] == 0
 
 
-def test_what_changed_between_two_runs_that_have_ended_is_found_out_once(world: World, monkeypatch: pytest.MonkeyPatch) -> None:  # noqa: F811
+def test_the_comparison_of_two_finished_runs_is_computed_once(world: World, monkeypatch: pytest.MonkeyPatch) -> None:  # noqa: F811
     first = ask(world)["suites"]
     monkeypatch.setattr(comparisons, "_compare_with", lambda *given: pytest.fail("both were compared before"))
     assert ask(world)["suites"] == first != []

@@ -211,7 +211,7 @@ REFUSED: dict[str, tuple[dict[str, Any], dict[str, Any], str, str]] = {
 
 
 @pytest.mark.parametrize("what", REFUSED)
-def test_what_cannot_be_tried_is_refused_and_nothing_is_queued(what: str, database: TestDatabase) -> None:
+def test_an_invalid_backtest_is_refused_and_nothing_is_queued(what: str, database: TestDatabase) -> None:
     case_fields, fields, code, message = REFUSED[what]
 
     async def use(hub: Hub) -> None:

@@ -151,7 +151,7 @@ def test_the_runs_of_a_suite_share_it_unless_they_choose_other_cases() -> None:
     assert [case.id for case in read(selection="shared-2").cases] == ["shared-2"]
 
 
-def test_what_is_known_of_a_run_that_has_ended_is_not_worked_out_again(database: TestDatabase) -> None:
+def test_figures_of_a_finished_run_are_not_computed_again(database: TestDatabase) -> None:
     async def use(hub: Hub) -> None:
         await add_run(hub, "run_a", 40, failing=0)
         await add_run(hub, "run_b", 40, failing=3)
@@ -182,7 +182,7 @@ def test_a_run_that_goes_on_is_looked_at_each_time(database: TestDatabase) -> No
     database.run_hub(use)
 
 
-def test_what_is_shown_of_a_large_attempt_is_made_once(database: TestDatabase) -> None:
+def test_the_excerpt_of_a_large_attempt_is_made_once(database: TestDatabase) -> None:
     async def use(hub: Hub) -> None:
         await add_run(hub, "run_a", 2, failing=0)
         large = msgspec.structs.replace(make_entry(0, failing=0), evidence=Evidence(text="".join(f"{n * n:x} " for n in range(60_000))))

@@ -183,7 +183,7 @@ def test_a_server_of_the_library_is_started_where_that_command_is_allowed_and_on
     sqlite.run_hub(not_allowed, allowed_addresses=LOOPBACK, allowed_commands=(sys.executable,))
 
 
-def test_what_was_allowed_when_it_was_sent_may_be_refused_when_it_is_driven(sqlite: TestDatabase) -> None:
+def test_a_queued_suite_may_be_refused_when_it_is_driven(sqlite: TestDatabase) -> None:
     async def send(hub: Hub) -> str:
         async with provider(clerk) as seen:
             return str((await start_run(hub, LOCAL, NewRun(project_id=await with_keys(hub, seen), suite=config(url))))["id"])
@@ -200,7 +200,7 @@ def test_what_was_allowed_when_it_was_sent_may_be_refused_when_it_is_driven(sqli
 
 
 @rows("service/runs/cases/mcplab_refused.yaml")
-def test_what_must_not_be_driven_is_refused_before_anything_starts(
+def test_a_forbidden_suite_is_refused_before_anything_starts(
     row: dict[str, Any], sqlite: TestDatabase, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name, value in row.get("environment", {}).items():

@@ -133,7 +133,7 @@ def test_a_failing_case_fails_the_run(database: TestDatabase) -> None:
     database.run_hub(use, allowed_addresses=LOOPBACK)
 
 
-def test_what_a_dead_worker_left_is_taken_over_and_nothing_is_done_twice(database: TestDatabase) -> None:
+def test_a_run_of_a_dead_worker_is_resumed_without_repeating_attempts(database: TestDatabase) -> None:
     async def use(hub: Hub) -> None:
         async with an_agent() as agent:
             agent.slow_s = 0.05
@@ -207,7 +207,7 @@ def test_runs_wait_while_their_project_is_paused(database: TestDatabase) -> None
     database.run_hub(use, allowed_addresses=LOOPBACK)
 
 
-def test_who_lost_the_lease_can_write_nothing(database: TestDatabase) -> None:
+def test_a_worker_without_its_lease_can_write_nothing(database: TestDatabase) -> None:
     async def use(hub: Hub) -> None:
         async with an_agent() as agent:
             run_id = await start(hub, agent, "a")
@@ -361,7 +361,7 @@ def test_deleting_a_project_ends_its_runs(database: TestDatabase) -> None:
     database.run_hub(use, allowed_addresses=LOOPBACK)
 
 
-def test_what_the_judge_of_a_project_answered_goes_with_the_project(database: TestDatabase, caplog: pytest.LogCaptureFixture) -> None:
+def test_judge_answers_are_deleted_with_their_project(database: TestDatabase, caplog: pytest.LogCaptureFixture) -> None:
     async def use(hub: Hub) -> None:
         paths = [database.home / "projects" / await a_project(hub) / "judge" / "ab" / "c.json" for _ in range(2)]
         for path in paths:

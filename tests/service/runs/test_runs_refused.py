@@ -32,7 +32,7 @@ def sqlite(sqlite_url: str, tmp_path: Path) -> TestDatabase:
 
 @pytest.mark.in_turn
 @rows("service/runs/cases/runs_refused.yaml")
-def test_what_must_not_be_driven_is_refused(row: dict[str, Any], sqlite: TestDatabase, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_forbidden_suites_are_refused(row: dict[str, Any], sqlite: TestDatabase, monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in row.get("environment", {}).items():
         monkeypatch.setenv(name, value)
     given = dict(row["given"])
@@ -107,7 +107,7 @@ def test_an_allowed_function_and_an_allowed_file_are_used(sqlite: TestDatabase, 
     sqlite.run_hub(use, allowed_commands=("callable agent_of_this_test:answer", "recorded kept.json", "sh -c 'echo hello'"))
 
 
-def test_what_was_allowed_when_it_was_sent_may_be_refused_when_it_is_driven(sqlite: TestDatabase) -> None:
+def test_a_queued_suite_may_be_refused_when_it_is_driven(sqlite: TestDatabase) -> None:
     async def send(hub: Hub) -> str:
         async with an_agent() as agent:
             run = await start_run(hub, LOCAL, NewRun(project_id=await a_project(hub), suite=suite("a"), target=agent.target))

@@ -112,7 +112,7 @@ def test_a_trace_whose_root_never_came_passes_no_claim_that_nothing_happened(dat
     database.run_hub(use, clock=clock)
 
 
-async def test_what_no_longer_applies_to_a_changed_trace_is_gone(hub: Hub) -> None:
+async def test_results_that_no_longer_apply_to_a_changed_trace_are_deleted(hub: Hub) -> None:
     project, agent = await world(hub, suite=None)
     await cases.create_case(hub, LOCAL, NewCase(project_id=project, document=SUITE, when={"metadata": {"env": "live"}}))
     await post(hub, {**ANSWER, "platformId": agent, "metadata": {"env": "live"}}, request_id="r")
@@ -152,7 +152,7 @@ async def test_a_changed_case_applies_to_new_traces_and_on_request_to_old_ones(h
     assert await request_reevaluation(hub, Caller(organization_id="org_other"), Reevaluation()) == {"traces": 0}
 
 
-async def test_what_a_case_is_narrowed_to_counts_from_the_moment_it_is_changed(hub: Hub) -> None:
+async def test_a_narrowed_filter_of_a_case_applies_at_once(hub: Hub) -> None:
     project, agent = await world(hub, suite=None)
     case = await cases.create_case(hub, LOCAL, NewCase(project_id=project, document=SUITE, when={"metadata": {"env": "live"}}))
 
@@ -171,7 +171,7 @@ async def test_what_a_case_is_narrowed_to_counts_from_the_moment_it_is_changed(h
         assert [await evaluated("live"), await evaluated("test")] == [0, 0]
 
 
-def test_what_another_worker_holds_is_no_work_for_this_one(database: TestDatabase) -> None:
+def test_traces_leased_by_another_worker_are_skipped(database: TestDatabase) -> None:
     clock = Clock()
 
     async def use(hub: Hub) -> None:
@@ -224,7 +224,7 @@ def test_asking_for_an_evaluation_while_one_is_under_way_is_not_lost(database: T
     database.run_hub(use, clock=clock)
 
 
-async def test_what_comes_while_a_trace_is_evaluated_is_evaluated_too(hub: Hub) -> None:
+async def test_spans_received_during_an_evaluation_are_evaluated_too(hub: Hub) -> None:
     _, agent = await world(hub)
     await post(hub, {**ANSWER, "platformId": agent}, request_id="r")
     async with Evaluator.open(hub, ThreadDecider()) as evaluator:

@@ -116,7 +116,7 @@ def test_large_traces_of_one_agent_leave_space_for_others(database: TestDatabase
     database.run_hub(use, clock=clock)
 
 
-def test_what_a_dead_worker_left_is_taken_with_few_others_then_alone_then_given_up(database: TestDatabase) -> None:
+def test_traces_of_a_dead_worker_are_retried_in_a_small_batch_then_alone_then_abandoned(database: TestDatabase) -> None:
     clock = Clock()
 
     async def use(hub: Hub) -> None:
@@ -499,7 +499,7 @@ def test_a_bug_while_evaluating_is_counted_and_stops_no_other_trace(database: Te
     database.run_hub(use, clock=clock)
 
 
-async def test_where_there_was_a_process_there_will_be_one_again(monkeypatch: pytest.MonkeyPatch, hub: Hub) -> None:
+async def test_a_lost_process_is_replaced(monkeypatch: pytest.MonkeyPatch, hub: Hub) -> None:
     monkeypatch.setattr(evaluation, "START_AGAIN_S", 0.01)
     started: list[int] = []
 
@@ -540,7 +540,7 @@ async def test_a_trace_that_was_with_the_judge_when_the_service_stopped_is_given
     assert await evaluate_all(hub, judge=ScriptedJudge(lambda question: 1.0)) == 1
 
 
-async def test_what_was_given_back_is_taken_again_while_the_batch_it_came_from_goes_on(monkeypatch: pytest.MonkeyPatch, hub: Hub) -> None:
+async def test_a_returned_trace_is_leased_again_while_its_batch_continues(monkeypatch: pytest.MonkeyPatch, hub: Hub) -> None:
     monkeypatch.setattr(evaluation, "START_AGAIN_S", 0.3)
     calls = 0
 
@@ -569,9 +569,7 @@ async def test_what_was_given_back_is_taken_again_while_the_batch_it_came_from_g
 
 
 @pytest.mark.parametrize("document", [SUITE, JUDGED], ids=["decided", "judged"])
-async def test_what_is_due_again_when_its_result_was_just_written_is_taken_at_once(
-    monkeypatch: pytest.MonkeyPatch, hub: Hub, document: str
-) -> None:
+async def test_a_trace_due_again_right_after_its_result_is_leased_at_once(monkeypatch: pytest.MonkeyPatch, hub: Hub, document: str) -> None:
     finish = ResultWriter.finish
     taken: list[int] = []
 

@@ -75,7 +75,7 @@ async def test_cases_of_the_project_count_for_an_agent_that_was_made(hub: Hub) -
     assert [row["outcome"] for row in await result_rows(hub)] == ["pass"]
 
 
-async def test_of_several_projects_the_one_called_default_is_taken(hub: Hub) -> None:
+async def test_the_project_named_default_is_used(hub: Hub) -> None:
     for name in ("one", "two"):
         await projects.create_project(hub, LOCAL, projects.NewProject(name=name))
     for service in ("a", "b"):
@@ -120,7 +120,7 @@ def test_a_name_that_only_an_agent_of_another_project_has_makes_one_in_the_proje
     database.run_hub(use, unknown_agents="create")
 
 
-def test_what_the_local_user_sends_is_refused_where_the_administrator_wants_it(database: TestDatabase) -> None:
+def test_the_administrator_can_refuse_traces_of_the_local_user(database: TestDatabase) -> None:
     async def use(hub: Hub) -> None:
         assert (await refused(hub, LOCAL)).status == 400
         assert await made_agents(hub) == [] and (await projects.list_projects(hub, LOCAL))["data"] == []

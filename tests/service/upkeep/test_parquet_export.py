@@ -35,7 +35,7 @@ async def fill(hub: Hub) -> str:
     return agent
 
 
-async def test_what_was_exported_is_decided_by_a_batch_as_by_the_service(hub: Hub, tmp_path: Path) -> None:
+async def test_a_batch_decides_exported_traces_like_the_service(hub: Hub, tmp_path: Path) -> None:
     agent = await fill(hub)
     async with hub.database.writing() as connection:
         for table in (traces, results):

@@ -23,7 +23,7 @@ async def add_project(hub: Hub, id: str = "p") -> None:
         await connection.execute(projects.insert().values(row))
 
 
-def test_what_a_project_does_not_keep_goes_and_what_is_of_others_stays(database: TestDatabase) -> None:
+def test_retention_of_a_project_deletes_only_its_own_records(database: TestDatabase) -> None:
     async def use(hub: Hub) -> None:
         await add_project(hub)
         await fill(hub)

@@ -65,7 +65,7 @@ async def fill(hub: Hub) -> None:
         await add_run(hub, f"run_{day}", day + 0.5)
 
 
-def test_what_is_too_old_goes_with_everything_that_hangs_on_it(database: TestDatabase) -> None:
+def test_old_records_are_deleted_with_everything_that_belongs_to_them(database: TestDatabase) -> None:
     async def use(hub: Hub) -> None:
         await fill(hub)
         assert await sweep_once(hub, batch=1) == SweepCounts(traces=1, runs=2, bytes=110 + 200)
@@ -88,9 +88,7 @@ def test_what_is_too_old_goes_with_everything_that_hangs_on_it(database: TestDat
     ],
 )
 @pytest.mark.parametrize("batch", [1, 100])
-def test_of_what_is_too_much_the_oldest_goes_first_and_no_more_than_it_takes(
-    database: TestDatabase, most: int, stay: list[str], batch: int
-) -> None:
+def test_over_the_size_limit_only_the_oldest_records_are_deleted(database: TestDatabase, most: int, stay: list[str], batch: int) -> None:
     async def use(hub: Hub) -> None:
         await fill(hub)
         async with hub.database.reading() as connection:
@@ -172,7 +170,7 @@ def test_without_a_limit_nothing_is_swept(database: TestDatabase) -> None:
     database.run_hub(use, clock=lambda: NOW)
 
 
-def test_what_judges_of_projects_answered_goes_by_age(sqlite: TestDatabase) -> None:
+def test_judge_answers_are_deleted_by_age(sqlite: TestDatabase) -> None:
     projects = sqlite.home / "projects"
 
     def add_file(place: str, age_days: float) -> Path:

@@ -107,7 +107,7 @@ def test_a_benchmark_run_that_is_too_old_goes_with_its_states_and_everything_els
 
 
 @pytest.mark.parametrize("batch", [1, 100])
-def test_of_benchmark_runs_that_are_too_much_the_oldest_goes_first(database: TestDatabase, batch: int) -> None:
+def test_over_the_size_limit_the_oldest_benchmark_runs_are_deleted_first(database: TestDatabase, batch: int) -> None:
     clock = Clock()
 
     async def use(hub: Hub) -> None:

@@ -35,7 +35,7 @@ HIDDEN: list[tuple[Any, str, str]] = [
 
 
 @pytest.mark.parametrize(("state", "text", "shown"), HIDDEN)
-def test_what_is_taken_out_of_a_state_is_taken_out_of_sentences(state: Any, text: str, shown: str) -> None:
+def test_values_hidden_in_a_state_are_hidden_in_sentences(state: Any, text: str, shown: str) -> None:
     assert hidden_in(state).hide_text(text) == shown
 
 
@@ -54,7 +54,7 @@ def test_nothing_is_left_of_a_value_that_was_cut(length: int, before: int) -> No
         assert not any(secret[start : start + 4] in shown for start in range(len(secret) - 3)), (text, shown)
 
 
-def test_what_authors_wrote_stays_and_what_was_found_goes() -> None:
+def test_text_of_authors_stays_and_found_values_are_hidden() -> None:
     hidden = hidden_in({"authorization": "granted", "credentials": {"level": 3, "by": "x"}})
     entry = {
         "criterion_id": "crit_granted",

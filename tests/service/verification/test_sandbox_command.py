@@ -94,6 +94,6 @@ def test_a_playground_is_looked_at_as_a_whole(database: TestDatabase, capsys: py
 @pytest.mark.parametrize(
     ("words", "message"), [(("up", "env_1", "--seed", "x"), "--seed"), (("up", "fhir", "--seed", "none.json"), "none.json")]
 )
-def test_what_cannot_be_meant_is_refused(words: tuple[str, ...], message: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_contradictory_options_are_refused(words: tuple[str, ...], message: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["sandbox", *words]) == 4
     assert message in capsys.readouterr().err
