@@ -400,7 +400,7 @@ def write_choice(*decisions: Any) -> Callable[[ChatRequest], str]:
 @rows("checks/cases/choices.yaml")
 def test_a_choice_makes_the_verdict(row: dict[str, Any]) -> None:
     pending = pose(row["check"], row["evidence"], **row["given"])
-    verdict = settle(pending, ScriptedModel(write_choice(*row["says"])), concurrency=1)
+    verdict = settle(pending, ScriptedModel(write_choice(*row["replies"])), concurrency=1)
     assert (verdict.outcome, verdict.code) == (row["expect"], row.get("code"))
     assert verdict.score == pytest.approx(row["score"], abs=1e-9)
     for key in ("preference", "choice"):

@@ -61,9 +61,9 @@ every_rubric = pytest.mark.parametrize("name", sorted(VERSIONS))
 @rows("checks/cases/rubrics.yaml")
 def test_a_rubric_asks_about_what_was_recorded_and_about_nothing_else(row: dict[str, Any]) -> None:
     verdict = decide(row["check"], row["given"], row["evidence"])
-    if "asked" in row:
+    if "prompt" in row:
         assert isinstance(verdict, PendingVerdict), verdict.reason
-        assert shown(render(verdict.questions)) == row["asked"]
+        assert shown(render(verdict.questions)) == row["prompt"]
         assert verdict.code == NO_JUDGE_CODE, "without a judge nothing is decided"
     else:
         assert not isinstance(verdict, PendingVerdict)

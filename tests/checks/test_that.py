@@ -41,7 +41,7 @@ def test_a_condition_is_decided(row: dict[str, Any]) -> None:
     verdict = decide(row["that"], evidence_of(row))
     wanted = row["expect"]
     assert (verdict.outcome, verdict.code) == (wanted["outcome"], wanted.get("code")), verdict.reason
-    for part in wanted.get("says", ()):
+    for part in wanted.get("reason", ()):
         assert part in verdict.reason
     if "at" in wanted:
         assert list(verdict.pointers) == wanted["at"]

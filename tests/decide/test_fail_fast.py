@@ -25,4 +25,4 @@ def test_fail_fast_spares_the_judge_only_what_cannot_change_the_verdict(row: dic
             questions = deliberation.send([Opinion(outcome="fail", reason="no")] * len(questions))
     except StopIteration as end:
         result: proctor.CaseResult = end.value
-    assert (called, result.outcome) == (row["asked"], row["outcome"])
+    assert (called, result.outcome) == (row["judge_called"], row["outcome"])

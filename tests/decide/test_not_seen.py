@@ -42,7 +42,7 @@ def test_unseen_parts_are_decided_as_in_the_table(row: dict[str, Any]) -> None:
     (result,) = decide_line(row)
     reasons = " ".join([result.reason or "", *(verdict.reason for verdict in result.verdicts)])
     assert (result.outcome, reasons) == (row["outcome"], reasons)
-    assert row.get("says", "") in reasons
+    assert row.get("reason", "") in reasons
     assert "code" not in row or result.code == row["code"]
 
 

@@ -34,8 +34,8 @@ def test_the_screen_answers_every_visitor_as_in_the_table(seen: World, row: dict
         if who.startswith("foreign") and "shop" in answer.text:
             wrong.append(f"{who}: is shown what belongs to home")
     assert not wrong, "\n".join(wrong)
-    words = Markup(seen.get(row["path"], "organization").text).words if "says" in row else ""
-    for sentence in row.get("says", ()):
+    words = Markup(seen.get(row["path"], "organization").text).words if "texts" in row else ""
+    for sentence in row.get("texts", ()):
         assert sentence in words, words
 
 

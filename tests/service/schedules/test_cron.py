@@ -29,7 +29,7 @@ def test_an_expression_is_due_at_these_times(row: dict[str, Any]) -> None:
 def test_an_invalid_expression_is_reported_with_what_was_expected(row: dict[str, Any]) -> None:
     with pytest.raises(InputError) as caught:
         parse_cron(row["cron"])
-    assert row["says"] in str(caught.value)
+    assert row["message"] in str(caught.value)
 
 
 def walk(cron: Cron, after: datetime, zone: ZoneInfo, until: datetime) -> list[datetime]:
