@@ -137,7 +137,7 @@ async def test_rules_are_made_listed_changed_and_deleted_with_their_messages(hub
     assert changed["settings"]["below"] == 0.5 and changed["settings"]["minimum"] == 10 and changed["name"] == "n"
     assert (await send_test(hub, LOCAL, rule["id"]))["payload"]["event"] == "alert.test"
     await delete_alert(hub, LOCAL, rule["id"])
-    with pytest.raises(Refusal, match="there is no alert"):
+    with pytest.raises(Refusal, check=lambda error: error.missing == "alert"):
         await list_deliveries(hub, LOCAL, rule["id"])
 
 
@@ -188,9 +188,9 @@ async def test_rules_of_others_are_not_there_and_project_keys_see_none(hub: Hub)
     rule = await made(hub, project, "pass_rate")
     stranger = Caller(organization_id="org_other")
     for verb in (get_alert, delete_alert, send_test, list_deliveries):
-        with pytest.raises(Refusal, match="there is no alert"):
+        with pytest.raises(Refusal, check=lambda error: error.missing == "alert"):
             await verb(hub, stranger, rule)
-        with pytest.raises(Refusal, match="organization key"):
+        with pytest.raises(Refusal, check=lambda error: error.code == "FORBIDDEN"):
             await verb(hub, Caller(organization_id=LOCAL.organization_id, kind="project", project_id=project), rule)
     assert (await list_alerts(hub, stranger))["data"] == []
     with pytest.raises(Refusal, match="there is no case"):

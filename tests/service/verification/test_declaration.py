@@ -82,7 +82,7 @@ def test_a_field_that_is_declared_is_at_every_door(more: Table, name: str, good:
     assert shelf.read({"name": "a"})[name] == more[name].default
     with pytest.raises(ValidationError):
         make_body(without.new, "tests").model_validate({"name": "a", name: good})
-    with pytest.raises(Refusal, match="unknown field of a shelf"):
+    with pytest.raises(Refusal, check=lambda error: list(error.fields) == [name]):
         without.read({"name": "a", name: good})
 
     # The OpenAPI document.
