@@ -1,4 +1,4 @@
-"""Environments that hold proctor and the packages named, with what these need in turn, and nothing else.
+"""Environments with proctor and the named packages and their dependencies only.
 
 They are made of links into the environment of the tests: no network, a tenth of a second, and a Python in them sees an installation like
 any other. A package that the tests do not have is not in them either, so they never hold more than a reader has. `make pages-lean` tries

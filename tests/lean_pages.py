@@ -1,4 +1,4 @@
-"""Executes the pages of the documentation where proctor is really installed, with what each page names and nothing else.
+"""Executes the pages of the documentation in environments with proctor and only the packages that each page names.
 
 `make pages-lean` runs it. `make test` executes the same pages in environments that are made of links (`lean_environment.py`); here the
 wheel is built, and everything comes from the registry. Environments lie below `.frameworks/lean` (or `PROCTOR_FRAMEWORKS`).

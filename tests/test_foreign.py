@@ -1,4 +1,4 @@
-"""Software of others is installed once, whole, however many workers ask for it at once."""
+"""Foreign software is installed once and completely, however many workers request it at once."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Live tests are shared among workers so that no file makes all of them wait."""
+"""Live tests are distributed so that no file makes all workers wait."""
 
 from __future__ import annotations
 

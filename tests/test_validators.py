@@ -1,4 +1,4 @@
-"""The validators beyond the truth tables: what they accept, what they refuse, what the twins say."""
+"""The validators beyond the truth tables: what they accept, what they refuse, and the messages of the twins."""
 
 from __future__ import annotations
 

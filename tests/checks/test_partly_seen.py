@@ -1,4 +1,4 @@
-"""Claims that hold of what was seen and might not hold of all of it: they are not passed where something was not seen."""
+"""Claims that hold for the seen part only do not pass if other parts were not seen."""
 
 from __future__ import annotations
 

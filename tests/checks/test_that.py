@@ -1,4 +1,4 @@
-"""Conditions in one line: what they say, what they refuse, and that they agree with a small evaluator written another way."""
+"""One-line conditions: verdicts, refusals, and agreement with a small independent evaluator."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What must hold of the tool checks whatever the evidence."""
+"""Properties of the tool checks that hold for any evidence."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""FHIR search: tables over published example resources, and what is refused."""
+"""FHIR search: tables over published example resources, and refused searches."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Transcripts by table, and what is none."""
+"""Transcripts from a table, and text that is none."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a case costs: by the prices of the workspace, apart for agent and judge, and never 0 where it is unknown."""
+"""The cost of a case: from the prices of the workspace, separate for agent and judge, and never 0 if unknown."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`--fail-fast` asks no judge only where the verdict of the case can no longer change."""
+"""`--fail-fast` skips the judge only if the verdict of the case can no longer change."""
 
 from __future__ import annotations
 

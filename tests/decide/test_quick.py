@@ -1,4 +1,4 @@
-"""The quick road and the careful one agree on everything, also where several threads take the quick one at once."""
+"""The fast and the full decision agree, also when several threads use the fast one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Harmless fields, and the places of a document where a provider could add one.
+"""Harmless fields, and the places of a document that may contain them.
 
 A place is an object of the format, or a list of attributes. What belongs to the agent or its tools (arguments, results, answers, inputs,
 state) holds no places: a field in there is one more value.

@@ -1,4 +1,4 @@
-"""Claims that something is not there, made so that all of them fail on an evidence: every negative check, and how suites spell it."""
+"""Negative claims that all fail on an evidence: every negative check, in every spelling of suites."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is known of an evidence, part by part."""
+"""The account of an evidence, part by part."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What attacks on the evidence rule found: side fields that were refused, and claims that passed on data that was never seen."""
+"""Findings of attacks on the evidence rule: refused side fields, and claims that passed on unseen data."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the original systems read out of a trace, row by row of their documentation."""
+"""What the original systems read from a trace, by the rows of their documentation."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Records of a user's own format, read by a mapping: what is known of each part, and why the rest is unknown."""
+"""Records of a user's own format, read by a mapping: the known parts, and why the rest is unknown."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which texts of a model ask for a tool in words, and which only look a little like it."""
+"""Texts of a model that request a tool in prose, and texts that only look similar."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Changes to good documents that keep most of their structure: what is left is understood far enough to break something deep inside."""
+"""Mutations of valid documents that keep most of their structure, so that faults reach deep code."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The fuzzers notice what they look for: a bug, an example that does not end, one that takes too long or too much memory."""
+"""The fuzzers detect a bug, an endless example, and one that takes too much time or memory."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Proposals are accepted into suites whose comments and order stay; nothing is written in CI; what was rejected stays rejected."""
+"""Accepted proposals keep the comments and order of suites; CI writes nothing; rejected proposals stay rejected."""
 
 from __future__ import annotations
 

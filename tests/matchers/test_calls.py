@@ -1,4 +1,4 @@
-"""Pairing expected with actual calls: what no table can list."""
+"""Pairing of expected with actual calls: cases that a table cannot list."""
 
 from __future__ import annotations
 

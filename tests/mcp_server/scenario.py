@@ -1,4 +1,4 @@
-"""What a coding agent does with criteria, from an empty service to verified runs: the same over every way in."""
+"""The work of a coding agent with criteria, from an empty service to verified runs, at every entry point."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Values in sentences: always short, and never more work than what is shown takes."""
+"""Values in messages: always short, and no more work than the shown part needs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Faults are planted deterministically, and every claim that is proposed detects what it is proposed for."""
+"""Faults are planted deterministically, and every proposed claim detects its fault."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Forms are made of declared fields, and what is typed is read back as JSON."""
+"""Forms are generated from declared fields, and their input is read as JSON."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where pages lead: from a run to the one before it, from an attempt to the next that failed, its history and its case before."""
+"""Links of pages: from a run to the previous one, from an attempt to the next failure, its history and its earlier case."""
 
 from __future__ import annotations
 

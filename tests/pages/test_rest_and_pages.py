@@ -1,4 +1,4 @@
-"""What REST can do, a person can do on a page: the table of routes and screens is complete."""
+"""Every REST operation is available on a page: the table of routes and screens is complete."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What every screen shows, and to whom: one row per address and visitor."""
+"""Every screen for every visitor: one row per address."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The report in one file and the web pages are one family: what both show is drawn by the same functions."""
+"""The report file and the web pages share their elements: the same functions draw both."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where links, commands and questions of pages lead, and that values look as people write them, not as the program keeps them."""
+"""Targets of links, commands and queries on pages, and values in readable form."""
 
 from __future__ import annotations
 

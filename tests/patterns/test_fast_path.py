@@ -1,4 +1,4 @@
-"""The fast engine may only see what is proven cheap, and must then answer as the slow one does."""
+"""The fast engine gets only patterns proven cheap, and must agree with the slow one."""
 
 from __future__ import annotations
 

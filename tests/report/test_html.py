@@ -1,4 +1,4 @@
-"""The HTML report, taken apart: what it carries, and that nothing in it can be more than text."""
+"""The HTML report, parsed: its content, and that hostile text stays text."""
 
 from __future__ import annotations
 

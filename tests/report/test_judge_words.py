@@ -1,4 +1,4 @@
-"""Reports say who judged, how far the score lay from the threshold, and how many agreed."""
+"""Reports show who judged, how far the score was from the threshold, and how many agreed."""
 
 from __future__ import annotations
 

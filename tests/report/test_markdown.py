@@ -1,4 +1,4 @@
-"""Markdown, rendered by a real renderer to see what a reader would see."""
+"""Markdown, rendered by a real renderer."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What happened in simulated systems: before and after, field by field, in the report in one file and on the pages."""
+"""Changes in simulated systems: before and after, field by field, in the report file and on the pages."""
 
 from __future__ import annotations
 

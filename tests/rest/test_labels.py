@@ -1,4 +1,4 @@
-"""Labels and notes of people over REST, and what judges are worth by them."""
+"""Labels and notes of people over REST, and the accuracy of judges measured with them."""
 
 from __future__ import annotations
 

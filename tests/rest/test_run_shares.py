@@ -1,4 +1,4 @@
-"""A link to a run: it shows what it was made to show, to anybody, and nothing else; revoked, it never was."""
+"""A shared link to a run: it shows only that run to anyone, and is unknown once revoked."""
 
 from __future__ import annotations
 

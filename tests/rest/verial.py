@@ -1,4 +1,4 @@
-"""A Verial client for tests: authors over REST, and what it authors most."""
+"""A Verial client for tests: authors over REST, and the objects they usually create."""
 
 from __future__ import annotations
 

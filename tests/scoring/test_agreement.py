@@ -1,4 +1,4 @@
-"""Agreement of a judge with labels: equal to scikit-learn's figures, with intervals that mean what they say."""
+"""Agreement of a judge with labels: equal to scikit-learn's figures, with correct intervals."""
 
 from __future__ import annotations
 

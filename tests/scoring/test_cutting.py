@@ -1,4 +1,4 @@
-"""The threshold of a judge: what each one gives, and the one that cross-validation chooses."""
+"""The threshold of a judge: the effect of each, and the one that cross-validation chooses."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Two who change the same thing at once: the second one finds what the first one wrote."""
+"""Concurrent changes of one object: the second one sees what the first one wrote."""
 
 from __future__ import annotations
 

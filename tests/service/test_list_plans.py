@@ -1,4 +1,4 @@
-"""Every list in every combination of its filters goes along an index: nothing reads or sorts a whole table, on either database."""
+"""Every list uses an index for every combination of filters: no query reads or sorts a whole table, on either database."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What every store of sandboxes keeps to: in memory, and in either database."""
+"""The contract of every store of sandboxes: in memory, and in either database."""
 
 from __future__ import annotations
 

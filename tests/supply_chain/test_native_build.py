@@ -1,4 +1,4 @@
-"""What mypyc does not compile, or compiles into something else, is not in the modules that a native wheel compiles (`design/native.md`)."""
+"""Modules that mypyc cannot compile, or compiles incorrectly, are not in the native wheel (`design/native.md`)."""
 
 from __future__ import annotations
 

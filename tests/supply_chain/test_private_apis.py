@@ -1,4 +1,4 @@
-"""Private parts of other packages that we use: each is known, noted, held below the next version that may change it, and still there."""
+"""Private parts of other packages that we use: each is listed, bounded below the next version that may change it, and present."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`request_made`, `request_not_made` and `unchanged` by table, and what they are in Verial's words."""
+"""`request_made`, `request_not_made` and `unchanged` from tables, and their Verial forms."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Binary OTLP is counted before it is decoded, and taken apart where it cannot be decoded as a whole."""
+"""Binary OTLP is measured before decoding, and recovered span by span if it cannot be decoded as a whole."""
 
 from __future__ import annotations
 

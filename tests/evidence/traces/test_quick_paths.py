@@ -1,4 +1,4 @@
-"""The short roads of the reader of spans give what the long ones give."""
+"""The fast paths of the span reader agree with the general ones."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Traces whose spans are each other's parents: they are read all the same, in a time that grows with their number."""
+"""Traces with cycles of parents are read in linear time."""
 
 from __future__ import annotations
 

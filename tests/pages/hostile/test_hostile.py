@@ -1,4 +1,4 @@
-"""Hostile text in every field that agents and tenants can write: it stays text on every screen."""
+"""Hostile text in every field that agents and tenants can write stays text on every screen."""
 
 from __future__ import annotations
 

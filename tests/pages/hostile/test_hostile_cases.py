@@ -1,4 +1,4 @@
-"""Hostile text in the fields of cases, agents and runs to be started: it stays text on their screens, and in forms that come back."""
+"""Hostile text in the fields of cases, agents and new runs stays text on their screens and in returned forms."""
 
 from __future__ import annotations
 

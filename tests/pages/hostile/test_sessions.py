@@ -1,4 +1,4 @@
-"""The way in and out: a key becomes a session, the session ends with its key, and a form proves where it comes from."""
+"""Login and logout: a key becomes a session, the session ends with its key, and a form proves its origin."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One label on the pages: shown with what was judged, changed, taken back; with the permissions, the audit and the refusals of REST."""
+"""One label on the pages: shown with the judged answer, changed, deleted; with the permissions, audit and refusals of REST."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Alerts, keys, settings, audit, health and search as pages: what a person does there, and what is refused in place."""
+"""Alerts, keys, settings, audit, health and search as pages: actions, and refusals in place."""
 
 from __future__ import annotations
 

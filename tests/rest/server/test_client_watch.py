@@ -1,4 +1,4 @@
-"""What a request may know about its client, and that nothing of the request outlives it."""
+"""A request can see whether its client is connected, and leaves nothing in memory."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which connection is cut where answers wait to be read, on a clock and transports of the test's own."""
+"""Which connection is closed when unread answers exceed the limit, with a fake clock and fake transports."""
 
 from __future__ import annotations
 

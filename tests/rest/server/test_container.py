@@ -1,4 +1,4 @@
-"""The container files say only what the service understands."""
+"""The container files use only settings of the service."""
 
 from __future__ import annotations
 

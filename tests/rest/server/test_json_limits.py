@@ -1,4 +1,4 @@
-"""How much JSON one request may hold: counted in the bytes, on every road, before anything is decoded."""
+"""Limits on the JSON of one request, counted in the bytes before decoding, at every entry point."""
 
 from __future__ import annotations
 

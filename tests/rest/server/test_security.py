@@ -1,4 +1,4 @@
-"""What the service refuses before any verb sees it: wrong names, foreign pages, too much, too deep, too often."""
+"""Refusals before any action: wrong host names, foreign pages, bodies too large or too deep, too many requests."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The doorstep on real sockets: what is half sent, stalls, comes in crumbs or is never read costs only its own connection."""
+"""Slow clients on real sockets: partial, stalled and unread requests cost only their own connection."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`/v1/logs` over HTTP: what instrumentations put into log records is joined to its spans, whichever comes first."""
+"""`/v1/logs` over HTTP: log records of instrumentations are joined to their spans, in any order of arrival."""
 
 from __future__ import annotations
 

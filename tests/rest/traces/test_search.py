@@ -1,4 +1,4 @@
-"""Traces and results over REST: found by what is known of them, read whole."""
+"""Traces and results over REST: filtered by their fields, read whole."""
 
 from __future__ import annotations
 

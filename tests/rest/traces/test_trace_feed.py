@@ -1,4 +1,4 @@
-"""What happens to traces, as a stream; and what they have in common, as counts."""
+"""Events of traces as a stream, and counts by their common fields."""
 
 from __future__ import annotations
 

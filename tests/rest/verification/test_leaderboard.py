@@ -1,4 +1,4 @@
-"""The leaderboard of a published benchmark: who is on it, by which figures, and who is not."""
+"""The leaderboard of a published benchmark: its entries, their figures, and who is excluded."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Simulated systems on the service: an author's and an agent's day, and what each of them may not do."""
+"""Simulated systems on the service: the work of an author and an agent, and their permissions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The agents that a service remembers: how old they may be, how often they are read, and what happens while they are read."""
+"""The cache of agents: maximum age, number of reads, and changes during a read."""
 
 from __future__ import annotations
 

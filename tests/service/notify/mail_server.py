@@ -1,4 +1,4 @@
-"""A mail server on loopback: it speaks SMTP with STARTTLS, TLS and logins, and keeps what it accepts."""
+"""A mail server on loopback with STARTTLS, TLS and logins; it stores accepted mail."""
 
 from __future__ import annotations
 

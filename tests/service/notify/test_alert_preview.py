@@ -1,4 +1,4 @@
-"""A rule followed through the past: each row is what came when, and when the rule would have fired."""
+"""A rule applied to the past: what was measured when, and when the rule would have fired."""
 
 from __future__ import annotations
 

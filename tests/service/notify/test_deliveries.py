@@ -1,4 +1,4 @@
-"""Messages to webhooks: signed, sent again, never to where they must not go."""
+"""Webhook messages: signed, retried, and never sent to forbidden addresses."""
 
 from __future__ import annotations
 

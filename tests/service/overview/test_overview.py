@@ -1,4 +1,4 @@
-"""What is going on in a project, over HTTP: what turned, what is new, and at what cost."""
+"""The overview of a project over HTTP: changed outcomes, news and cost."""
 
 from __future__ import annotations
 

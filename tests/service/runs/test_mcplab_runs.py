@@ -1,4 +1,4 @@
-"""MCPLab suites on the service: their own agents on their own servers, within what an administrator and the project allow."""
+"""MCPLab suites on the service: their own agents on their own servers, as far as administrator and project allow."""
 
 from __future__ import annotations
 

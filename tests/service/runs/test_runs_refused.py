@@ -1,4 +1,4 @@
-"""Suites are anybody's: what a service refuses to reach, start, read or resolve, and what it does once an administrator allowed it."""
+"""Suites from users are untrusted: what a service refuses to reach, start, read or resolve unless an administrator allows it."""
 
 from __future__ import annotations
 

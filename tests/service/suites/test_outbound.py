@@ -1,4 +1,4 @@
-"""What suites that were sent to the service may reach: their models go by a guarded transport."""
+"""Models of received suites are called over a guarded transport."""
 
 from __future__ import annotations
 

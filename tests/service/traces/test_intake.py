@@ -1,4 +1,4 @@
-"""What becomes of traces that come in: routed, freed of secrets, merged or replaced, durable."""
+"""Received traces are routed, stripped of secrets, merged or replaced, and durable."""
 
 from __future__ import annotations
 

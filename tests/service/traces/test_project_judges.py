@@ -1,4 +1,4 @@
-"""A project's judge also decides its traces, and what judges decide is indexed for labelling."""
+"""A project's judge also decides its traces, and its decisions are indexed for labelling."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is searched for is found in whatever case, in every script."""
+"""Search ignores case in every script."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Service names that no agent has: whose traces make their agent, where it is made, and how many may be."""
+"""Unknown service names: whose traces create an agent, in which project, and how many."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Projects that keep less than the service does: what goes, what would go, and what cannot be set."""
+"""Projects with a shorter retention than the service: deletion, preview, and invalid values."""
 
 from __future__ import annotations
 
