@@ -258,7 +258,7 @@ _CHECKOUT = Path(__file__).parents[1]
 
 @pytest.fixture(autouse=True)
 def forget_modules_of_the_test() -> Iterator[None]:
-    """Forget what a test imported from a folder of its own: the `agent.py` of the next test is another one."""
+    """Unload modules imported from a test's own folder: the next test has another `agent.py`."""
     path, known = list(sys.path), sys.modules.copy()
     yield
     sys.path[:] = path

@@ -126,11 +126,11 @@ class Execution:
             self._run(line, passing=(0, 1))
 
     def python(self, body: str, page: str) -> None:
-        """Run a program of the page; the next one goes on with its names."""
+        """Run a program of the page; the next one continues in its namespace."""
         exec(compile(body, page, "exec"), self.names)  # noqa: S102 - the program is ours, from our own page
 
     def _run(self, command: str, passing: tuple[int, ...] = (0,)) -> str:
-        """What a command prints. Ours run in this process unless a plugin was installed: starting Python takes longer."""
+        """Return the output of a command. Ours run in this process unless a plugin was installed: starting Python takes longer."""
         ours = re.fullmatch(r'proctor ([^;|&>]*)(; echo "exit code \$\?")?', command)
         if ours is not None and not self.site.exists():
             with self._fresh_modules():
@@ -145,7 +145,7 @@ class Execution:
 
     @contextlib.contextmanager
     def _fresh_modules(self) -> Iterator[None]:
-        """Forget the modules of the page afterwards: the next command of a reader is a process of its own."""
+        """Unload the modules of the page afterwards: a reader runs the next command in another process."""
         known, path = set(sys.modules), list(sys.path)
         yield
         sys.path[:] = path

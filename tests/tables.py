@@ -29,7 +29,7 @@ _Loader.add_implicit_resolver("tag:yaml.org,2002:bool", re.compile(r"^(?:true|fa
 
 
 def load_document(path: str) -> Any:
-    """What `tests/<path>` holds."""
+    """Return the content of `tests/<path>`."""
     with (HERE / path).open("rb") as file:
         return yaml.load(file, Loader=_Loader)
 

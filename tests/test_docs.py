@@ -63,7 +63,7 @@ tests do what the others describe; `tests/live/browser/test_screenshots.py` make
 
 @pytest.fixture(scope="session")
 def lean_python(tmp_path_factory: pytest.TempPathFactory) -> Callable[[tuple[str, ...]], Path]:
-    """The Python of an environment that holds nothing but what is required; made once for all pages that ask for the same."""
+    """The Python of an environment with only the requirements, made once for all pages with the same ones."""
     return functools.cache(lambda requirements: make_lean_environment(tmp_path_factory.mktemp("lean") / "environment", requirements))
 
 

@@ -115,7 +115,7 @@ def test_token_f1_equals_the_figures_of_dspy() -> None:
     ],
 )
 def test_words_are_normalised_as_squad_does_it(text: str, words: list[str]) -> None:
-    """Only ASCII punctuation goes, before the articles do: what it joined is then one word."""
+    """Only ASCII punctuation is removed, before articles: the parts it joined become one word."""
     assert split_squad_words(text) == words
 
 

@@ -67,14 +67,14 @@ def settle(pending: PendingVerdict, *models: ScriptedModel, **settings: Any) -> 
 
 
 def read_checks(request: ChatRequest) -> list[dict[str, Any]]:
-    """The checks of a request with what every one of them shares."""
+    """The checks of a request, with the shared parts in each."""
     line = request.messages[-1].text.split("\n")[1]
     first, *others = json.loads(line)
     return [{**first["every_check"], **check} for check in others] if others else [first]
 
 
 def quote_source(request: ChatRequest) -> list[str]:
-    """A passage of what was retrieved, where anything was."""
+    """A passage of the retrieved context, if there is any."""
     data = next((json.loads(line) for line in request.messages[-1].text.split("\n") if line.startswith("{")), {})
     waiting: list[Any] = [data.get("context", {}).get("retrieved")]
     while waiting:
@@ -220,7 +220,7 @@ def ask_parts(check: str, choices: Sequence[str]) -> Verdict:
 
 
 def misbehave(kind: str, request: ChatRequest) -> str | ModelFault:
-    """What a judge that takes every part for fine replies, with one thing wrong."""
+    """The reply of a judge that passes every part, with one fault."""
     checks = read_checks(request)
     good = next(iter(checks[0]["choices"]))
     entries: list[dict[str, Any]] = [

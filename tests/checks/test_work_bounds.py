@@ -358,7 +358,7 @@ def test_work_that_only_looks_large_is_decided(name: str) -> None:
 
 
 def list_fields() -> Iterator[tuple[str, str]]:
-    """Yield every check with each field of its spec that holds as many values as the author likes."""
+    """Yield every check with each field of its spec that takes any number of values."""
     for entry in default_registry():
         for field in msgspec.structs.fields(entry.spec):
             if re.match(r"(tuple|dict|list)\[", str(field.type).removeprefix("typing.")):

@@ -71,7 +71,7 @@ def test_these_claims_take_the_quick_road(claims: list[str]) -> None:
 
 
 def test_no_thread_returns_the_verdicts_of_another() -> None:
-    """Two texts have verdicts of their own, so that what is remembered changes all the time while other threads compare with it."""
+    """Two texts with different verdicts, so that the cached one changes constantly while other threads read it."""
     verdicts = {(part, text): Verdict("pass", 1.0, f"{part} {text}") for part in range(3) for text in "ab"}
 
     def careful(*_: object) -> CaseResult:

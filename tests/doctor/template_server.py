@@ -131,7 +131,7 @@ class Shop:
         return {"jsonrpc": "2.0", "id": identity, "error": refused.error}
 
     def around(self, method: str, modern: bool, messages: list[Any]) -> list[Any]:
-        """The response with what a defect sends before, after or instead of it."""
+        """The response with the messages that a defect sends before, after or instead of it."""
         last = messages[-1]
         log = {"jsonrpc": "2.0", "method": "notifications/message", "params": {"level": "info", "data": "x"}}
         if method == "ping":

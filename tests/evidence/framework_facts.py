@@ -41,7 +41,7 @@ def runs_of(entry: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
 
 
 def differing(truth: dict[str, Any], evidence: Evidence) -> Iterator[tuple[str, object, object]]:
-    """The facts that are read otherwise: kind, what is true, what was found."""
+    """The facts that are read differently: kind, expected value, found value."""
     yield from _differing_calls(truth, evidence)
     for kind, wanted, found in (
         ("input", truth.get("input"), evidence.input),

@@ -96,7 +96,7 @@ def named_marks() -> Iterator[tuple[str, Mark]]:
 
 
 def shortened(document: Any) -> Messages | None:
-    """The question and the last message of a list, where a document holds one."""
+    """The question and the last message of a document's list, or None."""
     listed = document.get("messages") if isinstance(document, dict) else document
     if not isinstance(listed, list) or not listed or not all(isinstance(entry, dict) for entry in listed):
         return None

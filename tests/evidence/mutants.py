@@ -193,5 +193,5 @@ def at(document: Any, place: Place) -> Any:
 
 
 def describe(mutation: Mutation) -> str:
-    """A change in words."""
+    """The description of a change."""
     return f"{mutation[0]} at {'.'.join(map(str, mutation[1]))}"

@@ -21,7 +21,7 @@ _MOST = 3
 
 
 def claims_against(evidence: Evidence) -> Claims:
-    """Prepared checks by what they claim; each of them fails on this evidence, or cannot be decided on it."""
+    """Prepared checks by their claim; each fails on this evidence or is undecidable."""
     registry = default_registry()
     found: Claims = {}
     for check, spec in _specs(evidence):

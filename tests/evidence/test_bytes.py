@@ -295,7 +295,7 @@ def test_a_good_document_with_one_value_spoiled_is_read_or_refused(document: Any
 
 
 def _written(found: list[Evidence]) -> Any:
-    """As JSON, without results that are null: the hot path keeps what was written, also `"result": null`."""
+    """As JSON, without null results: the fast path keeps written fields, also `"result": null`."""
     written = msgspec.json.decode(msgspec.json.encode(found))
     for evidence in written:
         for call in evidence.get("tool_calls") or ():

@@ -339,7 +339,7 @@ def pairs(original: Original) -> Iterator[tuple[Mutation, Mutation]]:
 
 
 def _makes_another_text(inner: Mutation, outer: Mutation) -> bool:
-    """Return whether the first change loses what was written, and the second makes a text of the rest, which an agent may say as well."""
+    """Return whether the first change loses the content and the second turns the rest into a text, which an agent may also answer."""
     if inner[1][: len(outer[1])] != outer[1]:
         return False
     is_in_text = inner[1][len(outer[1]) : len(outer[1]) + 1] == (JSON,)

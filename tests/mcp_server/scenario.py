@@ -28,7 +28,7 @@ def state(doctor: str, status: str) -> dict[str, Any]:
 
 
 async def call(client: Client, tool: str, **arguments: Any) -> dict[str, Any]:
-    """What a call gives, which must be no error."""
+    """Return the result of a call, which must be no error."""
     result = await client.call_tool(tool, arguments)
     assert not result.is_error, result.structured_content
     return result.structured_content
@@ -51,7 +51,7 @@ async def a_task(client: Client) -> tuple[str, str]:
 
 
 async def author_and_verify(client: Client) -> None:
-    """Author both examples, verify them on states that hold, hold in part, and do not; every answer is looked at."""
+    """Author both examples, verify them on passing, partly passing and failing states, and check every answer."""
     benchmark_id, task_id = await a_task(client)
     await _author(client, task_id)
 

@@ -18,7 +18,7 @@ def url(sqlite_url: str) -> str:
 
 @pytest.fixture(scope="session")
 def world_template(sqlite_template: Path, tmp_path_factory: pytest.TempPathFactory) -> WorldTemplate:
-    """What every world begins with."""
+    """The initial data of every world."""
     return keep_world(sqlite_template, tmp_path_factory.mktemp("world-template"))
 
 

@@ -20,7 +20,7 @@ from tests.report.html_samples import live_run
 
 
 def read_elements(node: Any) -> Any:
-    """What a packet carries, as the elements it was written from."""
+    """The content of a packet, as its original elements."""
     return Element(map(read_elements, node)) if isinstance(node, list) else node
 
 

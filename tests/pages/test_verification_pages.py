@@ -98,7 +98,7 @@ def test_the_page_of_a_task_run_names_its_criteria(world: World) -> None:
 
 
 def find_form(operation: Operation, row: dict[str, Any]) -> tuple[str, dict[str, str]]:
-    """The address of a form and what is typed into it to do what a row of REST does."""
+    """The address of a form, and the input that has the effect of a REST row."""
     path = "/ui" + row.get("path", operation.path)
     typed: dict[str, str] = {}
     if operation.takes is not None:

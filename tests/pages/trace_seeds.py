@@ -37,7 +37,7 @@ ANSWER = "Sorry about that. The second payment of 42.50 was refunded."
 
 
 def make_spans(answer: str = ANSWER, *, question: str = QUESTION, more: int = 0, trace_id: str = "a" * 32) -> list[Span]:
-    """An agent that asks a model, calls two tools, and answers; `more` steps below it."""
+    """An agent that calls a model and two tools, and answers; with `more` steps below it."""
     at = START * 1_000_000_000
     ms = 1_000_000
 

@@ -151,7 +151,7 @@ async def add_label(hub: Hub) -> None:
 
 
 class WorldTemplate(NamedTuple):
-    """A world as it is when a test comes to it: the folder of its database, its keys and its sessions."""
+    """The initial state of a world: the folder of its database, its keys and its sessions."""
 
     folder: Path
     keys: dict[str, str]

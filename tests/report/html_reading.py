@@ -61,7 +61,7 @@ class Page(HTMLParser):
 
     @property
     def policy(self) -> str:
-        """What the page allows itself."""
+        """The content security policy of the page."""
         return next(attrs["content"] or "" for _, attrs in self.elements if attrs.get("http-equiv") == "Content-Security-Policy")
 
 

@@ -18,7 +18,7 @@ Entries = dict[tuple[str, int], RunEntry]
 
 
 def entry_of(result: CaseResult, evidence: Evidence | None, **more: Any) -> RunEntry:
-    """What a live run keeps of a result."""
+    """The stored entry of a result of a live run."""
     return RunEntry(
         case=result.case.id, attempt=result.attempt, outcome=result.outcome, verdicts=result.verdicts, evidence=evidence, **more
     )

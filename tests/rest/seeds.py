@@ -189,6 +189,6 @@ async def sow(hub: Hub) -> None:
 
 
 async def sow_place(hub: Hub, caller: Caller, place: str) -> None:
-    """One of everything; what `fill_place` makes is there already."""
+    """One of everything, except what `fill_place` already made."""
     for seed in SEEDS:
         await seed(hub, caller, place)

@@ -151,7 +151,7 @@ def test_links_are_bounded_per_run_and_requests_per_address(database_url: str, t
 
 
 def test_a_link_to_work_in_simulated_systems_reveals_no_token_or_id(author: Author) -> None:
-    """Also where the agent wrote its token into the systems, and addresses with ids into what it is verified on."""
+    """Even if the agent wrote its token into the systems, and addresses with ids into the verified values."""
     agent = Agent(author, benchmark(author, environment(author)))
     agent.start()
     agent.work("bob")

@@ -22,7 +22,7 @@ from tests.service.agents import LOOPBACK, suite
 
 
 class Agent:
-    """An agent in a thread of its own."""
+    """An agent in its own thread."""
 
     def __init__(self) -> None:
         self.inputs: list[str] = []

@@ -63,7 +63,7 @@ async def a_project(hub: Hub, **settings: Any) -> str:
 
 
 async def until(hub: Hub, run_id: str, holds: Callable[[dict[str, Any]], bool], *, within_s: float = 10.0) -> dict[str, Any]:
-    """The run as soon as something holds of it."""
+    """Wait until a condition on the run is true, and return the run."""
     async with asyncio.timeout(within_s):
         while not holds(run := await get_run(hub, LOCAL, run_id)):
             await asyncio.sleep(0.02)

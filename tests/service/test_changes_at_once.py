@@ -28,7 +28,7 @@ THIRD = SUITE.replace("refund", "third")
 
 
 async def change_during(hub: Hub, table: sa.Table, id: str, values: Mapping[str, Any], change: Coroutine[Any, Any, Any]) -> Any:
-    """Change a row, and something else of it before that is committed; what came of the latter."""
+    """Change a row, run `change` before the commit, and return the result of `change`."""
     async with hub.database.writing() as connection:
         row = await change_row(connection, table, LOCAL.organization_id, id, values)
         assert row is not None

@@ -143,7 +143,7 @@ async def plan_of(connection: AsyncConnection, dialect: str, statement: str, par
 
 
 def complaint(dialect: str, plan: list[str], few: bool) -> str | None:
-    """What is wrong with a plan; `few` rows may be sorted, such as those of one trace."""
+    """Return the problem of a plan; `few` rows may be sorted, such as those of one trace."""
     for line in plan:
         if dialect == "sqlite":
             # A subquery with a limit is scanned, never a table.
@@ -157,7 +157,7 @@ def complaint(dialect: str, plan: list[str], few: bool) -> str | None:
 
 
 async def seed(hub: Hub) -> None:
-    """What lists below a thing ask for first."""
+    """Insert the parents of nested lists."""
     await projects.create_project(hub, LOCAL, projects.NewProject(name="shop"))
     at = {"created_at": hub.now(), "updated_at": hub.now(), "organization_id": LOCAL.organization_id, "project_id": "p"}
     async with hub.database.writing() as connection:

@@ -65,7 +65,7 @@ def refusal(use: Any) -> Any:
 
 
 def project_key(project: str, *agent_ids: str) -> Caller:
-    """Who calls with a key of a project, restricted to some agents if any are named."""
+    """The caller with a key of a project, restricted to the named agents."""
     return Caller(organization_id=LOCAL.organization_id, kind="project", key_id="key_1", project_id=project, agent_ids=agent_ids or None)
 
 

@@ -106,7 +106,7 @@ def test_an_event_without_changes_is_stored_on_any_rows(place: Place) -> None:
 
 
 def test_rows_keep_their_order(place: Place) -> None:
-    """A row that is replaced stays in its place; one that is removed and added again goes to the end."""
+    """A replaced row stays in its place; one that is removed and added again moves to the end."""
     place.commit(Change("shop/orders", "3", {"id": "3"}))
     place.commit(PAID)
     assert list(place.load()["shop/orders"]) == ["1", "2", "3"]

@@ -62,7 +62,7 @@ def failing_checks(evidence: Evidence) -> Failing:
 
 
 def passes_after(document: Any, failing: Failing, format: str | None = None) -> list[str]:
-    """Which of the checks pass on what is read from a changed document; a refusal passes nothing."""
+    """Return the checks that pass on a changed document; a refused document passes none."""
     try:
         found = read_document(document, format=format)
     except EvidenceError:

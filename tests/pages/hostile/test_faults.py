@@ -138,7 +138,7 @@ STREAMS = {
 
 @pytest.fixture
 def live(world: World, monkeypatch: pytest.MonkeyPatch) -> World:
-    """A run that goes on, and streams that look often."""
+    """An unfinished run, and streams with a short interval."""
     more = {"status": "running", "outcome": None, "completed_at": None, "attempts": 4}
     world.service.run(lambda hub: add_run(hub, "run_live", decide_all(GOOD)[:2], **more))
     monkeypatch.setattr(security, "RECHECK_S", 0.05)

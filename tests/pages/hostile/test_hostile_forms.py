@@ -140,7 +140,7 @@ def test_a_form_without_any_proof_does_not_come_back_with_one(visited: World, pa
 
 
 def test_input_of_one_session_is_not_shown_to_another(visited: World) -> None:
-    """The service keeps nothing of a form that it gave back: the next one who logs in on that browser finds no trace of it."""
+    """The service stores nothing of a returned form: the next user of that browser finds no trace of it."""
     assert "only for me" in send(visited, f"{HOME}/settings/change", "proof=0&name=only+for+me").text
     for path in ("/ui/", f"{HOME}/settings/change", "/ui/login"):
         assert "only for me" not in visited.get(path, "organization").text

@@ -20,7 +20,7 @@ def send(world: World, path: str, who: str = "organization", *, form: str | None
 
 
 def label_a_claim(world: World) -> str:
-    """A label on what a judge decided, made by the queue; its address."""
+    """Label a judged claim in the queue; return the label's address."""
     fields = {"subject": "result", "id": "res_rude", "claim": "1", "label": "pass", "note": "polite enough"}
     assert send(world, LABELS, **fields).status_code == 303
     found = world.get("/api/annotations?subject=result", "organization").json()["data"]

@@ -34,7 +34,7 @@ from tests.rest.services import Service
 
 @pytest.fixture
 def lines() -> Iterator[Any]:
-    """What is logged, as objects."""
+    """The log lines, as objects."""
     stream = io.StringIO()
     loggers = [logging.getLogger(name) for name in ("proctor", "uvicorn")]
     before = [(logger.handlers[:], logger.level, logger.propagate) for logger in loggers]

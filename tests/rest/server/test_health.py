@@ -97,7 +97,7 @@ def test_traces_that_wait_long_are_reported(database_url: str, tmp_path: Path) -
 
 @pytest.fixture
 def locked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Service, sqlite3.Connection]]:
-    """A service on SQLite, and another program that can hold its lock."""
+    """A service on SQLite, and another program that can lock the database."""
     monkeypatch.setattr(store, "WRITE_WAIT_S", 0.3)
     path = tmp_path / "proctor.db"
     with Service(f"sqlite:///{path}", tmp_path) as service, contextlib.closing(sqlite3.connect(path, isolation_level=None)) as other:

@@ -30,7 +30,7 @@ class Counted(msgspec.Struct, frozen=True):
 
 
 def count(value: Any) -> Counted:
-    """Count by looking at what was decoded. The first value of a list or object comes with its bracket."""
+    """Count in the decoded value. The first value of a list or object counts with its bracket."""
     if not isinstance(value, (dict, list)):
         return Counted()
     inner = [count(one) for one in (value.values() if isinstance(value, dict) else value)]

@@ -51,7 +51,7 @@ def otlp_body(agent: str, traces: int) -> tuple[bytes, str]:
 
 
 class Probes:
-    """Asks for the health of a service again and again, and notes when each answer came and how long it took."""
+    """Requests the health of a service repeatedly, and records time and duration of each answer."""
 
     def __init__(self, url: str) -> None:
         self._address = url.partition("//")[2]

@@ -91,7 +91,7 @@ class Fuzzed:
         self._places = 0
 
     def place(self, method: str) -> str:
-        """Where an operation finds what it is about; all that only read share one."""
+        """The organization an operation is tested in; all reads share one."""
         if method == "GET":
             return self._read_place
         self._places += 1

@@ -95,7 +95,7 @@ def test_settings_that_cannot_be_used_are_refused(
 
 
 class Process:
-    """A service of its own."""
+    """`proctor serve` in its own process."""
 
     def __init__(self, *words: str) -> None:
         self.process = subprocess.Popen(

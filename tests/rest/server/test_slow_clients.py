@@ -220,7 +220,7 @@ def test_all_connections_together_are_limited(tmp_path: Path) -> None:
 
 
 def slow_reader(server: Listening, source: str) -> socket.socket:
-    """Ask for megabytes, again and again, and read nothing."""
+    """Request megabytes repeatedly, and read nothing."""
     opened = socket.socket()
     opened.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4_096)
     opened.bind((source, 0))

@@ -65,7 +65,7 @@ def test_the_day_of_an_author_with_tools_and_of_an_agent(service: Service) -> No
     fhir = agent.sandbox("FHIR")["id"]
 
     async def look(client: Client) -> None:
-        """Read what happens while the agent works."""
+        """Read events while the agent works."""
         events = await call(client, "sandboxes", action="events", id=fhir)
         assert [(event["type"], event["method"], event["status"]) for event in events["data"]] == [("request", "POST", 201)]
         state = await call(client, "sandboxes", action="state", id=fhir)
@@ -92,7 +92,7 @@ def test_the_day_of_an_author_with_tools_and_of_an_agent(service: Service) -> No
         assert (await call(client, "datasets", action="get", id=made["dataset"]))["data"] == PATIENTS
 
     async def show_others(client: Client) -> dict[str, Any]:
-        """Put the run on the leaderboard, and make a link to it."""
+        """Publish the run on the leaderboard, and share a link to it."""
         await call(client, "benchmark_runs", action="publish", id=agent.run["benchmark_run_id"])
         board = await call(client, "benchmarks", action="leaderboard", id="referrals")
         (place,) = board["places"]

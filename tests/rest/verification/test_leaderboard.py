@@ -36,7 +36,7 @@ def make_solver(author: Author, alias: str, **more: Any) -> tuple[str, str]:
 
 
 def run_once(author: Author, key: str, *states: Any, publish: bool = True, reference: str = "booking", **more: Any) -> str:
-    """A completed run of the author's benchmark, started with a key; the author uploads what each task left and publishes it."""
+    """A completed run of the author's benchmark, started with a key; the author uploads each task's state and publishes the run."""
     run = author.post("/v1/benchmark-runs", {"benchmark": reference, **more}, key=key)
     for task, state in zip(run["task_runs"], states, strict=True):
         author.upload(task["id"], state)

@@ -50,7 +50,7 @@ def fill(service: Service, simulator_id: str, numbers: range) -> None:
 
 
 def count_statements(author: Author, path: str) -> tuple[int, dict[str, Any]]:
-    """How many statements it takes to read something, and what it is."""
+    """Return the number of SQL statements of a read, and its result."""
     found: list[str] = []
     listen = (Engine, "before_cursor_execute", lambda *given: found.append(given[2]))
     event.listen(*listen)

@@ -43,7 +43,7 @@ def places(service: Service) -> tuple[Place, Place]:
 
 
 def list_ways(place: Place) -> dict[str, tuple[str, str, set[str]]]:
-    """Every way into the systems of a place: method, path, and whose tokens are let in."""
+    """Every endpoint of the systems of a place: method, path, and the accepted tokens."""
     sandbox, run = place.by_hand[0], place.agent.run["benchmark_run_id"]
     of_run = place.agent.sandbox("FHIR")["id"]
     by_hand, owner = {"organization", "sandbox"}, {"organization"}

@@ -31,7 +31,7 @@ def speak(service: Service, path: str, token: str | None, method: str, *, status
 
 
 class ToolAgent(Agent):
-    """An agent that has tools, and never sends a request of its own."""
+    """An agent with tools only, which sends no other request."""
 
     def call(self, tool: str, **arguments: Any) -> Any:
         return speak(self.service, self.at("mcp"), self.token, "tools/call", name=tool, arguments=arguments)

@@ -91,7 +91,7 @@ class Agent:
         return self.ask("POST", f"/v1/task-runs/{self.task}/start")
 
     def complete(self) -> dict[str, bool]:
-        """Complete the task and return which criteria hold."""
+        """Complete the task and return which criteria passed."""
         done = self.ask("POST", f"/v1/task-runs/{self.task}/complete")
         return {check["criterion_id"]: check["passed"] for check in done["criterion_runs"]} | {"verdict": done["verdict"]}
 

@@ -53,14 +53,14 @@ def start(author: Author, environment: str, *steps: Any) -> tuple[Agent, dict[st
 
 
 def complete(author: Author, agent: Agent, labels: dict[str, str]) -> dict[str, Any]:
-    """Complete the task, and return what came of each criterion by its label."""
+    """Complete the task, and return the result of each criterion by its label."""
     author.post(f"/task-runs/{agent.task}/complete")
     found = author.get(f"/criterion-runs?task_run_id={agent.task}")["data"]
     return {labels[one["criterion_id"]]: one for one in found}
 
 
 def expect_not_known(found: dict[str, Any], message: str) -> None:
-    """What is there was seen; that nothing came of it is unknown."""
+    """Present records were seen; the absence of others is unknown."""
     assert found.pop("there")["passed"]
     assert len(found) == len(ABSENCE)
     for one in found.values():
@@ -79,7 +79,7 @@ def test_claims_of_absence_are_not_known_where_a_step_never_came_due(author: Aut
 
 
 def test_a_step_after_the_end_of_its_sandbox_never_comes(author: Author, clock: Clock) -> None:
-    """The agent could not see it any more, however late the task is completed."""
+    """The agent could no longer see it, even if the task is completed much later."""
     agent, labels = start(author, make_environment(author, Records={"seed": SEED}), {**ARRIVES, "after_s": 25 * 3600})
     clock.at += 26 * 3600
     expect_not_known(complete(author, agent, labels), "its time had not come")

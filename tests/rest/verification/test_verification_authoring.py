@@ -21,7 +21,7 @@ def task(author: Author) -> dict[str, Any]:
 
 @pytest.fixture(scope="module")
 def shared_author(shared_service: Service) -> Author:
-    """For tests that ask for nothing but what they made themselves."""
+    """For tests that read only objects they made themselves."""
     return Author(shared_service)
 
 

@@ -69,7 +69,7 @@ def run_with(author: Author, assertions: list[dict[str, Any]]) -> dict[str, Any]
 
 
 async def read_everything(hub: Any) -> str:
-    """Every value of every table; what is compressed, expanded."""
+    """Every value of every table, decompressed."""
     found: list[str] = []
     async with hub.database.reading() as connection:
         for table in METADATA.sorted_tables:

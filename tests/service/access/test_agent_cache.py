@@ -24,7 +24,7 @@ HERE = LOCAL.organization_id
 
 
 class SlowDatabase:
-    """A database whose readings can be held up between the query and its answer, and are counted."""
+    """A database that counts reads, and can delay them between query and answer."""
 
     def __init__(self, database: Any) -> None:
         self._database = database

@@ -28,7 +28,7 @@ pytestmark = pytest.mark.timeout(30)
 
 @contextlib.asynccontextmanager
 async def webhook(*statuses: int, location: str = "") -> AsyncIterator[tuple[str, list[tuple[dict[str, str], bytes]]]]:
-    """A server that answers with these statuses, the last one again and again; and what it was sent."""
+    """A server that answers with these statuses, repeating the last, and the requests it received."""
     seen: list[tuple[dict[str, str], bytes]] = []
 
     async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -200,7 +200,7 @@ def test_the_worker_sends_until_it_is_stopped(database: TestDatabase) -> None:
 
 @contextlib.asynccontextmanager
 async def silent() -> AsyncIterator[tuple[str, list[int]]]:
-    """A server that takes what it is sent and never answers; and how many wait for it, each time another one does."""
+    """A server that never answers, and the number of waiting requests after each new one."""
     waiting: list[int] = []
     held: set[asyncio.StreamWriter] = set()
 
@@ -219,7 +219,7 @@ async def silent() -> AsyncIterator[tuple[str, list[int]]]:
 
 
 async def tenant(hub: Hub, name: str, url: str, *, projects: int, messages: int) -> None:
-    """An organization with so many projects and messages to send in each."""
+    """An organization with a number of projects and queued messages in each."""
     caller = await get_organization_caller(hub, name, create=True)
     for number in range(projects):
         project = (await create_project(hub, caller, NewProject(name=f"{name} {number}")))["id"]

@@ -45,7 +45,7 @@ def sqlite(sqlite_url: str, tmp_path: Path) -> TestDatabase:
 
 
 def config(url: str, *, agents: Any = None, **more: Any) -> dict[str, Any]:
-    """A config that holds everything it needs."""
+    """A complete config."""
     server = {"id": "shop", "transport": "http", "url": f"{url}/mcp"}
     rules = {"tool_constraints": {"required_tools": ["lookup_order"]}, "response_assertions": [{"type": "contains", "value": "shipped"}]}
     return {

@@ -73,7 +73,7 @@ async def end_runs(hub: Hub) -> None:
 
 
 def count_looks(monkeypatch: pytest.MonkeyPatch, failing: int = 0) -> Callable[[int], Awaitable[None]]:
-    """Let a scheduler look all the time, and fail at first; return a function that waits until it has looked again so many times."""
+    """Let a scheduler poll constantly and fail at first; return a function that waits for a number of further polls."""
     ended = 0
     start = scheduler.start_due_runs
 

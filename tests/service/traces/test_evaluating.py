@@ -395,7 +395,7 @@ def test_an_agent_that_another_server_has_just_made_is_not_gone(database: TestDa
 
 @pytest.mark.parametrize("gone", [True, False], ids=["gone", "refused"])
 def test_a_result_that_could_not_be_written_is_not_lost(database: TestDatabase, monkeypatch: pytest.MonkeyPatch, gone: bool) -> None:
-    """One trace in a batch, and the database fails once: away, or for a reason of its own."""
+    """One trace in a batch, and one failure of the database: an outage or another error."""
     failures = [StoreError("the database cannot be used: it is locked")]
     if not gone:
         failures[0].__cause__ = DBAPIError("INSERT", None, Exception("deadlock detected"))

@@ -47,7 +47,7 @@ async def add_run(hub: Hub, id: str, age_days: float, status: str = "completed",
 
 
 async def left(hub: Hub) -> list[str]:
-    """The ids of what is left; asserts that nothing hangs in the air."""
+    """Return the remaining ids; assert that no row is orphaned."""
     async with hub.database.reading() as connection:
         found = [{str(row[0]) for row in await connection.execute(sa.select(column))} for column in _owners()]
     assert found[0] == found[1] == found[2]

@@ -50,7 +50,7 @@ async def published(hub: Hub) -> dict[str, Any]:
 
 
 async def made(hub: Hub, benchmark: dict[str, Any], *, complete: bool = True) -> str:
-    """A run with states of its own and of its task; its token, a link to it, its playground and a dataset in that."""
+    """A run with its states and those of its task, its token, a shared link, its playground and a dataset in it."""
     started = await start_public_run(hub, LOCAL, {"benchmark": benchmark["reference"]})
     id = started["benchmark_run_id"]
     await benchmark_runs.put_benchmark_run_state(hub, LOCAL, id, STATE)

@@ -28,7 +28,7 @@ DEPTH = {"depth_cm": Field(number(most=60), "from front to back")}
 
 
 def make_shelf(more: Table) -> Resource:
-    """A noun of its own, with some more fields."""
+    """A separate resource with additional fields."""
     shelf = Resource(
         kind="shelf",
         name="Shelf",
