@@ -265,7 +265,7 @@ def forget_modules_of_the_test() -> Iterator[None]:
     # Most tests import nothing new. Comparing thousands of names would take longer than many tests, and new modules come last.
     if len(sys.modules) == len(known) and next(reversed(sys.modules)) == next(reversed(known)):
         return
-    # Also where the path is as it was: a folder may have been taken away again, and what was imported from it is still here.
+    # Even if the path is unchanged: a folder may have been removed from it while its modules are still loaded.
     for name in sys.modules.keys() - known.keys():
         file = getattr(sys.modules[name], "__file__", None)
         # The checkout and the environment may themselves lie in the folder for temporary files.

@@ -80,7 +80,7 @@ class Cluster:
         return self._home / "data"
 
     def _make_cluster(self, folder: Path) -> None:
-        # Where its user may write, who may not be allowed to look into the checkout.
+        # A folder that its user can write; that user may be unable to read the checkout.
         made = self._run("initdb", "-D", str(self._data), *_INITDB)
         assert made.returncode == 0, made.stderr.decode()
         shutil.copytree(self._data, folder / "data")

@@ -82,7 +82,7 @@ class DatabasePool:
                     await connection.execute(f"INSERT INTO {name} SELECT * FROM json_populate_recordset(NULL::{name}, $1)", rows)
             return True
         except (OSError, asyncpg.PostgresError):
-            # Whatever it is, a copy of the template does not have it.
+            # A copy of the template does not have it.
             return False
         finally:
             await connection.close()

@@ -141,7 +141,7 @@ def test_a_command_that_could_be_executed_is(page: Path) -> None:
 NEEDS = {
     "serve": r"^\$? ?proctor (?:serve|view|keys|db|mcp)\b|localhost:8700",
     "live": r"\btype: (?:http|n8n|flowise)\b|--target http|^judge:|^proctor judge calibrate",
-    # Without servers of its own an agent has the tools of simulated systems, which have no wire.
+    # Without its own servers an agent has the tools of simulated systems, which have no wire.
     "mcp": r"\btype: mcp_agent\b(?=[\s\S]*\bservers:)|\bMCPClientManager\(|^\$? ?proctor run mcplab/",
 }
 """The extras that a block needs, also if it needs a server, a model or a key that the tests do not have."""

@@ -85,7 +85,7 @@ def score_squad(expected: str, actual: str) -> float:
 @pytest.mark.in_turn
 @pytest.mark.timeout(60)
 def test_the_measures_equal_their_references_over_a_table() -> None:
-    from rouge_score.rouge_scorer import RougeScorer  # takes seconds, in every worker that only looks for tests
+    from rouge_score.rouge_scorer import RougeScorer  # takes seconds, even in workers that only collect tests
 
     rouge = RougeScorer(["rougeL"], use_stemmer=False)
     pairs = make_pairs()
@@ -157,7 +157,7 @@ def test_a_document_as_deep_as_can_be_read_is_compared() -> None:
     for _ in range(50_000):
         deep = [deep]
     assert json_similar._Comparison(structure=False, ignore_extra=False).compare(deep, deep) == 1
-    while isinstance(deep, list):  # taken apart by hand: Python itself would recurse
+    while isinstance(deep, list):  # dismantled in a loop: Python itself would recurse
         deep = deep.pop()
 
 

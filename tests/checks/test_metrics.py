@@ -228,7 +228,7 @@ def misbehave(kind: str, request: ChatRequest) -> str | ModelFault:
     ]
     match kind:
         case "missing":
-            # The one of the end is left out, and in the second request, which asks for that alone, the same happens.
+            # The last one is omitted, also from the second request, which is for it alone.
             entries.pop()
         case "extra":
             entries.append({**entries[0], "id": "check-99-" + "0" * 12})

@@ -39,7 +39,7 @@ def test_a_patch_is_applied_to_a_copy(document: Any, operations: Any, expected: 
 
 
 def test_moving_copies_nothing() -> None:
-    # Where it did, this would take minutes, and no bound of `copy` would hold it.
+    # Otherwise this would take minutes, and no limit of `copy` would stop it.
     large = {"a": [[number] for number in range(50_000)]}
     operations = [{"op": "move", "from": f"/{one}", "path": f"/{two}"} for one, two in [("a", "b"), ("b", "a")] * 500]
     assert apply_patch(large, operations) == large

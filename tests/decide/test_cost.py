@@ -112,7 +112,7 @@ def test_a_claim_about_the_cost_is_decided(
 
 def test_without_prices_a_claim_about_the_cost_is_missing_evidence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    # What a recording claims to have cost is not taken for it.
+    # The cost claimed by a recording is not used.
     result = proctor.check(
         proctor.parse_suite(SUITE), {"text": "a", "cost": {"agent": 0.1}, "usage": {"input_tokens": 1, "output_tokens": 1}}
     )

@@ -215,7 +215,7 @@ def test_a_broken_setup_is_reported(name: str) -> None:
     check, changes = BROKEN_SETUPS[name]
     found = look(Setup(**changes))
     assert check in find_broken(found)
-    # What a missing document also breaks is allowed; tokens and grants are not touched by it.
+    # Further findings of a missing document are allowed, except about tokens and grants.
     assert not [each for each in find_broken(found) - {check} if each.startswith("auth-token") != check.startswith("auth-token")]
 
 

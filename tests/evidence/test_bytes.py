@@ -257,7 +257,7 @@ def test_any_json_is_read_as_any_format_or_refused(document: Any, format: str | 
         assert error.message
         return
     assert all(isinstance(evidence, Evidence) for evidence in found)
-    # What was read can be written down again.
+    # The evidence can be written again.
     msgspec.json.encode(found)
 
 
@@ -290,7 +290,7 @@ def test_a_good_document_with_one_value_spoiled_is_read_or_refused(document: Any
     except EvidenceError as error:
         assert error.message
         return
-    # What was read can be written down again.
+    # The evidence can be written again.
     msgspec.json.encode(found)
 
 

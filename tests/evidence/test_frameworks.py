@@ -47,7 +47,7 @@ def test_every_listed_difference_is_of_a_recording_and_has_a_reason() -> None:
     assert all(reason for kinds in DIFFERENCES.values() for reason in kinds.values())
 
 
-# --- what is not understood ------------------------------------------------------------------------------------------------------------
+# --- unrecognised values ---------------------------------------------------------------------------------------------------------------
 
 PAYLOADS = ("arguments", "args", "tool_kwargs", "response", "result", "raw_output", "kwargs", "input", "output")
 """Names of tool data: a change inside them makes another call, not an unrecognised one."""

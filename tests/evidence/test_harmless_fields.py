@@ -49,7 +49,7 @@ def parts_of(evidence: Evidence) -> dict[str, Any]:
 
 def _without(value: Any, name: str) -> Any:
     if isinstance(value, str) and value.endswith("}"):
-        # An object as text: an answer that is JSON, or what an error was reported with.
+        # An object as text: a JSON answer, or the body of an error.
         prefix, brace, written = value.partition("{")
         with contextlib.suppress(ValueError):
             return prefix, _without(json.loads(brace + written), name)

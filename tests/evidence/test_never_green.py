@@ -105,7 +105,7 @@ _PASSED = tuple(
 _GIVEN_BACK = tuple(f"**/{name}" for name in ("n8n.node.output", "output.value", "traceloop.entity.output"))
 _TYPED = tuple(f"{name}/{member}" for name in (*_PASSED, *_GIVEN_BACK) for member in ("key", "value", "value/*"))
 SPANS = Free(
-    # What a tool was given and an agent gave back is theirs, whatever it is.
+    # Arguments of tools and answers of agents have no fixed format.
     (*_PASSED, *_GIVEN_BACK),
     # 64-bit numbers are written as text or as numbers; another number is another count.
     kinds=("**/intValue",),
@@ -122,7 +122,7 @@ _ARGUMENTS = ("arguments", "args", "input", "Arguments", "tool_calls/*/parameter
 _HOSTED = ("code", "queries", "action", "executableCode/code", "executableCode/language", "groundingMetadata/webSearchQueries")
 _RESULTS = ("tool_result/content", "output", "functionResponse/response")
 MESSAGES = Free(
-    # What was passed to a tool, also to one that the provider runs, and what it gave back.
+    # Arguments and results of tools, also of tools that the provider runs.
     (*(f"**/{place}" for place in (*_ARGUMENTS, *_HOSTED, *_RESULTS)), "metadata", "structured_response"),
     answer=("structured_response",),
 )
@@ -273,7 +273,7 @@ class Original:
         claims = claims_against(self._evidence)
         if "account" in self.document or not _has_unknowns(self._evidence):
             return claims
-        # What was not understood to begin with may well be destroyed by a change; what fails fails in spite of it.
+        # A change may destroy parts that were never understood; failing checks fail regardless.
         return {label: decide for label, decide in claims.items() if outcome_of(decide, self._evidence) == "fail"}
 
 

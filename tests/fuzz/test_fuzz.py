@@ -104,7 +104,7 @@ def test_a_changed_suite_is_refused_in_words_or_decided(dialect: str, records: l
                 case 0:
                     yield mutator.data(whole).decode(errors="replace"), None
                 case 1:
-                    # Few changed suites are still suites: every claim is also decided on what it was not made for.
+                    # Few mutated suites stay valid, so every claim is also decided on other evidence.
                     yield json.dumps(mutator.choice(good)), recorded.document()
                 case way:
                     yield written(mutator.document(), in_yaml=way == 2), None

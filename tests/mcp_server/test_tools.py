@@ -111,7 +111,7 @@ def test_errors_say_what_to_do_next(tmp_path: Path) -> None:
         assert error["path"] == "action"
         error = await refusal(client, "tasks", action="get", id="task_none")
         assert error["code"] == "NOT_FOUND" and "tasks {action: list}" in error["nextStep"]
-        # What is missing may be listed by another tool than the one that was called.
+        # A missing object may be listed by another tool than the called one.
         for action in ("create", "list"):
             more = {"label": "x", "assertion": {"assert": "sftp-file-present", "path": "a"}} if action == "create" else {}
             error = await refusal(client, "criteria", action=action, taskId="task_none", **more)

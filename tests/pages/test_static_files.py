@@ -50,7 +50,7 @@ def test_the_scripts_are_small_and_write_no_markup() -> None:
     files = load_static_files()
     scripts = [file for name, file in files.items() if name.endswith(".js")]
     editing = files["editing.js"]
-    # What one page may load: that of a run, that of a trace, and the editor.
+    # The scripts of a run page, a trace page and the editor.
     for names in (("pages", "live", "window"), ("pages", "live", "spans"), ("pages", "editor")):
         assert sum(len(files[f"{name}.js"].compressed) for name in names) <= MOST_SCRIPT
     assert len(editing.compressed) <= MOST_EDITING

@@ -125,7 +125,7 @@ def test_every_action_has_a_form(shared: World, request: pytest.FixtureRequest, 
     proof = world.find_proof("/ui/benchmarks", "organization")
     shown = [path, f"{path}/new"]
     if typed and find_operation("POST", path.split("/")[2:]) is None:
-        # A change begins with what is there: the form that is sent has all of it.
+        # A change begins with the current values, so the sent form has all of them.
         forms = [text for text in (world.get(one, "organization").text for one in shown) if 'class="sheet fields"' in text]
         assert forms, path
         typed = {**read_form(forms[0]), **typed}

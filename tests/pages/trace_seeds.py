@@ -92,7 +92,7 @@ async def add_trace(hub: Hub, mark: str, spans: Sequence[Span] | None = None, *,
 
 async def add_result(hub: Hub, mark: str, evidence: Evidence, decide: Any, *, at: float = START) -> str:
     """The case `case_apology` decided on the trace `trc_MARK`, with a judge; returns the outcome."""
-    # `proctor.check` runs an event loop of its own.
+    # `proctor.check` runs its own event loop.
     made = await asyncio.to_thread(proctor.check, read_suite(JUDGED, name="apology"), evidence, judge=ScriptedJudge(decide))
     result = made.cases[0]
     values = {

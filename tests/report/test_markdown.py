@@ -57,7 +57,7 @@ def test_any_text_is_seen_as_the_characters_it_has(text: str) -> None:
     for frame in ("{}", "- {}", "## {}", "| {} |\n|---|", "**{}**"):
         if not expected and frame == "**{}**":
             continue
-        # The paragraph around it goes on, so that nothing depends on standing alone.
+        # Inside a longer paragraph, so that the result does not depend on its position.
         assert seen(frame.format(write_plain(text))) == expected
     assert seen(f"| {write_code(text)} |\n|---|") == expected
 

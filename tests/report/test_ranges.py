@@ -127,7 +127,7 @@ TREES = st.recursive(
 def test_places_in_the_json_text_of_arguments_are_places_in_their_texts(arguments: Any, wanted: str) -> None:
     found = list(locate_in_json(arguments, "$", lambda text: find_spans(text, wanted, ignore_case=False)))
     texts = {path: text for _, path, text in iterate_texts(arguments, "$")}
-    # No letter of the keys is looked for, so each find lies inside of a text.
+    # The searched letters are not in the keys, so each match is inside a text.
     assert [texts[one.path][one.start : one.end] for one in found] == [wanted] * len(found)
     assert len(found) == min(20, sum(text.count(wanted) for text in texts.values()))
 

@@ -91,7 +91,7 @@ def test_labels_of_a_trace_are_deleted_with_it(service: Service, key: str) -> No
 
 def test_judged_claims_wait_until_they_are_labelled(service: Service, key: str) -> None:
     queue = service.get("/api/annotations/queue?project_id=proj_home", key=key).json()
-    # What failed and what passed take turns; of each the least certain first.
+    # Failed and passed claims alternate; of each, the least certain come first.
     assert [(one["subject_id"], one["claim"], one["outcome"]) for one in queue["waiting"]] == [
         ("res_rude", 1, "fail"),
         ("res_shop", 1, "pass"),

@@ -183,7 +183,7 @@ def test_deleting_a_project_leaves_nothing_of_it_and_revokes_its_keys(service: S
     assert service.delete("/api/projects/proj_home", key=made["organization"]).status_code == 204
     assert service.get("/api/projects", key=made["project"]).status_code == 401
     assert service.get("/api/projects", key=made["agent"]).status_code == 401
-    # What is left is the other organization's.
+    # Only rows of the other organization remain.
     left = counts(service, projects, agents, cases, case_versions, traces, trace_parts, results)
     assert left == {"projects": 1, "agents": 2, "cases": 2, "case_versions": 2, "traces": 2, "trace_parts": 0, "results": 2}
     assert counts(service, keys)["keys"] > 5

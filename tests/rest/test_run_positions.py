@@ -120,7 +120,7 @@ def test_durations_of_attempts_are_shown_with_their_distribution(long: World) ->
 
 def test_a_long_run_is_sampled_over_its_whole_length(long: World, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("proctor.service.runs.figures.MOST_READ", 48)
-    # As of a run that goes on: of one that has ended the test before may have made the service remember all.
+    # As for an unfinished run: of a finished one, an earlier test may have filled the cache.
     monkeypatch.setattr("proctor.service.runs.figures.find_finished_key", lambda *rows: None)
     found = ask(long, "/api/runs/run_long/latency").json()
     assert found["is_sample"] and found["looked_at"] == 48 and found["total"] == 230

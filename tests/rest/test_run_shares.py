@@ -146,7 +146,7 @@ def test_links_are_bounded_per_run_and_requests_per_address(database_url: str, t
         refused = service.get(links[0]["json_path"])
         assert refused.status_code == 429 and int(refused.headers["retry-after"]) >= 1
         assert service.get(links[0]["page_path"]).status_code == 429
-        # Who has a key is not held up by those who guess.
+        # Guessing does not delay callers with a key.
         author.get("/benchmarks")
 
 

@@ -183,7 +183,7 @@ async def test_every_combination_of_filters_goes_along_an_index(name: str, hub: 
     turns = itertools.cycle(variants)
     async with hub.database.reading() as connection:
         if dialect == "postgresql":
-            # With few rows it would not look for an index; what is left then has none.
+            # With few rows it would not use an index; the remaining plans have none.
             for setting in ("enable_seqscan", "enable_sort", "enable_bitmapscan"):
                 await connection.exec_driver_sql(f"SET {setting} = off")
         for given in combinations(options):

@@ -90,7 +90,7 @@ def test_more_rows_than_come_along_are_fetched_whole_and_streamed_in_part(
             assert (await connection.execute(query)).scalars().all() == list(range(count))
             streamed = await connection.stream(query.execution_options(yield_per=4))
             assert [row.id async for row in streamed] == list(range(count))
-            # Left in the middle: what follows is not disturbed.
+            # Abandoned in the middle: later use is not affected.
             started = await connection.stream(query.execution_options(yield_per=4))
             assert ((await started.fetchone()) is None) == (count == 0)
             await started.close()

@@ -12,7 +12,7 @@ from supply_chain.bill import bill_of_materials, package_url, write_bill
 from supply_chain.licences import find_licences, read_rules
 from supply_chain.locked import read_lock, runtime_packages
 
-# What bom-1.6.schema.json asks of the parts that are in it.
+# The requirements of bom-1.6.schema.json on the parts we write.
 TEXT = {"type": "string", "minLength": 1}
 COMPONENT: dict[str, Any] = {
     "type": "object",

@@ -126,7 +126,7 @@ def test_a_marked_shortened_list_passes_no_check_that_fails_on_the_whole(name: s
 
 
 def passes_about_tools(document: Any, failing: Failing, format: str | None) -> list[str]:
-    # The answer itself may well be whole; what is missing before it are calls, turns and tokens.
+    # The answer itself may be complete; calls, turns and tokens before it are missing.
     return [claim for claim in passes_after(document, failing, format) if claim != "response_not_contains"]
 
 

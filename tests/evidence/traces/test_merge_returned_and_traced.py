@@ -55,7 +55,7 @@ def test_every_call_of_both_sources_is_in_exactly_one_pair(first: list[ToolCall]
     pairs = pair_calls(first, second)
     assert [pair.first for pair in pairs if pair.first is not None] == first
     assert sorted(map(repr, second)) == sorted(repr(pair.second) for pair in pairs if pair.second is not None)
-    # What is left over on both sides has no name in common.
+    # The unpaired calls of both sides share no name.
     assert {pair.first.name for pair in pairs if pair.first is not None and pair.second is None}.isdisjoint(
         pair.second.name for pair in pairs if pair.first is None and pair.second is not None
     )

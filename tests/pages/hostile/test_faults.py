@@ -170,7 +170,7 @@ def test_a_stream_ends_with_the_key_of_its_session_and_the_page_leads_to_the_way
     assert STREAMS[page].partition("?")[0] in live.get(page, "other").text, "the page follows this stream"
     stream = follow(live, STREAMS[page], "other", lambda: live.service.run(lambda hub: revoke_key(hub, LOCAL, key)))
     assert stream.status_code == 200
-    # What the script of the page then asks: the stream, which is refused for good, and the page itself, which knows why.
+    # The page's script then requests the stream, which is refused, and the page itself, which shows the reason.
     assert live.get(STREAMS[page], "other").status_code == 401
     door = live.get(page, "other")
     assert door.status_code == 303 and door.headers["location"].startswith("/ui/login?next=")
@@ -201,7 +201,7 @@ def test_a_stream_whose_database_goes_away_breaks_off_and_can_be_taken_up(live: 
     assert live.get(page, "organization").status_code == 200
 
 
-# --- what is very large -----------------------------------------------------------------------------------------------
+# --- very large input -------------------------------------------------------------------------------------------------
 
 
 async def add_long_trace(hub: Hub) -> None:

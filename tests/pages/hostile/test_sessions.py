@@ -92,7 +92,7 @@ def test_logging_in_again_ends_the_session_before(world: World) -> None:
     answer = world.ask("POST", "/ui/login", "organization", data={"key": world.keys["project"]})
     assert answer.status_code == 303 and token not in answer.headers["set-cookie"]
     assert world.service.run(lambda hub: find_session_caller(hub, token)) is None
-    # Who only mistypes a key is still who they were.
+    # A mistyped key does not end the session.
     assert world.ask("POST", "/ui/login", "project", data={"key": "vk_wrong"}).status_code == 401
     assert world.get("/ui/p/proj_home", "project").status_code == 200
 

@@ -65,6 +65,6 @@ def test_example_data_fills_a_project(world: World) -> None:
     assert [run["name"] for run in world.service.get(f"/api/runs?project_id={project}", key=key).json()["data"]] == [
         "Refunds on stored traces"
     ]
-    # Only those who may write.
+    # Only users who may write.
     refused = world.service.client.post(f"/api/projects/{project}/example", headers={"x-api-key": world.keys["project"]})
     assert refused.status_code in (403, 404)

@@ -79,7 +79,7 @@ def test_a_rule_is_previewed_before_it_is_stored(world: World) -> None:
     answer = send(world, f"{HOME}/alerts/new?kind=pass_rate", fields)
     words = Markup(answer.text).words
     assert answer.status_code == 200 and "It would have fired 2 times over 26 results." in words
-    # The axis begins at the first value, and the last one holds until now.
+    # The axis begins at the first value, and the last one lasts until now.
     drawn = answer.text.partition('class="fired"')[2].partition("</svg>")[0]
     places = [float(x) for x in re.findall(r'(?:cx="|points="|[\d.] )([\d.]+)(?:,|")', drawn)]
     assert (min(places), max(places)) == (0, 600)

@@ -341,7 +341,7 @@ def test_a_failing_worker_is_restarted_and_stops_on_request(lines: Any) -> None:
     assert failed[0]["worker"] == "w" and failed[0]["error"] == "RuntimeError" and "private" not in json.dumps(failed)
 
 
-# Workers of these tests never look at what is in it.
+# The workers of these tests never use its content.
 EMPTY = Hub(database=cast(Any, None), settings=cast(Any, None))
 
 

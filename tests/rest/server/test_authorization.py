@@ -154,13 +154,13 @@ def test_the_ids_of_the_rows_are_unique() -> None:
 def test_the_table_holds_on_postgresql_too(postgres: Cluster, postgres_template: str, tmp_path: Path) -> None:
     prepared = Prepared(postgres.new_database(postgres_template), tmp_path)
     try:
-        # Who may do what is decided above the database, which only finds keys and what they belong to: one row for each noun and method.
+        # Permissions are checked above the database, which only looks up keys and owners: one row per noun and method suffices.
         rows: dict[tuple[str, str], dict[str, Any]] = {}
         for row in ROWS:
             if not row["id"].startswith("DELETE "):
                 rows.setdefault((route_of(row).split("/{")[0], row["like"]), row)
         assert len(rows) > 80
-        # What takes something away from the others comes last, and the end of the sandbox that a key is for at the very end.
+        # Deletions come last, and the end of the sandbox of a key comes at the very end.
         for row in sorted(rows.values(), key=lambda row: (row["id"] == "POST /sandboxes/{sandbox_id}/teardown", bool(row.get("fresh")))):
             check(prepared, row)
     finally:

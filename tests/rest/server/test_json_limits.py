@@ -121,7 +121,7 @@ def test_hostile_bytes_are_measured_in_a_moment(name: str) -> None:
     assert time.thread_time() - started < 2
 
 
-# --- every road --------------------------------------------------------------------------------------------------------------
+# --- every entry point-------------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")

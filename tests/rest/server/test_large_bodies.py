@@ -223,7 +223,7 @@ def test_bytes_waiting_for_the_disk_are_counted_until_released(database: TestDat
         with pytest.raises(Refusal, match="did not store the trace in time"):
             await first
         with pytest.raises(Refusal, match="the write queue is full"):
-            # Its sender has gone, but it is still in the hands of the database.
+            # Its sender has disconnected, but the database still processes it.
             await keeper.store(arrivals(agent, project, 1, 600))
         with pytest.raises(Refusal, match="did not store the trace in time"):
             await keeper.store(arrivals(agent, project, 1, 300))

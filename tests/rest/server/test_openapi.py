@@ -29,7 +29,7 @@ OPERATIONS = sorted(f"{method.upper()} {path}" for path, methods in DOCUMENT["pa
 # Data that fits its schema may be refused for reasons that no schema can say: a document that is no suite, a project that is not there.
 # That keys are needed is the matter of the authorization table, and the check does not know keys that it did not send itself.
 UNWANTED = {"positive_data_acceptance", "ignored_auth"}
-# Most generated ids name nothing. With these every other request finds what it is about.
+# Most generated ids are unknown. With these every other request finds its object.
 REAL: dict[str, Any] = {
     "project_id": "proj_home",
     "agent_id": "agent_home_1",
@@ -49,7 +49,7 @@ REAL: dict[str, Any] = {
     "q": "home",
     **verification_seeds.REAL,
 }
-# What is called the same elsewhere.
+# Parameters of the same name with another meaning.
 REAL_AT: dict[str, dict[str, Any]] = {
     "/api/projects/{project_id}/secrets/{name}": {"name": "TOKEN"},
     "/sandboxes/{sandbox_id}/datasets/{dataset_id}": {"dataset_id": "dsb_home"},

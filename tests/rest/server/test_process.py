@@ -60,7 +60,7 @@ async def test_a_signal_as_soon_as_it_serves_ends_it_well(tmp_path: Path, monkey
         server.should_exit = True  # as a signal does; the socket is closed before any message
 
     monkeypatch.setattr(serving.QuietServer, "startup", start_and_end)
-    # These are for a process of its own.
+    # These need their own process.
     monkeypatch.setattr(serving, "_tune_interpreter", lambda: None)
     monkeypatch.setattr(serving, "log_to_stream", lambda stream: None)
     messages: list[str] = []

@@ -131,7 +131,7 @@ def test_the_local_user_is_let_in_until_a_key_was_created(service: Service) -> N
     key = made.json()["key"]
     assert service.get("/api/projects", key=key).status_code == 200
     assert service.delete(f"/api/keys/{made.json()['id']}", key=key).status_code == 200
-    # That the last key is gone does not open the service again.
+    # Deleting the last key does not open the service again.
     assert service.get("/api/projects").status_code == 401
     assert service.get("/api/projects", key=key).status_code == 401
 
@@ -254,7 +254,7 @@ def test_many_large_bodies_at_once_get_retry_after(tmp_path: Path) -> None:
         answer = service.post("/api/projects", content=project("x" * 6_000), headers=JSON)
         assert answer.status_code == 503
         assert int(answer.headers["retry-after"]) >= 1
-        # What was held is given back.
+        # The reserved bytes are released.
         for _ in range(3):
             assert service.post("/api/projects", content=project("x" * 3_000), headers=JSON).status_code == 201
 
@@ -288,7 +288,7 @@ def test_each_key_has_its_own_bucket_that_fills_up_again() -> None:
     assert buckets.take_s("a") == pytest.approx(0.5)
     now += 0.6
     assert buckets.take_s("a") == 0
-    now -= 100  # a clock that goes back gives nothing
+    now -= 100  # a clock set back grants nothing
     assert buckets.take_s("a") > 0
     assert RateLimits(0, lambda: now).take_s("a") == 0
 
@@ -301,7 +301,7 @@ def test_too_many_requests_get_retry_after(tmp_path: Path) -> None:
         assert 1 <= int(answers[-1].headers["retry-after"]) <= 20
         assert answers[-1].json()["error"]["code"] == "RATE_LIMITED"
         assert service.get("/api/projects", key=keys["project"]).status_code == 200
-        # Guessing is limited too, and does not hold up who has a key.
+        # Guessing is limited too, and does not delay callers with a key.
         wrong = [service.get("/api/projects", key="vk_wrong").status_code for _ in range(5)]
         assert wrong == [401, 401, 401, 429, 429]
         assert service.get("/api/projects", key=keys["project"]).status_code == 200

@@ -235,7 +235,7 @@ def open_from(server: Listening, address: str) -> list[GuardedProtocol]:
 
 
 def wait_until(is_so: Any) -> None:
-    end = time.monotonic() + 300  # only for what hangs
+    end = time.monotonic() + 300  # only against a hang
     while not is_so():
         assert time.monotonic() < end
         time.sleep(0.02)
@@ -262,7 +262,7 @@ def test_an_unread_answer_is_dropped_when_its_time_is_over_and_not_before(tmp_pa
         began = time.monotonic()
         with slow_reader(server, "127.0.0.2"):
             wait_until(lambda: waited)
-            # Not at the first look at a connection, whose answer did not fit at once.
+            # Not at the first check of a connection whose answer did not fit at once.
             assert 3 < waited[0] <= time.monotonic() - began
             wait_until(lambda: not open_from(server, "127.0.0.2"))
 

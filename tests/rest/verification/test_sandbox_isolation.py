@@ -85,6 +85,6 @@ def test_a_stranger_ends_resets_and_fills_nothing(places: tuple[Place, Place], s
             assert service.post(f"/sandboxes/{sandbox}/{path}", key=token).status_code in (401, 403, 404)
     here.author.post(f"/sandboxes/{sandbox}/datasets/{dataset}", status=404)
     assert here.author.get(f"/sandboxes/{sandbox}")["status"] == "active"
-    # The agent of a run may not end what it is examined in, nor bring it back.
+    # The agent of a run may neither end nor reset its own sandbox.
     for path in ("teardown", "reset"):
         assert service.post(f"/sandboxes/{here.agent.sandbox('FHIR')['id']}/{path}", key=here.agent.token).status_code == 403

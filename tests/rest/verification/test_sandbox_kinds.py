@@ -299,7 +299,7 @@ def test_a_token_may_be_the_password_of_basic(author: Author, service: Service) 
     assert [ask(other["credentials"]["token"]), ask("wrong"), ask("")] == [404, 401, 401]
 
 
-# --- what takes time --------------------------------------------------------------------------------------------------
+# --- slow operations --------------------------------------------------------------------------------------------------
 
 
 def test_a_determination_with_a_delay_is_seen_by_who_reads_the_state(author: Author, clock: Clock) -> None:
@@ -342,7 +342,7 @@ def test_an_allowed_service_of_the_agent_is_called_without_a_lock(database_url: 
         agent = start(author, ROWS["cds"]._replace(config=None))
         seen: list[Any] = []
 
-        # Were anything held, this would wait for the request that waits for it.
+        # A lock held during the call would be a deadlock here.
         def look() -> None:
             seen.append(agent.ask("GET", agent.at("cds", "/services"))["services"])
 

@@ -120,7 +120,7 @@ def test_the_day_of_an_author_and_an_agent(author: Author) -> None:
     assert agent.ask("GET", agent.at("fhir", "/Patient?family=Smith"))["total"] == 1
     agent.work()
     fhir, files = agent.sandbox("FHIR")["id"], agent.sandbox("Files")["id"]
-    # What authors read, agents never do.
+    # Agents never read what authors read.
     for path in ("events", "state", "diff"):
         agent.ask("GET", f"/sandboxes/{fhir}/{path}", status=403)
     agent.ask("GET", f"/sandboxes/{fhir}/fhir/Patient", status=403)
@@ -144,7 +144,7 @@ def test_the_day_of_an_author_and_an_agent(author: Author) -> None:
     diff = author.get(f"/sandboxes/{fhir}/diff")
     assert [entry["place"].partition("/")[0] for entry in diff["added"]] == ["Appointment"] and not diff["changed"] + diff["removed"]
     author.post(f"/sandboxes/{fhir}/reset", status=409)
-    # The dataset is what it was, and the results are there.
+    # The dataset is unchanged, and the results are there.
     dataset = author.get("/datasets")["data"][0]
     assert author.get(f"/datasets/{dataset['id']}")["data"] == PATIENTS
     whole = author.get(f"/benchmark-runs/{run}")
@@ -171,7 +171,7 @@ def test_a_fhir_server_refuses_with_an_operation_outcome(author: Author) -> None
     answer = author.service.ask("POST", patients, key=agent.token, content=deep)
     assert answer.headers["content-type"].startswith("application/fhir+json")
     assert "--deepest-body" in read_diagnostics(answer.json(), "structure")
-    # What other systems refuse is refused as ever.
+    # Refusals of other systems are unchanged.
     assert (
         "the started task has no system 'hl7'; its environment has"
         in agent.ask("GET", patients.replace("fhir", "hl7"), status=409)["error"]["message"]

@@ -133,7 +133,7 @@ def test_a_step_over_the_limit_is_reported(narrow: Author) -> None:
 
 def test_two_systems_of_one_family_keep_the_state_of_both(author: Author, monkeypatch: pytest.MonkeyPatch) -> None:
     environment = make_environment(author, Records={"seed": SEED}, Messages=None)
-    # A kind whose state are records, too, as a kind of one's own may have.
+    # A kind whose state consists of records, as a custom kind may have.
     monkeypatch.setattr(type(MESSAGES), "read_state", lambda self, desk: State(records={"tickets": [{"id": 5}]}))
     benchmark = author.benchmark("Both", environment_id=environment)
     task = author.task(benchmark)

@@ -230,7 +230,7 @@ def test_entities_scope_criteria(author: Author) -> None:
     wrong = {**PORTAL, "assertions": [{"path": "status", "expected": "{entity.wantd}"}]}
     error = author.post("/criteria", {"task_id": task["id"], "label": "x", "assertion": wrong, "input_entity_id": one["id"]}, status=400)
     assert "nearest: wanted" in str(error)
-    # What a criterion reads from cannot be taken away under it.
+    # An entity that a criterion reads can be neither removed nor changed.
     author.ask("DELETE", f"/tasks/{task['id']}/entities/{one['id']}", status=409)
     author.ask("DELETE", f"/datasets/{dataset['id']}/entities/{one['id']}", status=409)
     author.ask("DELETE", f"/datasets/{dataset['id']}", status=409)

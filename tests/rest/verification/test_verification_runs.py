@@ -64,7 +64,7 @@ def test_the_threshold_of_the_first_generation_divides_pass_from_fail(author: Au
     assert benchmark["threshold"] == threshold
     run = author.post("/v1/benchmark-runs", {"benchmark": benchmark["reference"]})
     task = run["task_runs"][0]["id"]
-    # A published version is what it was, whatever becomes of the benchmark.
+    # A published version stays unchanged when the benchmark changes.
     author.ask("PATCH", f"/benchmarks/{benchmark['id']}", {"threshold": None if threshold else 0.1})
     author.upload(task, booked(status="draft"))
     done = author.post(f"/task-runs/{task}/complete")
@@ -260,7 +260,7 @@ def test_the_slug_of_a_public_benchmark_cannot_be_taken_over(author: Author, str
     own = stranger.published()
     refused = stranger.ask("PATCH", f"/benchmarks/{own['id']}", {"visibility": "Public"}, status=409)
     assert "booking" in refused["error"]["message"]
-    # What is one's own comes first.
+    # Own objects come first.
     run = stranger.post("/v1/benchmark-runs", {"benchmark": "booking@1"})
     assert stranger.get(f"/benchmark-runs/{run['benchmark_run_id']}")["benchmark_id"] == own["id"]
 

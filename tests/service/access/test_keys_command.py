@@ -212,7 +212,7 @@ def test_secrets_are_locked_again_with_a_new_key(proctor: CommandOutput, tmp_pat
 @pytest.mark.parametrize("module", ["sqlalchemy", "aiosqlite"])
 @pytest.mark.timeout(60)
 def test_without_the_optional_part_the_install_command_is_shown(module: str, tmp_path: Path) -> None:
-    # In a process of its own: modules that are loaded twice in this one would be two.
+    # In its own process: loading modules twice in this one would duplicate them.
     script = f"import sys; sys.modules[{module!r}] = None; from proctor.cli.main import run; sys.exit(run(['db', 'migrate']))"
     done = subprocess.run([sys.executable, "-c", script], cwd=tmp_path, capture_output=True, text=True, check=False)
     assert done.returncode == 4 and "pip install 'proctor-evals[serve]'" in done.stderr, done.stderr

@@ -321,7 +321,7 @@ def test_a_pool_that_is_closed_ends_its_idle_processes() -> None:
     using(doing)
 
 
-# --- whose turn it is -------------------------------------------------------------------------------------------------
+# --- fair queue -------------------------------------------------------------------------------------------------------
 
 
 def order(places: int, arrivals: Sequence[tuple[str, str, float]]) -> list[str]:

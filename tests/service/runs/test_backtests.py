@@ -84,7 +84,7 @@ def test_a_paused_case_is_decided_on_every_stored_trace_it_is_about(database: Te
         assert row["run_id"] == done["id"] and row["flaky"] is False
         assert (await list_runs(hub, LOCAL))["data"][0]["name"] == "before"
         async with hub.database.reading() as connection:
-            # Nothing of it is a result of a trace: the case is not active yet.
+            # It stores no results of traces: the case is not active yet.
             assert (await connection.execute(sa.select(sa.func.count()).select_from(results))).scalar_one() == 0
 
     database.run_hub(use)

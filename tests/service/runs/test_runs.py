@@ -550,7 +550,7 @@ def test_a_slow_reader_delays_no_one_and_misses_nothing(database: TestDatabase) 
             run_id = await start(hub, agent, "a", "b", repeat=100, concurrency=8)
             stream = events(hub, run_id, 0, stopping=never)
             first = await anext(stream)
-            # Nothing is read while the run goes on; it ends all the same.
+            # No event is read during the run; it completes anyway.
             await asyncio.wait_for(work_once(hub), 20)
             rest = await collected(stream)
             assert first is not None and [event["id"] for event in (first, *rest)] == list(range(1, len(rest) + 2))

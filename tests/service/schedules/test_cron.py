@@ -36,7 +36,7 @@ def walk(cron: Cron, after: datetime, zone: ZoneInfo, until: datetime) -> list[d
     """The due times, minute by minute: each local time at its first occurrence, a skipped one at the first minute after the gap."""
     found: list[datetime] = []
     seen = after.astimezone(zone).replace(tzinfo=None)
-    # What the clock showed before: a repeated hour is not new.
+    # The local time before: a repeated hour is not new.
     seen = max(seen, *((after - timedelta(minutes=number)).astimezone(zone).replace(tzinfo=None) for number in range(1, 181)))
     moment = after.replace(second=0, microsecond=0) + timedelta(minutes=1)
     while moment <= until:

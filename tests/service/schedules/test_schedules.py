@@ -344,7 +344,7 @@ def test_a_run_that_cannot_start_is_a_failed_run_with_its_reason(database: TestD
             assert reason in (last["error"] or "") and schedule["next_at"] == "2026-11-18T12:00:00.000Z"
             report = json.loads(await run_report(hub, LOCAL, last["id"], "json"))
             assert report["cases"] == []
-        # The next one works when the cause is gone.
+        # The next run works after the cause is removed.
         await update_project(hub, LOCAL, project, {"settings": {"targets": {"shop": TARGET}}})
         clock.now = at("2026-11-18T12:00")
         assert await start_due_runs(hub) == 2

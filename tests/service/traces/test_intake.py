@@ -257,7 +257,7 @@ def test_a_full_queue_and_a_slow_database_answer_with_retry_after(database: Test
         assert all(isinstance(answer, Refusal) and answer.code == "UNAVAILABLE" and answer.retry_after_s for answer in answers)
         await writer.close()
         assert (await one(99)).created
-        # What was begun may be there, but nothing twice.
+        # A begun write may be stored, but nothing twice.
         names = [row["external_id"] for row in await trace_rows(hub)]
         assert len(names) == len(set(names)) <= 31
 

@@ -561,7 +561,7 @@ async def test_a_returned_trace_is_leased_again_while_its_batch_continues(monkey
         assert await evaluator.start_batch() == 1
         while not calls or (await trace_rows(hub))[0]["leased_until"]:
             await asyncio.sleep(0.01)
-        # The first batch still waits before it looks for a process again.
+        # The first batch still waits before it tries to start a process again.
         assert evaluator._under_way and await evaluator.start_batch() == 1  # pyright: ignore[reportPrivateUsage]
         await evaluator.wait_until_written(5.0)
         assert not evaluator.leases.held
@@ -624,7 +624,7 @@ async def test_a_turn_that_is_just_ending_leaves_nothing_waiting() -> None:
     async def work(item: int) -> None:
         done.append(item)
         if item < 3:
-            # Added by a callback in the same round in which the one who works finds nothing more.
+            # Added by a callback in the same loop iteration in which the worker finds no more work.
             asyncio.get_running_loop().call_soon(turns.add, "a", item + 1)
 
     turns: JudgeTurns[int] = JudgeTurns(1, work)

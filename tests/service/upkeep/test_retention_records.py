@@ -99,7 +99,7 @@ def test_a_benchmark_run_that_is_too_old_goes_with_its_states_and_everything_els
         assert swept.bytes > 0
         assert await left(hub) == _of(1)
         assert (await benchmark_runs.get_benchmark_run(hub, LOCAL, new))["status"] == "completed"
-        # What was authored stays.
+        # Authored objects stay.
         assert (await benchmarks.get_benchmark(hub, LOCAL, benchmark["id"]))["published"]
         assert await sweep_once(hub) == SweepCounts()
 

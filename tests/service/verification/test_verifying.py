@@ -131,7 +131,7 @@ def test_starting_another_task_ends_one_that_is_over_its_time(database: TestData
         clock.now += 11
         assert (await start_task_run(hub, LOCAL, second))["phase"] == "started"
         assert (await get_task_run(hub, LOCAL, first))["status"] == "timed_out"
-        # A refusal does not undo what time has done.
+        # A refusal does not undo an expiry.
         clock.now += 11
         await refused(start_task_run(hub, LOCAL, second), "CONFLICT")
         async with hub.database.reading() as connection:
