@@ -17,7 +17,7 @@ from proctor.service.suites.outbound import Outbound
 from tests.llm.provider_server import Said, provider
 
 
-def guarded_model(*allowed: str) -> HttpModel:
+def guarded_wire(*allowed: str) -> HttpModel:
     outbound = Outbound(ServiceSettings(home=Path("unused"), allowed_addresses=allowed))
     settings = ModelSettings(provider="openai", model="m", api_key="key", timeout_s=10)
     return HttpModel(DIALECT, settings, transport=outbound.model_transport)
@@ -25,31 +25,31 @@ def guarded_model(*allowed: str) -> HttpModel:
 
 async def test_a_model_on_this_machine_is_not_reached_and_learns_nothing() -> None:
     async with provider([Said(body={"fine": True})]) as server:
-        model = guarded_model()
+        wire = guarded_wire()
         with pytest.raises(ModelFault, match="this machine itself") as caught:
-            await model.post(server.url, {"a": 1})
+            await wire.post(server.url, {"a": 1})
         assert caught.value.code == "transport" and server.connections == 0
-        await model.close()
+        await wire.close()
 
 
-async def test_a_model_that_an_administrator_allowed_is_called_over_reused_connections() -> None:
+async def test_a_model_that_an_administrator_allowed_is_reached_over_connections_that_are_kept() -> None:
     async with provider(lambda asked: Said(body={"number": asked.body["number"]})) as server:
-        model = guarded_model("127.0.0.1")
+        wire = guarded_wire("127.0.0.1")
         for _ in range(2):
-            answers = await asyncio.gather(*(model.post(server.url, {"number": number}) for number in range(5)))
+            answers = await asyncio.gather(*(wire.post(server.url, {"number": number}) for number in range(5)))
             assert [answer["number"] for answer in answers] == list(range(5))
         assert server.connections == 5
-        await model.close()
+        await wire.close()
         await server.none_open.wait()
 
 
 async def test_a_model_that_redirects_to_this_machine_is_not_followed() -> None:
     async with provider([Said(status=302, headers={"location": "http://127.0.0.1:1/secrets"})]) as server:
-        model = guarded_model("127.0.0.1")
+        wire = guarded_wire("127.0.0.1")
         with pytest.raises(ModelFault, match="redirects are not followed"):
-            await model.post(server.url, {"a": 1})
+            await wire.post(server.url, {"a": 1})
         assert len(server.asked) == 1
-        await model.close()
+        await wire.close()
 
 
 def test_certificates_to_trust_are_read_once_for_all_connections(monkeypatch: pytest.MonkeyPatch) -> None:
