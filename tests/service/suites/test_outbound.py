@@ -1,4 +1,4 @@
-"""Models of received suites are called over a guarded transport."""
+"""What suites that were sent to the service may reach: their models go by a guarded transport."""
 
 from __future__ import annotations
 
@@ -8,9 +8,8 @@ from pathlib import Path
 import httpx2
 import pytest
 
-from proctor.llm.client import HttpModel
-from proctor.llm.openai import DIALECT
-from proctor.llm.ports import ModelFault
+from proctor.llm.client import Dialect, HttpModel
+from proctor.llm.ports import ChatReply, ModelFault
 from proctor.llm.settings import ModelSettings
 from proctor.service.settings import ServiceSettings
 from proctor.service.suites.outbound import Outbound
@@ -19,8 +18,14 @@ from tests.llm.provider_server import Said, provider
 
 def guarded_wire(*allowed: str) -> HttpModel:
     outbound = Outbound(ServiceSettings(home=Path("unused"), allowed_addresses=allowed))
-    settings = ModelSettings(provider="openai", model="m", api_key="key", timeout_s=10)
-    return HttpModel(DIALECT, settings, transport=outbound.model_transport)
+    dialect = Dialect(
+        provider="any",
+        url=lambda _: "http://any",
+        headers=lambda _: {"authorization": "Bearer key"},
+        body=lambda request, settings, conceded: {},
+        reply=lambda answer, request, conceded: ChatReply(),
+    )
+    return HttpModel(dialect, ModelSettings(provider="any", timeout_s=10), transport=outbound.model_transport)
 
 
 async def test_a_model_on_this_machine_is_not_reached_and_learns_nothing() -> None:
