@@ -90,9 +90,9 @@ HEAD_START_S = 8.0
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    # Neither what a test finds nor what it leaves behind may depend on the suites that this user has checked.
+    # Tests must neither read nor write the suite cache of this user.
     os.environ["PROCTOR_SUITE_CACHE"] = "0"
-    # How fast examples are made says how busy the machine is, not whether the test is right.
+    # The speed of generating examples depends on the load of the machine, not on the test.
     settings.register_profile("any machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
     settings.load_profile("any machine")
     # A shell without job control gives background jobs a Ctrl-C that is ignored, and `nohup` a hang-up: every command that a test starts
@@ -127,7 +127,7 @@ def _may_be_live(path: Path) -> bool:
 @pytest.hookimpl(wrapper=True)
 def pytest_collection(session: pytest.Session) -> Generator[None, object, object]:
     """Keep the garbage collector from looking through all tests and modules again and again, which was a tenth of all work."""
-    # In a new checkout the first worker compiles all tests and what they import; close behind it, the others find that done.
+    # In a new checkout the first worker compiles all tests and their imports; the others start later and reuse the result.
     if getattr(session.config, "workerinput", {"workerid": "gw0"})["workerid"] != "gw0" and _is_new(session.config):
         time.sleep(HEAD_START_S)
     gc.disable()
@@ -245,7 +245,7 @@ def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> object:
-    """Hand out live tests as `tests/schedule.py` says."""
+    """Distribute live tests as in `tests/schedule.py`."""
     if config.getoption("dist") != "loadfile":
         return None
     from tests.schedule import Schedule
@@ -258,14 +258,14 @@ _CHECKOUT = Path(__file__).parents[1]
 
 @pytest.fixture(autouse=True)
 def forget_modules_of_the_test() -> Iterator[None]:
-    """Forget what a test imported from a folder of its own: the `agent.py` of the next test is another one."""
+    """Unload modules imported from a test's own folder: the next test has another `agent.py`."""
     path, known = list(sys.path), sys.modules.copy()
     yield
     sys.path[:] = path
     # Most tests import nothing new. Comparing thousands of names would take longer than many tests, and new modules come last.
     if len(sys.modules) == len(known) and next(reversed(sys.modules)) == next(reversed(known)):
         return
-    # Also where the path is as it was: a folder may have been taken away again, and what was imported from it is still here.
+    # Even if the path is unchanged: a folder may have been removed from it while its modules are still loaded.
     for name in sys.modules.keys() - known.keys():
         file = getattr(sys.modules[name], "__file__", None)
         # The checkout and the environment may themselves lie in the folder for temporary files.
@@ -365,7 +365,7 @@ def empty_database_url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterat
 
 @pytest.fixture
 def database(database_url: str, tmp_path: Path) -> TestDatabase:
-    """A fresh database: `tests/databases.py` says how to use it."""
+    """A fresh database; see `tests/databases.py`."""
     from tests.databases import TestDatabase
 
     return TestDatabase(database_url, tmp_path)

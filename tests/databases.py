@@ -4,7 +4,7 @@
         ...
 
 `hub` and `opened` (tests/conftest.py) are one service and one database for the whole test. A test that needs several of them, one after
-another or with other settings, takes `database` and says `database.run_hub(use, ...)` for each. All of them come
+another or with other settings, takes `database` and calls `database.run_hub(use, ...)` for each. All of them run
 once for SQLite and once, marked `live`, for PostgreSQL.
 """
 

@@ -1,11 +1,11 @@
 """Reads a page of the documentation and executes it from top to bottom in an empty folder, as a reader would.
 
 `<!-- file: NAME -->` before a block saves it under that name, which the text above shows too; `<!-- plugin -->` installs the package that
-the page has described so far. In `console` blocks the output must be what the page shows; `...` stands for anything. `<!-- run -->` before
+the page has described so far. In `console` blocks the output must be what the page shows; `...` matches anything. `<!-- run -->` before
 a block of `sh` runs its lines, each of which must end with a verdict: exit code 0 or 1.
 
 Run as a program, `python -P executed_page.py PAGE FOLDER`, it needs proctor and nothing else, so that a page can be tried where only those
-packages are installed that the page names. `--write` writes the outputs into the page anew.
+packages are installed that the page names. `--write` updates the outputs in the page.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def is_executed(path: Path) -> bool:
 
 
 def find_requirements(text: str) -> tuple[str, ...]:
-    """What a reader has installed who comes to the first command or program of a page: proctor, and what the text before it says.
+    """Return the packages to install before the first command or program of a page: proctor, and what the text above names.
 
     The page's own package (`pip install .`) is left to `<!-- plugin -->`.
     """
@@ -92,7 +92,7 @@ class Execution:
         place.write_text(body, encoding="utf-8")
 
     def install(self) -> None:
-        """What `pip install .` would leave behind, without pip and without a network."""
+        """Install what `pip install .` would, without pip and without a network."""
         project = tomllib.loads((self.folder / "pyproject.toml").read_text(encoding="utf-8"))["project"]
         info = self.site / f"{project['name'].replace('-', '_')}-{project['version']}.dist-info"
         info.mkdir(parents=True)
@@ -126,11 +126,11 @@ class Execution:
             self._run(line, passing=(0, 1))
 
     def python(self, body: str, page: str) -> None:
-        """Run a program of the page; the next one goes on with its names."""
+        """Run a program of the page; the next one continues in its namespace."""
         exec(compile(body, page, "exec"), self.names)  # noqa: S102 - the program is ours, from our own page
 
     def _run(self, command: str, passing: tuple[int, ...] = (0,)) -> str:
-        """What a command prints. Ours run in this process unless a plugin was installed: starting Python takes longer."""
+        """Return the output of a command. Ours run in this process unless a plugin was installed: starting Python takes longer."""
         ours = re.fullmatch(r'proctor ([^;|&>]*)(; echo "exit code \$\?")?', command)
         if ours is not None and not self.site.exists():
             with self._fresh_modules():
@@ -145,7 +145,7 @@ class Execution:
 
     @contextlib.contextmanager
     def _fresh_modules(self) -> Iterator[None]:
-        """Forget the modules of the page afterwards: the next command of a reader is a process of its own."""
+        """Unload the modules of the page afterwards: a reader runs the next command in another process."""
         known, path = set(sys.modules), list(sys.path)
         yield
         sys.path[:] = path

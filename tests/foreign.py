@@ -46,7 +46,7 @@ def run_or_skip(command: Sequence[str | Path], folder: Path) -> None:
 
 
 def install_from_npm(folder: Path, *packages: str) -> Path:
-    """Return the `node_modules` that hold the packages."""
+    """Return the `node_modules` with the packages."""
     if shutil.which("npm") is None or shutil.which("node") is None:
         pytest.skip("npm and node are not installed")
 
@@ -57,7 +57,7 @@ def install_from_npm(folder: Path, *packages: str) -> Path:
 
 
 def install_from_index(folder: Path, *packages: str) -> Path:
-    """Return the `bin` of an environment that holds the Python packages."""
+    """Return the `bin` of an environment with the Python packages."""
 
     def install(folder: Path) -> None:
         python = folder / "bin/python"
@@ -81,7 +81,7 @@ def build_wheel(source: Path, folder: Path) -> Path:
 
 
 def replace_wheel(python: Path, wheel: Path) -> None:
-    """Install a wheel into an environment that holds what it needs, also where one of the same version is there."""
+    """Install a wheel into an environment with its dependencies, even over the same version."""
     if UV:
         run_or_skip([UV, "pip", "install", "--quiet", "--no-deps", "--reinstall", "--python", python, wheel], wheel.parent)
     else:

@@ -31,7 +31,7 @@ def find_modules() -> dict[str, Path]:
 
 
 def list_imports(path: Path, known: dict[str, Path]) -> set[str]:
-    """What a module imports at once, whatever it does: imports inside functions and blocks are left out."""
+    """Return the top-level imports of a module, without those inside functions and blocks."""
     found: set[str] = set()
     for node in ast.parse(path.read_text(encoding="utf-8")).body:
         if isinstance(node, ast.Import):

@@ -1,4 +1,4 @@
-"""Environments that hold proctor and the packages named, with what these need in turn, and nothing else.
+"""Environments with proctor and the named packages and their dependencies only.
 
 They are made of links into the environment of the tests: no network, a tenth of a second, and a Python in them sees an installation like
 any other. A package that the tests do not have is not in them either, so they never hold more than a reader has. `make pages-lean` tries
@@ -83,7 +83,7 @@ def make_lean_environment(folder: Path, requirements: Sequence[str]) -> Path:
 
 
 def _link_files(found: Distribution, site: Path) -> None:
-    """Link every file of a package. What was compiled of them is linked by the folder: compiling anew would take seconds."""
+    """Link every file of a package. Compiled files are linked by folder: compiling again would take seconds."""
     for file in found.files or ():
         if ".." in file.parts or "__pycache__" in file.parts:
             continue
@@ -96,7 +96,7 @@ def _link_files(found: Distribution, site: Path) -> None:
 
 
 def _link_proctor(site: Path, programs: Path) -> None:
-    """What an editable installation of the checkout leaves behind."""
+    """Install the checkout as an editable package."""
     (site / "proctor.pth").write_text(f"{ROOT / 'src'}\n", encoding="utf-8")
     info = site / "proctor-0.dist-info"
     info.mkdir()

@@ -1,4 +1,4 @@
-"""Executes the pages of the documentation where proctor is really installed, with what each page names and nothing else.
+"""Executes the pages of the documentation in environments with proctor and only the packages that each page names.
 
 `make pages-lean` runs it. `make test` executes the same pages in environments that are made of links (`lean_environment.py`); here the
 wheel is built, and everything comes from the registry. Environments lie below `.frameworks/lean` (or `PROCTOR_FRAMEWORKS`).
@@ -31,7 +31,7 @@ def list_packages(requirements: Sequence[str]) -> list[str]:
 
 
 def install(requirements: Sequence[str], wheel: Path) -> Path:
-    """Return the Python of an environment that holds what is required, and this wheel of proctor."""
+    """Return the Python of an environment with the requirements and this wheel of proctor."""
     name = "-".join(re.findall(r"\w+", " ".join(requirements)))
     python = install_from_index(ENVIRONMENTS / name, *list_packages(requirements)) / "python"
     replace_wheel(python, wheel)
@@ -39,7 +39,7 @@ def install(requirements: Sequence[str], wheel: Path) -> Path:
 
 
 def main(wanted: Sequence[str]) -> int:
-    """Execute every page, or those whose path holds one of the words; returns how many failed or could not be tried."""
+    """Execute every page, or those whose path contains one of the words; return how many failed or could not be tried."""
     groups: dict[tuple[str, ...], list[Path]] = defaultdict(list)
     for page in PAGES:
         if is_executed(page) and (not wanted or any(word in page_id(page) for word in wanted)):

@@ -1,13 +1,13 @@
 """A PostgreSQL server of our own for the tests: made in a temporary folder, on loopback, gone afterwards.
 
-Nothing is assumed but the server's programs (`/usr/lib/postgresql/*/bin`, or on the path). The server refuses to run as root, so root
+It needs only the server's programs (`/usr/lib/postgresql/*/bin`, or on the path). The server refuses to run as root, so root
 steps down to another user for it. It ends with the process that started it, also when that is killed.
 
     with Cluster() as cluster:
         url = cluster.new_database()
 
 `stop`, `start` and `kill` are for tests of what happens when it goes away. By default nothing is forced to disk, which is faster; a test of
-durability says `Cluster(fsync=True)`.
+durability uses `Cluster(fsync=True)`.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ class Cluster:
         return self._home / "data"
 
     def _make_cluster(self, folder: Path) -> None:
-        # Where its user may write, who may not be allowed to look into the checkout.
+        # A folder that its user can write; that user may be unable to read the checkout.
         made = self._run("initdb", "-D", str(self._data), *_INITDB)
         assert made.returncode == 0, made.stderr.decode()
         shutil.copytree(self._data, folder / "data")

@@ -48,14 +48,14 @@ class DatabasePool:
         return self._free.pop() if self._free else self._cluster.new_database(self._template)
 
     def give_back(self, url: str) -> None:
-        """Empty a database for the next test, or drop it where it is no longer what it was."""
+        """Empty a database for the next test, or drop it if its schema changed."""
         if asyncio.run(self._empty(url)):
             self._free.append(url)
         else:
             self._cluster.drop_database(url)
 
     async def _look(self) -> tuple[str, dict[str, str]]:
-        """Return what the template is like, and the few rows that its tables have."""
+        """Return the schema of the template, and the few rows of its tables."""
         connection = await self._connect(self._template)
         try:
             shape: str = await connection.fetchval(_SHAPE)
@@ -82,7 +82,7 @@ class DatabasePool:
                     await connection.execute(f"INSERT INTO {name} SELECT * FROM json_populate_recordset(NULL::{name}, $1)", rows)
             return True
         except (OSError, asyncpg.PostgresError):
-            # Whatever it is, a copy of the template does not have it.
+            # A copy of the template does not have it.
             return False
         finally:
             await connection.close()

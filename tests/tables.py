@@ -1,7 +1,7 @@
 """Tables of cases kept in files: one row, one test, the row's id in the output.
 
-A row has `id`, what the test needs (`given`, `expect`, ...) and, where it comes from somebody's documentation, `source` and
-`original` (what the original system answers). Where `expect` differs from `original`, `why` says so, and the row appears on
+A row has `id`, what the test needs (`given`, `expect`, ...) and, if it comes from a product's documentation, `source` and
+`original` (what the original system answers). If `expect` differs from `original`, `why` explains it, and the row appears on
 the fidelity page.
 """
 
@@ -29,7 +29,7 @@ _Loader.add_implicit_resolver("tag:yaml.org,2002:bool", re.compile(r"^(?:true|fa
 
 
 def load_document(path: str) -> Any:
-    """What `tests/<path>` holds."""
+    """Return the content of `tests/<path>`."""
     with (HERE / path).open("rb") as file:
         return yaml.load(file, Loader=_Loader)
 

@@ -78,7 +78,7 @@ def test_no_modules_import_each_other_in_a_circle() -> None:
     """Also not inside functions and not for types alone: two modules that know each other are one."""
     paths = {module_name(path): path for path in SRC.rglob("*.py")}
     reaches = {name: imported_modules(path, paths) - {name, "proctor"} for name, path in paths.items()}
-    # What imports nothing that is left cannot be in a circle; what remains in the end is.
+    # A module that imports none of the remaining ones is in no cycle; those that remain in the end are.
     left = dict(reaches)
     while free := [name for name, others in left.items() if not others & left.keys()]:
         for name in free:
@@ -175,7 +175,7 @@ def test_every_module_can_be_loaded_where_there_is_no_unix() -> None:
     scripts = {"guard_script.py"}  # started by the guard, where there is one
     files = [path for path in sorted(SRC.rglob("*.py")) if path.name not in scripts]
     texts = {path: path.read_text(encoding="utf-8") for path in files}
-    # Most files name nothing of it and need not be parsed.
+    # Most files do not name it and need not be parsed.
     words = tuple(_UNIX_MODULES | set.union(*_UNIX_NAMES.values()))
     matching = {path: text for path, text in texts.items() if any(word in text for word in words)}
     wrong = [f"{path.relative_to(SRC)}:{node.lineno}" for path, text in matching.items() for node in needs_unix(ast.parse(text))]  # type: ignore[attr-defined]
@@ -278,7 +278,7 @@ def test_check_specs_are_frozen_and_omit_their_defaults() -> None:
     for entry in default_registry():
         config = entry.spec.__struct_config__
         assert config.frozen and config.omit_defaults, (
-            f"{entry.name}: write `frozen=True, kw_only=True, omit_defaults=True` behind msgspec.Struct"
+            f"{entry.name}: write `frozen=True, kw_only=True, omit_defaults=True` after msgspec.Struct"
         )
 
 

@@ -1,7 +1,7 @@
 """The documentation is true: every command and program in it runs, every registered name is documented, generated pages are current.
 
-`tests/executed_page.py` says how a page is executed, `tests/lean_environment.py` what is installed there: only what the page names above
-its first command or program. `PROCTOR_REGEN=1` writes the outputs anew.
+`tests/executed_page.py` defines how a page is executed, `tests/lean_environment.py` what is installed: only what the page names above
+its first command or program. `PROCTOR_REGEN=1` rewrites the outputs.
 """
 
 from __future__ import annotations
@@ -57,13 +57,13 @@ EXECUTED_LIVE = {
     *("author-criteria-from-a-coding-agent.md", "look-at-runs.md", "look-at-the-service.md"),
     *("compare-runs-in-the-browser.md", "look-at-traces.md"),
 }
-"""Pages whose commands do not end, or talk to a running service: the tests of `proctor mcp` and `proctor view` give them, and the browser
-tests do what the others tell; their pictures are made anew by `tests/live/browser/test_screenshots.py`."""
+"""Pages whose commands do not end, or need a running service: the tests of `proctor mcp` and `proctor view` run them, and the browser
+tests do what the others describe; `tests/live/browser/test_screenshots.py` makes their pictures."""
 
 
 @pytest.fixture(scope="session")
 def lean_python(tmp_path_factory: pytest.TempPathFactory) -> Callable[[tuple[str, ...]], Path]:
-    """The Python of an environment that holds nothing but what is required; made once for all pages that ask for the same."""
+    """The Python of an environment with only the requirements, made once for all pages with the same ones."""
     return functools.cache(lambda requirements: make_lean_environment(tmp_path_factory.mktemp("lean") / "environment", requirements))
 
 
@@ -94,7 +94,7 @@ def test_the_page_runs_as_shown_where_only_what_it_names_is_installed(
         ("proctor-evals[serve]", "httpx2 mcp fastapi starlette asyncpg openpyxl", "httpx2 mcp fastapi starlette"),
     ],
 )
-def test_what_a_page_does_not_name_is_not_there(requirement: str, package: str, found: str, tmp_path: Path) -> None:
+def test_packages_that_a_page_does_not_name_are_missing(requirement: str, package: str, found: str, tmp_path: Path) -> None:
     python = make_lean_environment(tmp_path / "environment", [requirement])
     program = "import importlib.util, proctor.cli, sys; print(*(name for name in sys.argv[1:] if importlib.util.find_spec(name)))"
     done = subprocess.run([python, "-I", "-c", program, *package.split()], capture_output=True, text=True, check=True)
@@ -111,7 +111,7 @@ def test_what_a_page_does_not_name_is_not_there(requirement: str, package: str, 
     ],
     ids=["nothing", "what is named later does not count", "in a block", "a saved file is not a program"],
 )
-def test_what_a_reader_has_installed_is_what_the_page_names_above_its_first_command(text: str, found: list[str]) -> None:
+def test_installed_packages_are_those_named_above_the_first_command(text: str, found: list[str]) -> None:
     assert list(find_requirements(text)) == found
 
 
@@ -125,7 +125,7 @@ NOT_THERE = re.compile(
     r"\.\.\.|\bcurl |\bdocker |\bmake |\bproctor (?:serve|view)\b|\bpg_dump |\$PROCTOR_DATABASE_URL|\.internal\b|127\.0\.0\.1"
     r"|proctor judge calibrate|proctor run mcplab/|--record |init --for |python -m tests\.|OTEL_EXPORTER_"
 )
-"""What a page cannot bring along, and other tests have: a service, a model, a database, an agent behind HTTP, a checkout, a framework."""
+"""What a page needs and only other tests provide: a service, a model, a database, an agent over HTTP, a checkout, a framework."""
 
 
 @pytest.mark.parametrize("page", [page for page in PAGES if page.parent.name != "frameworks"], ids=page_id)
@@ -141,7 +141,7 @@ def test_a_command_that_could_be_executed_is(page: Path) -> None:
 NEEDS = {
     "serve": r"^\$? ?proctor (?:serve|view|keys|db|mcp)\b|localhost:8700",
     "live": r"\btype: (?:http|n8n|flowise)\b|--target http|^judge:|^proctor judge calibrate",
-    # Without servers of its own an agent has the tools of simulated systems, which have no wire.
+    # Without its own servers an agent has the tools of simulated systems, which have no wire.
     "mcp": r"\btype: mcp_agent\b(?=[\s\S]*\bservers:)|\bMCPClientManager\(|^\$? ?proctor run mcplab/",
 }
 """The extras that a block needs, also if it needs a server, a model or a key that the tests do not have."""
@@ -235,7 +235,7 @@ def test_the_generated_pages_are_up_to_date() -> None:
 
 
 @pytest.mark.parametrize("path", [path for path in (*generate.WHOLE, *generate.MIXED) if path.endswith(".md")])
-def test_a_generated_page_says_so_in_its_first_line(path: str) -> None:
+def test_a_generated_page_is_marked_in_its_first_line(path: str) -> None:
     first = (DOCS / path).read_text(encoding="utf-8").splitlines()[0]
     assert first.startswith("<!--") and "`python -m docs.generate`" in first
 
@@ -358,7 +358,7 @@ def test_every_public_name_is_mentioned_somewhere() -> None:
 # --- fidelity ----------------------------------------------------------------------------------------------------------------
 
 
-def test_every_difference_from_an_original_says_why() -> None:
+def test_every_difference_from_an_original_has_a_reason() -> None:
     assert fidelity_rows.rows(), "no conformance rows were found"
     assert not fidelity_rows.complaints()
 

@@ -1,4 +1,4 @@
-"""Expectations in test code: chains that hold, and failures that tell the story."""
+"""Expectations in test code: passing chains, and failures with full reports."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ FAILING: list[tuple[Callable[[Expectations], Any], str]] = [
 
 
 @pytest.mark.parametrize(("claim", "words"), FAILING)
-def test_a_failed_expectation_says_what_was_expected_and_found(claim: Callable[[Expectations], Any], words: str) -> None:
+def test_a_failed_expectation_reports_expected_and_found(claim: Callable[[Expectations], Any], words: str) -> None:
     with pytest.raises(AssertionError) as caught:
         claim(expect(SEEN))
     assert isinstance(caught.value, ExpectationFailed)
@@ -103,7 +103,7 @@ def test_the_message_points_to_the_closest_call() -> None:
     )
 
 
-def test_what_was_not_recorded_fails_and_says_so() -> None:
+def test_unrecorded_parts_fail_with_a_reason() -> None:
     with pytest.raises(ExpectationFailed, match="missing_evidence"):
         expect(Evidence(text="hi")).not_called("pay")
 

@@ -1,4 +1,4 @@
-"""Software of others is installed once, whole, however many workers ask for it at once."""
+"""Foreign software is installed once and completely, however many workers request it at once."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def test_workers_that_ask_at_once_install_once_and_all_find_the_whole(tmp_path: 
     assert len(installs) == 1
 
 
-def test_an_installation_that_broke_off_or_is_of_another_version_is_made_anew(tmp_path: Path) -> None:
+def test_an_installation_that_broke_off_or_is_of_another_version_is_repeated(tmp_path: Path) -> None:
     def break_off(folder: Path) -> None:
         (folder / "half").touch()
         raise OSError("no route to the registry")

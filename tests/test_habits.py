@@ -26,7 +26,7 @@ def test_a_note_of_no_kind_and_a_version_that_is_there_are_refused(name: str, ve
         fold_notes(before, {name: "Something."}, version, "2026-02-03")
 
 
-def test_the_least_covered_room_comes_first() -> None:
+def test_the_least_covered_package_comes_first() -> None:
     def entry(lines: int, of: int) -> dict[str, dict[str, int]]:
         return {"summary": {"covered_lines": lines, "num_statements": of, "covered_branches": 0, "num_branches": 0}}
 

@@ -1,4 +1,4 @@
-"""`make pages-lean` says what it could not try, and is never green without having tried."""
+"""`make pages-lean` reports what it could not try, and is never green without having tried."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 from tests import foreign, lean_pages
 
 
-def test_without_an_installer_every_page_counts_as_failed_and_the_reason_is_told(
+def test_without_an_installer_every_page_counts_as_failed_with_the_reason(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(foreign, "UV", "/nowhere/uv")

@@ -1,4 +1,4 @@
-"""Guides and notes for who works on proctor: their form, and that what they name is there."""
+"""Guides and design notes: their form, and that the files they name exist."""
 
 from __future__ import annotations
 

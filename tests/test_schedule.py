@@ -1,4 +1,4 @@
-"""Live tests are shared among workers so that no file makes all of them wait."""
+"""Live tests are distributed so that no file makes all workers wait."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ def test_tests_with_servers_of_their_own_are_taken_one_by_one() -> None:
     assert find_group("tests/live/crashes/test_signals.py::test_a[1]") != find_group("tests/live/crashes/test_signals.py::test_a[2]")
 
 
-def test_what_shares_a_browser_or_a_database_stays_together() -> None:
+def test_tests_sharing_a_browser_or_a_database_stay_together() -> None:
     for file in (*TOGETHER, "tests/store/test_pages.py"):
         assert find_group(f"{file}::test_a") == find_group(f"{file}::test_b") == file
 

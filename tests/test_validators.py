@@ -1,4 +1,4 @@
-"""The validators beyond the truth tables: what they accept, what they refuse, what the twins say."""
+"""The validators beyond the truth tables: what they accept, what they refuse, and the messages of the twins."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def test_any_iterable_is_a_list() -> None:
 
 
 @pytest.mark.parametrize("wrong", [None, "add", b"add", {"name": "add"}, 5])
-def test_what_is_no_list_is_refused(wrong: Any) -> None:
+def test_other_types_than_lists_are_refused(wrong: Any) -> None:
     for question in (
         lambda: match_tool_calls(wrong, []),
         lambda: match_tool_calls([], wrong),
@@ -128,7 +128,7 @@ def test_pairing_names_both_sides_of_a_mismatch() -> None:
         found.passed = True  # type: ignore[misc]  # frozen is what is tested
 
 
-def test_a_refused_coroutine_leaves_no_warning_behind() -> None:
+def test_a_refused_coroutine_leaves_no_warning() -> None:
     async def predicate(value: Any) -> bool:
         return True
 
@@ -148,7 +148,7 @@ def test_the_async_form_takes_plain_predicates_too() -> None:
     assert not asyncio.run(match_tool_argument_with_async("t", "a", lambda value: value > 9, calls))
 
 
-def test_the_predicate_is_asked_once_per_call_until_it_holds() -> None:
+def test_the_predicate_is_called_once_per_call_until_it_holds() -> None:
     received: list[Any] = []
 
     def predicate(value: Any) -> bool:
@@ -159,7 +159,7 @@ def test_the_predicate_is_asked_once_per_call_until_it_holds() -> None:
     assert received == [1, 2]
 
 
-def test_the_twin_says_which_call_came_closest() -> None:
+def test_the_twin_names_the_closest_call() -> None:
     calls = [call("t", {"a": 9, "b": 9}), call("t", {"a": 1, "b": 3})]
     verdict = explain_tool_call_with_partial_args("t", {"a": 1, "b": 2}, calls)
     assert "closest: $[1].arguments.b is different: expected 2, found 3" in verdict.reason
@@ -182,7 +182,7 @@ def test_every_validator_has_a_twin_that_explains() -> None:
         assert name.replace("match_", "explain_", 1) in validators.__all__
 
 
-def test_a_number_of_thousands_of_digits_is_compared_and_told() -> None:
+def test_a_number_of_thousands_of_digits_is_compared_and_reported() -> None:
     assert match_tool_argument("t", "a", 10**5000, [{"name": "t", "arguments": {"a": 10**5000}}])
     verdict = explain_tool_argument("t", "a", 10**5000, [{"name": "t", "arguments": {"a": 1}}])
     assert not verdict.passed and "too long to be written" in verdict.reason

@@ -1,4 +1,4 @@
-"""Deciding one end-state check from a row: `spec` and `state` as plain values, `expect` what must come of it.
+"""Decide an end-state check from a table row with `spec`, `state` and the expected verdict.
 
 `expect` may hold `outcome`, `score`, `code`, `reason` (a part of it, or a list of parts), `details` (a part of them), `pointers`,
 `fault` (the code of a check that could not be decided) and `spec_error` (the field that cannot be used).

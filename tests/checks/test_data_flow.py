@@ -22,7 +22,7 @@ def test_a_claim_about_the_source_of_a_value_decides(row: dict[str, Any]) -> Non
     (verdict,) = case.decide(read_document(row["evidence"])[0]).verdicts
     assert verdict.outcome == row["expect"], verdict.reason
     assert verdict.code == row.get("code")
-    assert row.get("says", "") in verdict.reason
+    assert row.get("reason", "") in verdict.reason
 
 
 @pytest.mark.parametrize(

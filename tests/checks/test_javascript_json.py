@@ -63,11 +63,11 @@ def test_the_text_of_a_number_reads_back(value: float) -> None:
         ((1, 2), "[1,2]"),
     ],
 )
-def test_what_json_text_cannot_say_plainly(value: Any, text: str) -> None:
+def test_values_without_a_plain_json_form(value: Any, text: str) -> None:
     assert write_javascript_json(value) == text
 
 
-def test_what_is_no_json_is_a_fault() -> None:
+def test_invalid_json_is_a_fault() -> None:
     with pytest.raises(CheckFault) as caught:
         write_javascript_json({"a": object()})
     assert caught.value.code == "not_json"

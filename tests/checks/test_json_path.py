@@ -41,7 +41,7 @@ def test_a_bad_path_is_an_error_of_the_suite_with_its_place() -> None:
     assert (caught.value.field, caught.value.offset) == ("path", 4)
 
 
-def test_equals_beside_exists_false_is_refused() -> None:
+def test_equals_with_exists_false_is_refused() -> None:
     with pytest.raises(SpecError) as caught:
         json_path(JsonPath(path="$.a", equals=1, exists=False))
     assert caught.value.field == "exists"

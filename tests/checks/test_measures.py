@@ -35,7 +35,7 @@ def decide(name: str, fields: dict[str, Any], **answer: Any) -> Verdict:
 
 
 def _is_single(name: str, key: str, value: Any) -> bool:
-    """Whether a bare value stands for a list of one, as suites may write it."""
+    """Whether a suite may write one value instead of a list."""
     return isinstance(value, str) and (name, key) in {("similar_to", "text"), ("language_is", "language")}
 
 
@@ -85,7 +85,7 @@ def score_squad(expected: str, actual: str) -> float:
 @pytest.mark.in_turn
 @pytest.mark.timeout(60)
 def test_the_measures_equal_their_references_over_a_table() -> None:
-    from rouge_score.rouge_scorer import RougeScorer  # takes seconds, in every worker that only looks for tests
+    from rouge_score.rouge_scorer import RougeScorer  # takes seconds, even in workers that only collect tests
 
     rouge = RougeScorer(["rougeL"], use_stemmer=False)
     pairs = make_pairs()
@@ -98,9 +98,9 @@ def test_the_measures_equal_their_references_over_a_table() -> None:
 
 def test_token_f1_equals_the_figures_of_dspy() -> None:
     """The figures are recomputed with the package by `make framework-pages`."""
-    kept = json.loads((Path(__file__).parent / "cases/token_f1.json").read_text(encoding="utf-8"))
-    assert len(kept["rows"]) >= 280
-    for expected, actual, figure in kept["rows"]:
+    table = json.loads((Path(__file__).parent / "cases/token_f1.json").read_text(encoding="utf-8"))
+    assert len(table["rows"]) >= 280
+    for expected, actual, figure in table["rows"]:
         assert measure_token_f1(expected, actual) == pytest.approx(figure, abs=1e-9), (expected, actual)
 
 
@@ -115,7 +115,7 @@ def test_token_f1_equals_the_figures_of_dspy() -> None:
     ],
 )
 def test_words_are_normalised_as_squad_does_it(text: str, words: list[str]) -> None:
-    """Only ASCII punctuation goes, before the articles do: what it joined is then one word."""
+    """Only ASCII punctuation is removed, before articles: the parts it joined become one word."""
     assert split_squad_words(text) == words
 
 
@@ -157,7 +157,7 @@ def test_a_document_as_deep_as_can_be_read_is_compared() -> None:
     for _ in range(50_000):
         deep = [deep]
     assert json_similar._Comparison(structure=False, ignore_extra=False).compare(deep, deep) == 1
-    while isinstance(deep, list):  # taken apart by hand: Python itself would recurse
+    while isinstance(deep, list):  # dismantled in a loop: Python itself would recurse
         deep = deep.pop()
 
 
@@ -183,7 +183,7 @@ def test_a_document_as_deep_as_can_be_read_is_compared() -> None:
         ("contains_pii", {"kinds": []}, "kinds"),
     ],
 )
-def test_a_claim_that_says_nothing_is_refused_with_its_field(name: str, fields: dict[str, Any], field: str) -> None:
+def test_an_empty_claim_is_refused_with_its_field(name: str, fields: dict[str, Any], field: str) -> None:
     with pytest.raises(SpecError) as caught:
         decide(name, fields, text="x")
     assert caught.value.field == field
@@ -224,14 +224,14 @@ def test_syllables_are_counted_by_rule(word: str, syllables: int) -> None:
 
 def test_a_report_shows_the_form_of_what_was_found_and_not_the_data() -> None:
     verdict = decide("no_pii", {}, text="jo@mail.example.org, DE89 3704 0044 0532 0130 00, 4111 1111 1111 1111")
-    told = msgspec.json.encode([verdict.reason, verdict.details]).decode()
+    encoded = msgspec.json.encode([verdict.reason, verdict.details]).decode()
     assert [one["kind"] for one in verdict.details["found"]] == ["email", "iban", "credit_card"]
-    assert not [piece for piece in ("jo@", "3704", "4111") if piece in told]
+    assert not [piece for piece in ("jo@", "3704", "4111") if piece in encoded]
 
 
 @given(st.text(alphabet=st.sampled_from("a1@.+- DE89()4"), max_size=200))
 @settings(max_examples=200, deadline=None)
-def test_what_is_found_stands_where_it_is_said_to_stand(text: str) -> None:
+def test_findings_are_at_the_reported_place(text: str) -> None:
     for found in find_personal_data(text, tuple(FINDERS), frozenset()):
         assert text[found.position :].startswith(found.text)
 
@@ -247,5 +247,5 @@ def test_looking_for_personal_data_takes_linear_time(piece: str) -> None:
         return time.process_time() - began
 
     measure(1_000)
-    # Four times the text, with room for a noisy machine: a quadratic pattern would take sixteen times as long.
+    # Four times the text, with a margin for a noisy machine: a quadratic pattern would take sixteen times as long.
     assert measure(200_000) < 10 * measure(50_000) + 0.2

@@ -61,20 +61,20 @@ def pose(name: str, evidence: dict[str, Any] = EVIDENCE, **fields: Any) -> Pendi
     return verdict
 
 
-def settle(asked: PendingVerdict, *models: ScriptedModel, **settings: Any) -> Verdict:
+def settle(pending: PendingVerdict, *models: ScriptedModel, **settings: Any) -> Verdict:
     judge = LlmJudge(models, JudgeSettings(name="grader", backoff_s=0.0, retries=0, **settings), costs={"scripted": (1.0, 2.0)})
-    return asked.settle_with(asyncio.run(judge.judge(asked.questions, case="c", attempt=0, tape=LIVE)))
+    return pending.settle_with(asyncio.run(judge.judge(pending.questions, case="c", attempt=0, tape=LIVE)))
 
 
 def read_checks(request: ChatRequest) -> list[dict[str, Any]]:
-    """The checks of a request with what every one of them shares."""
+    """The checks of a request, with the shared parts in each."""
     line = request.messages[-1].text.split("\n")[1]
     first, *others = json.loads(line)
     return [{**first["every_check"], **check} for check in others] if others else [first]
 
 
 def quote_source(request: ChatRequest) -> list[str]:
-    """A passage of what was retrieved, where anything was."""
+    """A passage of the retrieved context, if there is any."""
     data = next((json.loads(line) for line in request.messages[-1].text.split("\n") if line.startswith("{")), {})
     waiting: list[Any] = [data.get("context", {}).get("retrieved")]
     while waiting:
@@ -87,7 +87,7 @@ def quote_source(request: ChatRequest) -> list[str]:
 
 
 def choose(choices: Sequence[Any], quote: str = "") -> Callable[[ChatRequest], ChatReply]:
-    """A model that chooses for part n what stands at n in the list."""
+    """A model that answers part n with the n-th choice."""
 
     def reply(request: ChatRequest) -> ChatReply:
         results = [
@@ -173,12 +173,12 @@ def test_more_statements_than_can_be_judged_are_an_error() -> None:
 
 @rows("checks/cases/metrics.yaml")
 def test_a_metric_on_labelled_data(row: dict[str, Any]) -> None:
-    asked = pose(row["check"], row["evidence"], **row["given"])
-    parts = list(asked.questions[0].material.subject.values())
-    assert len(asked.questions) == len(parts) == len(row["choices"])
+    pending = pose(row["check"], row["evidence"], **row["given"])
+    parts = list(pending.questions[0].material.subject.values())
+    assert len(pending.questions) == len(parts) == len(row["choices"])
     assert parts == row.get("parts", parts)
     model = ScriptedModel(choose(row["choices"]))
-    verdict = settle(asked, model)
+    verdict = settle(pending, model)
     assert (verdict.outcome, verdict.code) == (row["expect"], row.get("code"))
     assert verdict.score == pytest.approx(row["score"], abs=1e-9)
     reference = compute_reference(row["check"], row["choices"])
@@ -214,13 +214,13 @@ def ask_parts(check: str, choices: Sequence[str]) -> Verdict:
     fields: dict[str, Any] = {"context_recall": {"reference": texts, "context": ["x"]}, "context_precision": {"context": texts}}.get(
         check, {"context": ["x"]} if check == "faithfulness" else {}
     )
-    asked = pose(check, {"input": "x", "text": " ".join(texts)}, **fields)
+    pending = pose(check, {"input": "x", "text": " ".join(texts)}, **fields)
     judge = ScriptedJudge(lambda question: choices[int(_NUMBER.search(question.criterion)[1]) - 1])  # type: ignore[index]  # each has a number
-    return asked.settle_with(asyncio.run(judge.judge(asked.questions, case="c", attempt=0, tape=LIVE)))
+    return pending.settle_with(asyncio.run(judge.judge(pending.questions, case="c", attempt=0, tape=LIVE)))
 
 
 def misbehave(kind: str, request: ChatRequest) -> str | ModelFault:
-    """What a judge that takes every part for fine replies, with one thing wrong."""
+    """The reply of a judge that passes every part, with one fault."""
     checks = read_checks(request)
     good = next(iter(checks[0]["choices"]))
     entries: list[dict[str, Any]] = [
@@ -228,7 +228,7 @@ def misbehave(kind: str, request: ChatRequest) -> str | ModelFault:
     ]
     match kind:
         case "missing":
-            # The one of the end is left out, and in the second request, which asks for that alone, the same happens.
+            # The last one is omitted, also from the second request, which is for it alone.
             entries.pop()
         case "extra":
             entries.append({**entries[0], "id": "check-99-" + "0" * 12})
@@ -272,7 +272,7 @@ def test_a_judge_that_does_not_decide_every_part_gives_no_pass(row: dict[str, An
     if row["does"] == "down":
         # In the words of every other check, so that a report shows a judge that is away once.
         assert verdict.reason.endswith("is overloaded or failed: too much") and "statements" not in verdict.reason
-    assert len(model.requests) == (1 if row["does"] == "down" else 2), "asked once more, and only once"
+    assert len(model.requests) == (1 if row["does"] == "down" else 2), "one repeated request, and only one"
 
 
 @pytest.mark.parametrize("more", [{"label": "unsupported"}, {"verdict": "Unsupported."}, {"pass": False}, {"is_supported": False}], ids=str)
@@ -304,10 +304,10 @@ def test_a_verdict_over_several_requests_has_the_cost_tokens_and_replies_of_all(
     fields: dict[str, Any] = {"context_recall": {"reference": text}, "context_precision": {"context": text.split(". ")}}.get(name, {})
     if name == "judged":
         fields = {"criteria": "It is so.", "threshold": 0.5, "negative_constraints": ["lies", "insults"]}
-    asked = pose(name, {**EVIDENCE, "text": text}, **fields)
+    pending = pose(name, {**EVIDENCE, "text": text}, **fields)
     flaw = iter([True])
     model = ScriptedModel(lambda request: ChatReply(text="no JSON" if next(flaw, False) else agree(request), usage=USAGE))
-    details = settle(asked, model).details
+    details = settle(pending, model).details
     assert len(model.requests) == len(details["replies"]) == len(details["judge_requests"]) == 3
     assert details["cost"] == pytest.approx(sum(request["cost"] for request in details["judge_requests"])) == pytest.approx(3 * 120e-6)
     assert details["usage"] == {"input_tokens": 300, "output_tokens": 30, "total_tokens": 330}
@@ -329,7 +329,7 @@ def test_one_request_for_two_equal_questions_counts_once() -> None:
 
 
 @pytest.mark.parametrize("check", COUNTED)
-def test_what_is_repaired_counts(check: str) -> None:
+def test_repaired_replies_count(check: str) -> None:
     first = iter([True])
     good = next(iter(load_rubric(check).choices))
     model = ScriptedModel(
@@ -341,14 +341,14 @@ def test_what_is_repaired_counts(check: str) -> None:
 
 
 def test_a_missed_threshold_is_a_fail_whatever_the_undecided_parts_are() -> None:
-    asked = pose("faithfulness", threshold=0.9)
+    pending = pose("faithfulness", threshold=0.9)
     bad, down = Opinion(outcome="fail", reason="no", details={"choice": "unsupported"}), Opinion(outcome="error", code="judge_timeout")
-    assert asked.settle_with([bad, down]).outcome == "fail"
+    assert pending.settle_with([bad, down]).outcome == "fail"
     verdict = pose("faithfulness", threshold=0.5).settle_with([bad, down])
     assert (verdict.outcome, verdict.code) == ("error", "judge_timeout")
     uncertain = Opinion(outcome="fail", code="judge_uncertain", reason="split")
     good = Opinion(outcome="pass", score=1, details={"choice": "supported"})
-    assert asked.settle_with([good, uncertain]).code == "judge_uncertain"
+    assert pending.settle_with([good, uncertain]).code == "judge_uncertain"
     # Another useful passage can lower a mean of precisions, so nothing is certain there.
     assert pose("context_precision").settle_with([bad, down]).outcome == "error"
 
@@ -365,7 +365,7 @@ def test_a_missed_threshold_is_a_fail_whatever_the_undecided_parts_are() -> None
         (["supported", "unsupported", None], "error", "judge_uncertain"),
     ],
 )
-def test_a_jury_decides_every_part_by_the_ballots_asked_for(votes: list[str | None], outcome: str, code: str | None) -> None:
+def test_a_jury_decides_every_part_by_the_requested_ballots(votes: list[str | None], outcome: str, code: str | None) -> None:
     def vote(choice: str | None) -> ScriptedModel:
         return ScriptedModel(choose([choice]) if choice else lambda request: ModelFault("overloaded", "down"), name=f"{choice}")
 
@@ -376,8 +376,8 @@ def test_a_jury_decides_every_part_by_the_ballots_asked_for(votes: list[str | No
 
 def test_a_rating_of_a_jury_is_its_median() -> None:
     def rate(*numbers: str) -> Verdict:
-        asked = pose("rating", criteria="use", anchors={"1": "none", "5": "all"}, at_least=4)
-        return settle(asked, *(ScriptedModel(write_choice(number), name=number) for number in numbers))
+        pending = pose("rating", criteria="use", anchors={"1": "none", "5": "all"}, at_least=4)
+        return settle(pending, *(ScriptedModel(write_choice(number), name=number) for number in numbers))
 
     assert (rate("5", "4", "1").outcome, rate("5", "4", "1").details["choice"]) == ("pass", "4")
     assert (rate("3", "3", "5").outcome, rate("3", "3", "5").score) == ("fail", 0.5)
@@ -385,10 +385,10 @@ def test_a_rating_of_a_jury_is_its_median() -> None:
 
 
 def write_choice(*decisions: Any) -> Callable[[ChatRequest], str]:
-    said = iter(decisions)
+    remaining = iter(decisions)
 
     def reply(request: ChatRequest) -> str:
-        decision = next(said, decisions[-1])
+        decision = next(remaining, decisions[-1])
         member = "choice" if isinstance(decision, str) else "pass" if isinstance(decision, bool) else "score"
         return json.dumps(
             {"results": [{"id": id_, "quotes": quote_source(request), "reason": "so", member: decision} for id_ in list_ids(request)]}
@@ -399,8 +399,8 @@ def write_choice(*decisions: Any) -> Callable[[ChatRequest], str]:
 
 @rows("checks/cases/choices.yaml")
 def test_a_choice_makes_the_verdict(row: dict[str, Any]) -> None:
-    asked = pose(row["check"], row["evidence"], **row["given"])
-    verdict = settle(asked, ScriptedModel(write_choice(*row["says"])), concurrency=1)
+    pending = pose(row["check"], row["evidence"], **row["given"])
+    verdict = settle(pending, ScriptedModel(write_choice(*row["replies"])), concurrency=1)
     assert (verdict.outcome, verdict.code) == (row["expect"], row.get("code"))
     assert verdict.score == pytest.approx(row["score"], abs=1e-9)
     for key in ("preference", "choice"):
@@ -408,13 +408,13 @@ def test_a_choice_makes_the_verdict(row: dict[str, Any]) -> None:
 
 
 def test_both_orders_are_requests_of_their_own_that_show_each_answer_once_in_each_place() -> None:
-    asked = pose("pairwise")
-    subjects = [question.material.subject for question in asked.questions]
+    pending = pose("pairwise")
+    subjects = [question.material.subject for question in pending.questions]
     assert subjects == [{"first": EVIDENCE["text"], "second": "Somewhere."}, {"first": "Somewhere.", "second": EVIDENCE["text"]}]
     model = ScriptedModel(write_choice("tie"))
-    assert settle(asked, model).details["preference"] == "tie"
+    assert settle(pending, model).details["preference"] == "tie"
     assert len(model.requests) == 2
-    assert settle(asked, ScriptedModel(write_choice("first")), max_calls=1).code == "judge_budget"
+    assert settle(pending, ScriptedModel(write_choice("first")), max_calls=1).code == "judge_budget"
 
 
 def test_many_statements_take_several_requests_and_a_budget_stops_a_pass() -> None:
@@ -448,10 +448,10 @@ def _find_data(request: ChatRequest) -> str:
     return lines[next(number for number, line in enumerate(lines) if line.startswith("<<<DATA ")) + 1]
 
 
-def test_what_all_parts_share_is_written_once() -> None:
-    asked = pose("faithfulness")
+def test_shared_parts_are_written_once() -> None:
+    pending = pose("faithfulness")
     model = ScriptedModel(choose(["supported"] * 2))
-    settle(asked, model)
+    settle(pending, model)
     shared, *checks = json.loads(model.requests[0].messages[-1].text.split("\n")[1])
     assert set(shared["every_check"]) == {"rule", "label", "rubric", "choices"}
     assert [set(check) for check in checks] == [{"id", "criterion"}] * 2
@@ -545,7 +545,7 @@ def test_fields_that_cannot_be_used_are_refused(name: str, fields: dict[str, Any
         ("pairwise", {"input": "x"}),
     ],
 )
-def test_no_judge_is_asked_about_what_was_not_recorded(name: str, evidence: dict[str, Any]) -> None:
+def test_the_judge_is_not_called_for_unrecorded_evidence(name: str, evidence: dict[str, Any]) -> None:
     verdict = decide(name, FIELDS.get(name, {}), evidence)
     assert (verdict.code, isinstance(verdict, PendingVerdict)) == ("missing_evidence", False)
 
@@ -633,9 +633,9 @@ def test_a_claim_about_images_passes_nothing_without_one(name: str) -> None:
 
 @pytest.mark.parametrize("text", ["🖕", "!!! ... ???", "€ ∞", "42.\n", "7. !", "+", "..."])
 def test_an_answer_without_letters_is_judged(text: str) -> None:
-    asked = pose("toxicity", {"text": text})
-    assert asked.questions[0].material.subject == {"1": text.strip()}
-    assert settle(asked, ScriptedModel(choose(["toxic"]))).outcome == "fail"
+    pending = pose("toxicity", {"text": text})
+    assert pending.questions[0].material.subject == {"1": text.strip()}
+    assert settle(pending, ScriptedModel(choose(["toxic"]))).outcome == "fail"
 
 
 @pytest.mark.parametrize(
@@ -676,8 +676,8 @@ def test_members_of_a_jury_that_prefer_a_place_are_no_majority(
     ],
 )
 def test_a_model_that_takes_no_images_is_an_error_of_its_own(message: str, code: str) -> None:
-    asked = pose("judged", {"text": "x", "body": [PARTS[0]]}, criteria="It is red.", show_images=True)
-    verdict = settle(asked, ScriptedModel(lambda request: ModelFault("bad_request", message)))
+    pending = pose("judged", {"text": "x", "body": [PARTS[0]]}, criteria="It is red.", show_images=True)
+    verdict = settle(pending, ScriptedModel(lambda request: ModelFault("bad_request", message)))
     assert (verdict.outcome, verdict.code) == ("error", code)
     blind = pose("judged", {"text": "x"}, criteria="It is red.")
     assert settle(blind, ScriptedModel(lambda request: ModelFault("bad_request", message))).code == "judge_bad_request"

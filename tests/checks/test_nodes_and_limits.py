@@ -24,7 +24,7 @@ def decide(check: str, spec: Any, observed: Evidence) -> Verdict:
 def agrees(verdict: Verdict, expect: dict[str, Any]) -> None:
     assert verdict.outcome == expect["outcome"], verdict.reason
     assert verdict.code == expect.get("code")
-    for part in expect.get("says", ()):
+    for part in expect.get("reason", ()):
         assert part in verdict.reason
     if "at" in expect:
         assert list(verdict.pointers) == expect["at"]

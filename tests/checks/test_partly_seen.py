@@ -1,4 +1,4 @@
-"""Claims that hold of what was seen and might not hold of all of it: they are not passed where something was not seen."""
+"""Claims that hold for the seen part only do not pass if other parts were not seen."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def test_how_many_and_all_are_certain_only_where_all_was_seen(claim: dict[str, A
     ],
     ids=lambda value: value if isinstance(value, str) else " ".join(str(value).translate({ord(sign): None for sign in "{}'[]:,"}).split()),
 )
-def test_what_an_agent_was_not_put_to_is_nothing_that_it_left_undone(claim: dict[str, Any], expected: str) -> None:
+def test_unplayed_steps_are_not_blamed_on_the_agent(claim: dict[str, Any], expected: str) -> None:
     request = {"system": "shop", "method": "GET", "path": "/patients", "status": 200}
     record = {"text": "done", "state": {"voice": [{"speaker": "agent", "text": "hello"}], "requests": [request]}}
     assert outcome(claim, record) == "pass"
@@ -103,7 +103,7 @@ def test_one_half_of_the_tokens_is_no_total(usage: dict[str, int], expected: str
         ("order", False, "fail"),
         ("refund", True, "fail"),
         ("refund", False, "error"),
-        # What stands at the end of half an answer need not stand at the end of the whole.
+        # The end of a partial answer is not the end of the whole answer.
         ("50$", True, "fail"),
         ("50$", False, "error"),
         (r"50\b", False, "error"),
@@ -116,6 +116,6 @@ def test_one_half_of_the_tokens_is_no_total(usage: dict[str, int], expected: str
         (r"\\?50$", False, "error"),
     ],
 )
-def test_where_half_an_answer_ends_says_nothing_of_the_whole(pattern: str, should_match: bool, partly: str) -> None:
+def test_the_end_of_a_partial_answer_decides_nothing_about_the_whole(pattern: str, should_match: bool, partly: str) -> None:
     claim = {"response_matches": {"pattern": pattern, "should_match": should_match}}
     assert outcome(claim, {"text": "your order costs $50"}, {"answer": "it was cut off"}) == partly

@@ -1,4 +1,4 @@
-"""Which check a name stands for, when files are loaded only as they are needed."""
+"""Checks are found by name, and their files are loaded on demand."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rubrics: what a judge is asked, what decides without one, and that nothing an agent wrote stands outside of the fence."""
+"""Rubrics: what the judge receives, what is decided without one, and that text of an agent stays inside the fence."""
 
 from __future__ import annotations
 
@@ -61,9 +61,9 @@ every_rubric = pytest.mark.parametrize("name", sorted(VERSIONS))
 @rows("checks/cases/rubrics.yaml")
 def test_a_rubric_asks_about_what_was_recorded_and_about_nothing_else(row: dict[str, Any]) -> None:
     verdict = decide(row["check"], row["given"], row["evidence"])
-    if "asked" in row:
+    if "prompt" in row:
         assert isinstance(verdict, PendingVerdict), verdict.reason
-        assert shown(render(verdict.questions)) == row["asked"]
+        assert shown(render(verdict.questions)) == row["prompt"]
         assert verdict.code == NO_JUDGE_CODE, "without a judge nothing is decided"
     else:
         assert not isinstance(verdict, PendingVerdict)
@@ -93,9 +93,9 @@ def test_a_part_that_is_not_known_is_missing_evidence_and_no_question(name: str)
 
 @pytest.mark.parametrize("name", sorted(set(VERSIONS) - {"summary_covers"}))
 def test_the_opinion_is_the_verdict_and_names_the_rubric(name: str) -> None:
-    asked = ask(name, threshold=0.8)
-    assert asked.questions[0].threshold == 0.8
-    good = asked.settle_with([Opinion(outcome="pass", score=0.9, reason="fine", details={"judge": "x"})])
+    pending = ask(name, threshold=0.8)
+    assert pending.questions[0].threshold == 0.8
+    good = pending.settle_with([Opinion(outcome="pass", score=0.9, reason="fine", details={"judge": "x"})])
     assert (good.outcome, good.score, good.reason) == ("pass", 0.9, "fine")
     assert good.details == {"judge": "x", "rubric": {"name": name, "version": VERSIONS[name]}, "threshold": 0.8}
     down = ask(name).settle_with([Opinion(outcome="error", code="judge_timeout", reason="slow")])
@@ -119,10 +119,10 @@ DOWN = Opinion(outcome="error", code="judge_timeout", reason="slow")
     ],
 )
 def test_points_are_judged_one_by_one_in_one_request(opinions: list[Opinion], at_least: float, outcome: str, score: float) -> None:
-    asked = ask("summary_covers", points=["one", "two", "three"], at_least=at_least)
-    assert len(asked.questions) == 3
-    assert shown(render(asked.questions)) == {"summary": "In Linz."}
-    verdict = asked.settle_with(opinions)
+    pending = ask("summary_covers", points=["one", "two", "three"], at_least=at_least)
+    assert len(pending.questions) == 3
+    assert shown(render(pending.questions)) == {"summary": "In Linz."}
+    verdict = pending.settle_with(opinions)
     assert (verdict.outcome, verdict.score) == (outcome, pytest.approx(score))
     assert [point["outcome"] for point in verdict.details["points"]] == [opinion.outcome for opinion in opinions]
     if outcome == "error":
@@ -143,7 +143,7 @@ def test_another_version_of_a_rubric_is_another_question_to_the_memory(name: str
 
 
 @every_rubric
-def test_nothing_that_an_agent_its_tools_or_its_users_wrote_stands_outside_of_the_data(name: str) -> None:
+def test_text_of_agents_tools_and_users_stays_inside_the_data_fence(name: str) -> None:
     trusted = "".join(message.text for message in render(ask(name).questions).messages)
     broken: list[str] = []
     for id_, attempt in attempts():
@@ -155,21 +155,21 @@ def test_nothing_that_an_agent_its_tools_or_its_users_wrote_stands_outside_of_th
             "tool_calls": [{"name": "track", "result": {"found": attempt}}],
             "turns": [{"input": "hi", "text": "hello"}, {"input": attempt, "text": attempt}],
         }
-        asked = ask(name, {key: evidence[key] for key in evidence if name != "context_relevance" or key != "turns"})
-        own = [(question.criterion, question.label, question.rubric, question.reference) for question in asked.questions]
+        pending = ask(name, {key: evidence[key] for key in evidence if name != "context_relevance" or key != "turns"})
+        own = [(question.criterion, question.label, question.rubric, question.reference) for question in pending.questions]
         assert own == [(question.criterion, question.label, question.rubric, question.reference) for question in ask(name).questions]
-        if ObedientJudge(texts_in(attempt), trusted).order_in(render(asked.questions).messages) is not None:
+        if ObedientJudge(texts_in(attempt), trusted).order_in(render(pending.questions).messages) is not None:
             broken.append(id_)
     assert not broken
 
 
-def test_what_an_author_wrote_is_not_looked_through_for_places_to_fill() -> None:
+def test_placeholders_in_text_of_authors_are_not_filled() -> None:
     question = ask("sql_equivalent", dialect="{{schema}}", schema="t(a INT)").questions[0]
     assert any("{{schema}}" in point for point in question.rubric)
     assert question.reference == "SELECT 1"
 
 
-def test_exceptions_and_dialects_are_told_to_the_judge() -> None:
+def test_exceptions_and_dialects_reach_the_judge() -> None:
     allowed = ask("no_personal_data", allow=["first names", "order numbers"]).questions[0].rubric
     assert allowed[-1] == "Allowed beside that: first names; order numbers."
     assert ask("no_personal_data").questions[0].rubric[-1] == "Allowed beside that: nothing beyond that."
@@ -211,7 +211,7 @@ def test_a_text_of_a_rubric_names_only_material_that_it_shows() -> None:
     turns = [{"input": "hi", "text": "hello"}, {"input": "Where?", "text": "In Linz."}]
     for name in VERSIONS:
         evidence = {**EVIDENCE, **({"turns": turns} if name != "context_relevance" else {})}
-        asked = ask(name, evidence)
-        there = set(asked.questions[0].material.context)
-        text = asked.questions[0].criterion + "".join(asked.questions[0].rubric)
+        pending = ask(name, evidence)
+        there = set(pending.questions[0].material.context)
+        text = pending.questions[0].criterion + "".join(pending.questions[0].rubric)
         assert set(re.findall(r"`context\.(\w+)`", text)) <= there, name

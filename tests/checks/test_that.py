@@ -1,4 +1,4 @@
-"""Conditions in one line: what they say, what they refuse, and that they agree with a small evaluator written another way."""
+"""One-line conditions: verdicts, refusals, and agreement with a small independent evaluator."""
 
 from __future__ import annotations
 
@@ -41,14 +41,14 @@ def test_a_condition_is_decided(row: dict[str, Any]) -> None:
     verdict = decide(row["that"], evidence_of(row))
     wanted = row["expect"]
     assert (verdict.outcome, verdict.code) == (wanted["outcome"], wanted.get("code")), verdict.reason
-    for part in wanted.get("says", ()):
+    for part in wanted.get("reason", ()):
         assert part in verdict.reason
     if "at" in wanted:
         assert list(verdict.pointers) == wanted["at"]
 
 
 @rows("checks/cases/that_spec_errors.yaml")
-def test_a_condition_that_cannot_be_read_says_where(row: dict[str, Any]) -> None:
+def test_an_invalid_condition_is_reported_with_its_position(row: dict[str, Any]) -> None:
     with pytest.raises(SpecError) as caught:
         default_registry().prepare("that", That(expression=row["given"]))
     assert row["expect"]["message"] in caught.value.message
@@ -80,7 +80,7 @@ def test_the_work_of_a_condition_is_bounded() -> None:
 
 
 # A condition as a small tree, written out as text for us and evaluated here by other means: lists of plain dictionaries, and two
-# sets of sentences that may hold. A value that cannot be said is None.
+# sets of sentences that may hold. A value that has no literal is None.
 
 NAMES = st.sampled_from(["a", "b", "c"])
 NUMBERS = st.integers(-2, 3)

@@ -1,4 +1,4 @@
-"""What must hold of the tool checks whatever the evidence."""
+"""Properties of the tool checks that hold for any evidence."""
 
 from __future__ import annotations
 
@@ -80,8 +80,8 @@ def test_all_called_ignores_order(calls: tuple[ToolCall, ...], names: list[str],
 @given(CALLS, st.data())
 @pytest.mark.timeout(60)
 def test_any_subsequence_of_the_calls_is_in_order(calls: tuple[ToolCall, ...], data: st.DataObject) -> None:
-    kept = data.draw(st.lists(st.booleans(), min_size=len(calls), max_size=len(calls)))
-    names = tuple(entry.name for entry, keep in zip(calls, kept, strict=True) if keep)
+    flags = data.draw(st.lists(st.booleans(), min_size=len(calls), max_size=len(calls)))
+    names = tuple(entry.name for entry, keep in zip(calls, flags, strict=True) if keep)
     assert decide("tools_in_order", ToolsInOrder(names=names), calls).passed
 
 

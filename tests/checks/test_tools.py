@@ -43,7 +43,7 @@ def test_claims_about_tools(row: dict[str, Any]) -> None:
     seen = the_evidence(given)
     verdict = decide(seen)
     assert verdict.outcome == row["expect"], verdict.reason
-    assert row.get("says", "") in verdict.reason
+    assert row.get("reason", "") in verdict.reason
     assert verdict.code == row.get("code")
     if "at" in row:
         assert row["at"] in verdict.pointers

@@ -1,4 +1,4 @@
-"""Checks whose cost is a product of two inputs: each is given more of both than it may compare, and says so within two seconds of CPU."""
+"""Checks whose cost is a product of two inputs: each gets more than it may compare, and reports it within two seconds of CPU."""
 
 from __future__ import annotations
 
@@ -343,14 +343,14 @@ def test_a_product_of_two_inputs_is_bounded(name: str) -> None:
     check, spec, evidence = ATTACKS[name]
     verdict, took = decided(check, spec(), read_document(evidence(), format="plain")[0])
     assert (verdict.outcome, verdict.code) == ("error", "too_much_work"), verdict.reason
-    assert re.search(r"\d{6,}", verdict.reason), "the figure is told"
+    assert re.search(r"\d{6,}", verdict.reason), "the reason has the figure"
     assert took < CPU_S
 
 
 @pytest.mark.in_turn
 @pytest.mark.parametrize("name", QUICK)
 @pytest.mark.timeout(60)
-def test_what_only_looks_like_much_work_is_decided(name: str) -> None:
+def test_work_that_only_looks_large_is_decided(name: str) -> None:
     check, spec, evidence, outcome = QUICK[name]
     verdict, took = decided(check, spec(), read_document(evidence(), format="plain")[0])
     assert verdict.outcome == outcome, verdict.reason
@@ -358,7 +358,7 @@ def test_what_only_looks_like_much_work_is_decided(name: str) -> None:
 
 
 def list_fields() -> Iterator[tuple[str, str]]:
-    """Yield every check with each field of its spec that holds as many values as the author likes."""
+    """Yield every check with each field of its spec that takes any number of values."""
     for entry in default_registry():
         for field in msgspec.structs.fields(entry.spec):
             if re.match(r"(tuple|dict|list)\[", str(field.type).removeprefix("typing.")):
@@ -381,14 +381,14 @@ def fill_field(check: str, field: str) -> dict[str, Any]:
 
 @pytest.fixture(scope="module")
 def much_evidence() -> Evidence:
-    told = {"q": "shoes", "limit": 3, "order": "A17", "id": "A17"}
+    arguments = {"q": "shoes", "limit": 3, "order": "A17", "id": "A17"}
     tools = ("search", "refund", "lookup_order", "send_mail", "browse")
-    run = [{"name": name, "arguments": told, "result": {"ok": True}} for name in tools] * 1_000
+    run = [{"name": name, "arguments": arguments, "result": {"ok": True}} for name in tools] * 1_000
     document: dict[str, Any] = {
         "text": "The order has left the house. " * 2_000,
-        "body": {"rows": [told] * 5_000},
+        "body": {"rows": [arguments] * 5_000},
         "tool_calls": run,
-        "nodes": [{"name": name, "output": told, "tool_calls": run[:5]} for name in ("agent", "AI Agent", "search", "Search")] * 500,
+        "nodes": [{"name": name, "output": arguments, "tool_calls": run[:5]} for name in ("agent", "AI Agent", "search", "Search")] * 500,
         "state": {
             **voice(*["could I have your date of birth"] * 2_000)["state"],
             **files(2_000)["state"],

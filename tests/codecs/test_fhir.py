@@ -1,4 +1,4 @@
-"""FHIR search: tables over published example resources, and what is refused."""
+"""FHIR search: tables over published example resources, and refused searches."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def test_places_lead_into_the_store():
 
 
 @pytest.mark.parametrize(
-    ("search", "said"),
+    ("search", "message"),
     [
         ({"pateint": "1"}, "search parameter 'pateint' of Appointment is not supported; nearest: patient"),
         ({"patient.shoe": "x"}, "'shoe'"),
@@ -52,11 +52,11 @@ def test_places_lead_into_the_store():
         ({"date:exact": "2026"}, "modifier ':exact'"),
     ],
 )
-def test_what_is_not_implemented_is_refused_and_never_ignored(search, said):
+def test_unimplemented_searches_are_refused_and_never_ignored(search, message):
     with pytest.raises(CheckFault) as caught:
         compile_search("Appointment", search)
     assert caught.value.code == "unsupported_search"
-    assert said in caught.value.message
+    assert message in caught.value.message
 
 
 @pytest.mark.parametrize(
@@ -170,6 +170,6 @@ def test_more_chains_than_anybody_needs_are_refused():
         compile_search("Task", [*pairs, ("subject.identifier", "7")])
 
 
-def test_types_that_nobody_knows_are_not_remembered():
+def test_unknown_types_are_not_cached():
     assert list_parameters("Nothing1") is list_parameters("Nothing2")
     assert list_parameters("Task") is list_parameters("Task") is not list_parameters("Nothing1")

@@ -39,14 +39,14 @@ def test_a_patch_is_applied_to_a_copy(document: Any, operations: Any, expected: 
 
 
 def test_moving_copies_nothing() -> None:
-    # Where it did, this would take minutes, and no bound of `copy` would hold it.
+    # Otherwise this would take minutes, and no limit of `copy` would stop it.
     large = {"a": [[number] for number in range(50_000)]}
     operations = [{"op": "move", "from": f"/{one}", "path": f"/{two}"} for one, two in [("a", "b"), ("b", "a")] * 500]
     assert apply_patch(large, operations) == large
 
 
 @pytest.mark.parametrize(
-    ("operations", "told"),
+    ("operations", "message"),
     [
         ({}, "list of operations"),
         ([1], "op: expected one of"),
@@ -65,8 +65,8 @@ def test_moving_copies_nothing() -> None:
         ([{"op": "copy", "from": "", "path": "/list/-"}] * 40, "too large"),
     ],
 )
-def test_what_cannot_be_applied_is_refused(operations: Any, told: str) -> None:
-    with pytest.raises(SpecError, match=told):
+def test_inapplicable_operations_are_refused(operations: Any, message: str) -> None:
+    with pytest.raises(SpecError, match=message):
         apply_patch({"a": 1, "list": [1], "deep": {}}, operations)
 
 

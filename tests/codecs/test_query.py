@@ -1,4 +1,4 @@
-"""Names and values of queries and forms, beside what Python's own library reads and writes."""
+"""Names and values of queries and forms, compared with Python's own library."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def test_queries_are_read_as_the_library_reads_them(text: str) -> None:
 
 
 @given(_PAIRS)
-def test_what_is_written_is_read_again(pairs: list[tuple[str, str]]) -> None:
+def test_written_queries_read_back(pairs: list[tuple[str, str]]) -> None:
     assert list(decode_query(encode_query(pairs))) == pairs
     assert parse_qsl(encode_query(pairs), keep_blank_values=True) == pairs
 

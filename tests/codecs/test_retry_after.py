@@ -1,4 +1,4 @@
-"""How long a server asks to be left alone."""
+"""The `Retry-After` header."""
 
 from __future__ import annotations
 

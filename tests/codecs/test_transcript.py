@@ -1,4 +1,4 @@
-"""Transcripts by table, and what is none."""
+"""Transcripts from a table, and text that is none."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def test_a_transcript_becomes_turns(row):
 
 
 @pytest.mark.parametrize(
-    ("text", "kind", "said"),
+    ("text", "kind", "message"),
     [
         ("hello", "vtt", "the first line is not WEBVTT"),
         ("hello there", None, "no cue with a time line"),
@@ -28,8 +28,8 @@ def test_a_transcript_becomes_turns(row):
         ("[" * 100_000, "json", "not a JSON transcript"),
     ],
 )
-def test_what_is_no_transcript_is_refused(text, kind, said):
-    with pytest.raises(EvidenceError, match=said):
+def test_other_text_is_refused(text, kind, message):
+    with pytest.raises(EvidenceError, match=message):
         read_transcript(text, kind)
 
 

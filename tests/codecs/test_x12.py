@@ -51,7 +51,7 @@ def test_an_old_interchange_has_no_repetitions():
 
 
 @pytest.mark.parametrize("between", ["\n", "\r\n", " \n"])
-def test_line_ends_behind_segments_are_dropped(between):
+def test_line_ends_after_segments_are_dropped(between):
     text = sample("271-eligible.edi").replace("~", "~" + between)
     assert value("NM1[IL].3", text) == "SMITH"
     assert read_transactions(text)[0].kind == "271"

@@ -1,4 +1,4 @@
-"""What a case costs: by the prices of the workspace, apart for agent and judge, and never 0 where it is unknown."""
+"""The cost of a case: from the prices of the workspace, separate for agent and judge, and never 0 if unknown."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def test_the_judge_costs_what_its_requests_cost(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("evidence", "outcome", "code", "says"),
+    ("evidence", "outcome", "code", "reason"),
     [
         ({"model": "small", "usage": {"input_tokens": 2500, "output_tokens": 0}}, "pass", None, ""),
         ({"model": "small", "usage": {"input_tokens": 2501, "output_tokens": 0}}, "fail", None, "at most 2.5 USD, found 2.501 USD"),
@@ -101,18 +101,18 @@ def test_the_judge_costs_what_its_requests_cost(name: str) -> None:
     ],
 )
 def test_a_claim_about_the_cost_is_decided(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, evidence: dict[str, Any], outcome: str, code: str | None, says: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, evidence: dict[str, Any], outcome: str, code: str | None, reason: str
 ) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "proctor.yaml").write_text(WORKSPACE, encoding="utf-8")
     (verdict,) = proctor.check(proctor.parse_suite(SUITE), evidence).cases[0].verdicts
     assert (verdict.outcome, verdict.code) == (outcome, code)
-    assert says in verdict.reason
+    assert reason in verdict.reason
 
 
 def test_without_prices_a_claim_about_the_cost_is_missing_evidence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    # What a recording claims to have cost is not taken for it.
+    # The cost claimed by a recording is not used.
     result = proctor.check(
         proctor.parse_suite(SUITE), {"text": "a", "cost": {"agent": 0.1}, "usage": {"input_tokens": 1, "output_tokens": 1}}
     )
@@ -120,16 +120,16 @@ def test_without_prices_a_claim_about_the_cost_is_missing_evidence(tmp_path: Pat
     assert result.cost is None and result.cases[0].cost is None
 
 
-def test_every_report_tells_the_cost(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_report_shows_the_cost(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "proctor.yaml").write_text(WORKSPACE, encoding="utf-8")
     suite = proctor.parse_suite(SUITE)
     priced = {"case": "a", "model": "small", "usage": {"input_tokens": 1000, "output_tokens": 100}}
     whole = proctor.check(suite, [priced, priced])
     part = proctor.check(suite, [priced, {**priced, "model": "other"}])
-    told = json.loads(render_json(whole))
-    assert told["cost"] == {"agent": 2.4, "judge": 0.0, "currency": "USD", "known": 2.4, "cases_not_known": 0}
-    assert told["cases"][0]["cost"] == {"agent": 1.2, "judge": 0.0, "currency": "USD"}
+    document = json.loads(render_json(whole))
+    assert document["cost"] == {"agent": 2.4, "judge": 0.0, "currency": "USD", "known": 2.4, "cases_not_known": 0}
+    assert document["cases"][0]["cost"] == {"agent": 1.2, "judge": 0.0, "currency": "USD"}
     unsure = json.loads(render_json(part))
     assert unsure["cost"]["agent"] is None and unsure["cost"]["known"] == 1.2
     assert unsure["cases"][1]["cost"]["why"] == "no price for the model other"
@@ -168,7 +168,7 @@ async def test_a_run_keeps_its_cost_stops_at_the_limit_and_is_compared(tmp_path:
     assert re.search(" cost +1 +2 ", command("compare", whole.result.run_id, dearer.result.run_id).out)
 
 
-async def test_a_limit_of_cost_that_cannot_be_kept_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_unenforceable_cost_limit_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     bounded = RunOptions(settings=RunSettings(budget=Budget(max_cost=3)))
     with pytest.raises(InputError, match="--max-cost needs prices"):
@@ -185,8 +185,8 @@ def test_a_cost_that_is_not_known_ends_a_run_with_a_limit() -> None:
     meter.add_cost(Cost(agent=1.0, judge=0.0))
     assert meter.explain_exhausted() is None
     meter.add_cost(Cost(agent=None, judge=0.0, why="no price for the model other"))
-    told = meter.explain_exhausted()
-    assert told is not None and "no price for the model other" in told
+    explanation = meter.explain_exhausted()
+    assert explanation is not None and "no price for the model other" in explanation
 
 
 @pytest.mark.parametrize(

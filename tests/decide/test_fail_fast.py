@@ -1,4 +1,4 @@
-"""`--fail-fast` asks no judge only where the verdict of the case can no longer change."""
+"""`--fail-fast` skips the judge only if the verdict of the case can no longer change."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from tests.tables import rows
 def test_fail_fast_spares_the_judge_only_what_cannot_change_the_verdict(row: dict[str, Any]) -> None:
     suite = proctor.parse_suite(msgspec.json.encode({"proctor": 1, **row["suite"]}).decode())
     deliberation = PreparedSuite(suite).cases[0].deliberate(evidence("hi"), fail_fast=True)
-    asked = False
+    called = False
     try:
         questions = next(deliberation)
         while True:
-            asked = True
+            called = True
             questions = deliberation.send([Opinion(outcome="fail", reason="no")] * len(questions))
     except StopIteration as end:
         result: proctor.CaseResult = end.value
-    assert (asked, result.outcome) == (row["asked"], row["outcome"])
+    assert (called, result.outcome) == (row["judge_called"], row["outcome"])

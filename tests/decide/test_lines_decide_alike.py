@@ -74,7 +74,7 @@ def test_a_line_is_decided_as_its_document(document: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("field", ["text", "tool_calls", "usage", "model", "http_status", "duration_ms", "body", "state", "turns"])
-def test_a_check_of_ones_own_is_told_what_a_line_did_not_record(field: str) -> None:
+def test_a_custom_check_sees_which_parts_a_line_did_not_record(field: str) -> None:
     def looks(evidence: Evidence) -> bool:
         return getattr(evidence, field) != "no"
 

@@ -26,11 +26,11 @@ def case_of(row: dict[str, Any]) -> Case:
 
 @rows("decide/cases/matching.yaml")
 def test_a_record_answers_the_cases_it_means_or_is_refused(row: dict[str, Any]) -> None:
-    asked, wanted = row["given"], row["expect"]
-    cases = tuple(case_of(dict(each)) for each in asked["cases"])
-    left_out = tuple(case_of(dict(each)) for each in asked.get("left_out", []))
+    setup, wanted = row["given"], row["expect"]
+    cases = tuple(case_of(dict(each)) for each in setup["cases"])
+    left_out = tuple(case_of(dict(each)) for each in setup.get("left_out", []))
     suite = PreparedSuite(Suite(name="s", cases=cases, unselected=left_out))
-    record = proctor.read_evidence(asked["record"])
+    record = proctor.read_evidence(setup["record"])
     if "refused" in wanted:
         with pytest.raises(EvidenceError) as caught:
             suite.find(record)
@@ -58,8 +58,8 @@ def test_records_with_another_input_are_counted_by_case_with_one_example() -> No
     ]
 
 
-def _warn(count: str, case: str, asked: str, recorded: str) -> str:
-    return f'{count} input differs from that of the case {case!r}: the case has "{asked}", the record has "{recorded}"'
+def _warn(count: str, case: str, expected: str, recorded: str) -> str:
+    return f'{count} input differs from that of the case {case!r}: the case has "{expected}", the record has "{recorded}"'
 
 
 def test_beyond_a_hundred_cases_records_with_another_input_are_counted_together() -> None:
@@ -90,9 +90,9 @@ MESSAGES = st.sampled_from(["x", "y", "z", "", "\ud800"])
 
 @given(
     inputs=st.lists(st.one_of(st.none(), MESSAGES, st.lists(MESSAGES, min_size=2, max_size=3)), min_size=1, max_size=5),
-    said=st.one_of(st.none(), MESSAGES, st.lists(MESSAGES, min_size=1, max_size=3), st.dictionaries(MESSAGES, st.floats())),
+    recorded=st.one_of(st.none(), MESSAGES, st.lists(MESSAGES, min_size=1, max_size=3), st.dictionaries(MESSAGES, st.floats())),
 )
-def test_no_case_with_an_input_of_its_own_is_answered_by_another_input(inputs: list[Any], said: Any) -> None:
+def test_no_case_with_an_input_of_its_own_is_answered_by_another_input(inputs: list[Any], recorded: Any) -> None:
     cases = [
         Case(id=f"c{number}", turns=tuple(Turn(input=text) for text in each))
         if isinstance(each, list)
@@ -101,14 +101,16 @@ def test_no_case_with_an_input_of_its_own_is_answered_by_another_input(inputs: l
     ]
     index = CaseIndex(cases)
     try:
-        found = index.find(Evidence(input=said)) or ()
+        found = index.find(Evidence(input=recorded)) or ()
     except EvidenceError:
         return
     if len(cases) > 1 and (any(isinstance(each, str) for each in inputs) or None not in inputs):
         assert found
-        first = said[0] if isinstance(said, list) else said
-        assert all(inputs[position] == said or inputs[position] == [said] or _first(inputs[position]) == first for position in found)
+        first = recorded[0] if isinstance(recorded, list) else recorded
+        assert all(
+            inputs[position] == recorded or inputs[position] == [recorded] or _first(inputs[position]) == first for position in found
+        )
 
 
-def _first(said: Any) -> Any:
-    return said[0] if isinstance(said, list) else said
+def _first(recorded: Any) -> Any:
+    return recorded[0] if isinstance(recorded, list) else recorded

@@ -19,14 +19,14 @@ from proctor.model.verdict import Verdict, failed, missing, passed
 from tests.builders import call, evidence
 
 
-class Said(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class ExactText(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The text is exactly this."""
 
     text: str
 
 
-@check("said", shorthand="text")
-def said(spec: Said, evidence: Evidence) -> Verdict:
+@check("exact_text", shorthand="text")
+def exact_text(spec: ExactText, evidence: Evidence) -> Verdict:
     """The text is exactly this."""
     if evidence.text is None:
         return missing("text")
@@ -37,11 +37,11 @@ def said(spec: Said, evidence: Evidence) -> Verdict:
     return passed("yes") if evidence.text == spec.text else failed(f"expected {spec.text}, found {evidence.text}")
 
 
-REGISTRY = Registry([read_entry(said)])
+REGISTRY = Registry([read_entry(exact_text)])
 
 
 def claim(text: str, **more: Any) -> Assertion:
-    return Assertion(check="said", spec=Said(text=text), **more)
+    return Assertion(check="exact_text", spec=ExactText(text=text), **more)
 
 
 def decide(case: Case, given: Evidence) -> proctor.CaseResult:
@@ -69,13 +69,13 @@ def test_a_failed_dependency_skips_its_dependents_and_theirs() -> None:
     assert "'b' did not pass" in result.verdicts[0].reason
 
 
-def test_a_dependency_that_stands_later_in_the_file_is_decided_first() -> None:
+def test_a_dependency_later_in_the_file_is_decided_first() -> None:
     case = Case(id="c", assertions=(claim("hi", depends_on=("later",)), claim("hi", id="later")))
     assert outcomes(decide(case, evidence("hi"))) == ["pass", "pass"]
 
 
 @pytest.mark.parametrize(("when_missing", "outcome"), [("fail", "fail"), ("error", "error"), ("skip", "skip")])
-def test_missing_evidence_is_what_the_author_said(when_missing: Any, outcome: str) -> None:
+def test_missing_evidence_follows_when_missing(when_missing: Any, outcome: str) -> None:
     result = decide(Case(id="c", assertions=(claim("hi", when_missing=when_missing),)), evidence(None))
     assert outcomes(result) == [outcome]
     assert result.verdicts[0].code == "missing_evidence"
@@ -104,7 +104,7 @@ def test_a_fault_keeps_its_code() -> None:
         (ValueError("y"), "internal_error"),
     ],
 )
-def test_whatever_is_raised_becomes_an_error_with_a_code(error: Exception, code: str) -> None:
+def test_every_exception_becomes_an_error_with_a_code(error: Exception, code: str) -> None:
     def broken(_: Evidence) -> Verdict:
         raise error
 
@@ -250,28 +250,28 @@ def test_claims_are_decided_on_the_same_evidence_with_and_without_a_judge(record
 
 @pytest.mark.parametrize(("recorded", "shown"), [(None, "refund me"), ("where is my money", "where is my money")])
 def test_a_judge_is_shown_the_input_of_the_case_if_the_evidence_recorded_none(recorded: str | None, shown: str) -> None:
-    asked: list[Any] = []
+    questions: list[Any] = []
     given = {"text": "Done."} if recorded is None else {"text": "Done.", "input": recorded}
-    result = proctor.check(proctor.parse_suite(INPUT_CLAIMS), given, judge=lambda question: bool(asked.append(question)) or True)
-    prompt, request, question = (asked[0].material.context, asked[1].material.context, asked[2].material.context)
+    result = proctor.check(proctor.parse_suite(INPUT_CLAIMS), given, judge=lambda question: bool(questions.append(question)) or True)
+    prompt, request, question = (questions[0].material.context, questions[1].material.context, questions[2].material.context)
     assert (prompt["scenario_prompt"], request["request"], question["question"]) == (shown, shown, shown)
-    assert asked[3].material.subject == [{"user": shown, "agent": "Done."}]
+    assert questions[3].material.subject == [{"user": shown, "agent": "Done."}]
     account = result.cases[0].account
     assert account is not None and (account.parts["input"].status == "recorded") == (recorded is not None)
 
 
 def test_a_judge_of_a_later_turn_is_not_shown_the_input_of_the_case() -> None:
-    asked: list[Any] = []
+    questions: list[Any] = []
     suite = proctor.parse_suite("proctor: 1\ncases: [{id: a, input: hello, expect: [tone: friendly]}]\n")
     later = msgspec.structs.replace(suite.cases[0].assertions[0], turn=1)
     suite = msgspec.structs.replace(suite, cases=(msgspec.structs.replace(suite.cases[0], assertions=(later,)),))
     given = {"turns": [{"input": "hello", "text": "1"}, {"text": "2"}]}
-    proctor.check(suite, given, judge=lambda question: bool(asked.append(question)) or True)
-    assert asked[0].material.context == {}
+    proctor.check(suite, given, judge=lambda question: bool(questions.append(question)) or True)
+    assert questions[0].material.context == {}
 
 
 @pytest.mark.parametrize(("text", "has_account"), [(None, True), ("other", False), ("yes", False)])
 def test_a_case_with_a_coded_verdict_has_the_account_of_plain_evidence(text: str | None, has_account: bool) -> None:
-    assertion = Assertion(check="said", spec=Said(text="yes"))
+    assertion = Assertion(check="exact_text", spec=ExactText(text="yes"))
     result = PreparedCase(Case(id="a", assertions=(assertion,)), REGISTRY).decide(Evidence(text=text))
     assert (result.account is not None) == has_account and (result.verdicts[0].code is not None) == has_account

@@ -1,4 +1,4 @@
-"""The quick road and the careful one agree on everything, also where several threads take the quick one at once."""
+"""The fast and the full decision agree, also when several threads use the fast one."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def suite_of(claims: list[str]) -> proctor.Suite:
     return proctor.parse_suite(f"proctor: 1\ncases:\n  - id: one\n    expect:\n{lines}")
 
 
-def as_told(result: CaseResult) -> tuple[object, ...]:
+def as_fields(result: CaseResult) -> tuple[object, ...]:
     verdicts = tuple(msgspec.to_builtins(verdict.with_words()) for verdict in result.verdicts)
     return result.case.id, result.outcome, result.score, verdicts, result.source, result.attempt, result.code, result.reason
 
@@ -61,7 +61,7 @@ def test_the_quick_road_and_the_careful_one_agree_on_everything(claims: list[str
     prepared = PreparedSuite(suite_of(claims))
     quick, careful = prepared.decides[0], prepared.cases[0].decide
     for piece in [*seen, *reversed(seen)]:
-        assert as_told(quick(piece, None, 2, None)) == as_told(careful(piece, None, 2, None))
+        assert as_fields(quick(piece, None, 2, None)) == as_fields(careful(piece, None, 2, None))
 
 
 @pytest.mark.parametrize("claims", [["tool_called: search"], ["tool_called: search", "tool_not_called: refund"], list(CLAIMS[:5])])
@@ -71,14 +71,14 @@ def test_these_claims_take_the_quick_road(claims: list[str]) -> None:
 
 
 def test_no_thread_returns_the_verdicts_of_another() -> None:
-    """Two texts have verdicts of their own, so that what is remembered changes all the time while other threads compare with it."""
-    told = {(part, text): Verdict("pass", 1.0, f"{part} {text}") for part in range(3) for text in "ab"}
+    """Two texts with different verdicts, so that the cached one changes constantly while other threads read it."""
+    verdicts = {(part, text): Verdict("pass", 1.0, f"{part} {text}") for part in range(3) for text in "ab"}
 
     def careful(*_: object) -> CaseResult:
         raise AssertionError("nothing here needs care")
 
     def check(part: int) -> Decide:
-        return lambda piece: told[part, str(piece.text)]
+        return lambda piece: verdicts[part, str(piece.text)]
 
     decide = make_quick_decision(Case(id="one"), [check(part) for part in range(3)], careful)
     pieces = {text: evidence(text) for text in "ab"}
@@ -102,17 +102,17 @@ def test_no_thread_returns_the_verdicts_of_another() -> None:
         sys.setswitchinterval(before)
 
 
-def test_what_is_remembered_meanwhile_changes_nothing_for_who_is_under_way() -> None:
+def test_results_remembered_during_a_decision_do_not_change_it() -> None:
     """The second check lets another piece of evidence be decided and remembered before it answers."""
-    told = {(part, text): Verdict("pass", 1.0, f"{part} {text}") for part in range(3) for text in "ab"}
+    verdicts = {(part, text): Verdict("pass", 1.0, f"{part} {text}") for part in range(3) for text in "ab"}
     others: list[Evidence] = []
 
     def interrupted(piece: Evidence) -> Verdict:
         while others:
             decide(others.pop(), None, 0, None)
-        return told[1, str(piece.text)]
+        return verdicts[1, str(piece.text)]
 
-    checks: list[Decide] = [lambda piece: told[0, str(piece.text)], interrupted, lambda piece: told[2, str(piece.text)]]
+    checks: list[Decide] = [lambda piece: verdicts[0, str(piece.text)], interrupted, lambda piece: verdicts[2, str(piece.text)]]
     decide = make_quick_decision(Case(id="one"), checks, lambda *_: pytest.fail("nothing here needs care"))
     for text, other in ("ab", "ab", "ba", "bb", "ab"):
         decide(evidence(text), None, 0, None)
@@ -120,18 +120,18 @@ def test_what_is_remembered_meanwhile_changes_nothing_for_who_is_under_way() -> 
         assert [verdict.reason for verdict in decide(evidence(text), None, 0, None).verdicts] == [f"{part} {text}" for part in range(3)]
 
 
-def test_no_check_is_asked_twice_about_one_piece_of_evidence() -> None:
-    asked: list[int] = []
+def test_no_check_runs_twice_on_one_evidence() -> None:
+    executed: list[int] = []
     constant = Verdict("pass", 1.0, "always")
 
     def count(number: int, piece: Evidence) -> Verdict:
-        asked.append(number)
+        executed.append(number)
         return constant if piece.text == "fine" else Verdict("fail", 0.0, "not fine") if number == 1 else constant
 
     decide = make_quick_decision(
         Case(id="one"), tuple(lambda piece, n=n: count(n, piece) for n in range(3)), lambda *_: pytest.fail("careful")
     )
     for text in ("fine", "fine", "bad", "fine", "bad"):
-        asked.clear()
+        executed.clear()
         assert decide(evidence(text), None, 0, None).outcome == ("pass" if text == "fine" else "fail")
-        assert asked == [0, 1, 2]
+        assert executed == [0, 1, 2]

@@ -1,4 +1,4 @@
-"""Starts the template server; a script of its own, because Python compiles a script anew in every process, but not what it imports."""
+"""Starts the template server. It is a separate script because Python recompiles a script in every process, but not its imports."""
 
 import os
 import sys

@@ -75,7 +75,7 @@ class Shop:
         self.version = ""
         self.asks = False
         self.over_http = False
-        self.asked: dict[str, Any] = {}
+        self.pending: dict[str, Any] = {}
         """Calls that wait for an answer of the user, by the id of the question."""
         self.made: dict[str, dict[str, Any]] = {}
         """Tasks by id, each with the time of its end."""
@@ -91,8 +91,8 @@ class Shop:
             if self.has("survives-non-request"):
                 sys.exit(3)
             known = isinstance(message, dict) and ("result" in message or "error" in message)
-            if known and message.get("id") in self.asked:
-                call = self.asked.pop(message["id"])
+            if known and message.get("id") in self.pending:
+                call = self.pending.pop(message["id"])
                 try:
                     return [{"jsonrpc": "2.0", "id": call["id"], "result": self.run("place_order", call["params"]["arguments"])}]
                 except Refused as refused:
@@ -106,7 +106,7 @@ class Shop:
         if method == "initialize":
             self.asks = not self.tools_only and not self.over_http and "elicitation" in (params.get("capabilities") or {})
         if method == "tools/call" and params.get("name") == "place_order" and self.asks and not modern:
-            self.asked[f"ask-{message['id']}"] = message
+            self.pending[f"ask-{message['id']}"] = message
             return [{"jsonrpc": "2.0", "id": f"ask-{message['id']}", **self.question()}]
         try:
             result = self.answer(method, params, meta, modern=modern)
@@ -131,7 +131,7 @@ class Shop:
         return {"jsonrpc": "2.0", "id": identity, "error": refused.error}
 
     def around(self, method: str, modern: bool, messages: list[Any]) -> list[Any]:
-        """The response with what a defect sends before, after or instead of it."""
+        """The response with the messages that a defect sends before, after or instead of it."""
         last = messages[-1]
         log = {"jsonrpc": "2.0", "method": "notifications/message", "params": {"level": "info", "data": "x"}}
         if method == "ping":

@@ -36,7 +36,7 @@ class Setup:
     def __init__(self, **changes: Any) -> None:
         self.changes = changes
         self.base = ""
-        self.asked: dict[str, str] = {}
+        self.query: dict[str, str] = {}
         self.forms: list[dict[str, Any]] = []
         self.shop = Shop("", "handshake")
 
@@ -85,10 +85,10 @@ class Setup:
         )
 
     def fits(self, form: dict[str, str]) -> bool:
-        """Whether the code is used by the client that asked for it."""
+        """Whether the code is used by the client that requested it."""
         hashed = base64.urlsafe_b64encode(hashlib.sha256(form["code_verifier"].encode()).digest()).rstrip(b"=").decode()
-        same = all(form[name] == self.asked[name] for name in ("client_id", "redirect_uri", "resource"))
-        return same and form["code"] == "c-1" and hashed == self.asked["code_challenge"]
+        same = all(form[name] == self.query[name] for name in ("client_id", "redirect_uri", "resource"))
+        return same and form["code"] == "c-1" and hashed == self.query["code_challenge"]
 
     def read(self, segments: list[str]) -> dict[str, Any]:
         if len(segments) != 3:
@@ -115,10 +115,10 @@ def serve(setup: Setup) -> Iterator[str]:
         def do_GET(self) -> None:
             if self.path.startswith("/as/authorize?"):
                 # The user logs in at once.
-                setup.asked = asked = dict(parse_qsl(self.path.partition("?")[2]))
-                answer = {"code": "c-1", "state": asked["state"], "iss": f"{setup.base}/as", **setup.changes.get("redirect", {})}
+                setup.query = parameters = dict(parse_qsl(self.path.partition("?")[2]))
+                answer = {"code": "c-1", "state": parameters["state"], "iss": f"{setup.base}/as", **setup.changes.get("redirect", {})}
                 back = urlencode({name: value for name, value in answer.items() if value is not None})
-                self.reply(302, None, Location=f"{asked['redirect_uri']}?{back}")
+                self.reply(302, None, Location=f"{parameters['redirect_uri']}?{back}")
                 return
             document = setup.documents().get(self.path)
             self.reply(404 if document is None else 200, document or {"error": "not found"})
@@ -215,7 +215,7 @@ def test_a_broken_setup_is_reported(name: str) -> None:
     check, changes = BROKEN_SETUPS[name]
     found = look(Setup(**changes))
     assert check in find_broken(found)
-    # What a missing document also breaks is allowed; tokens and grants are not touched by it.
+    # Further findings of a missing document are allowed, except about tokens and grants.
     assert not [each for each in find_broken(found) - {check} if each.startswith("auth-token") != check.startswith("auth-token")]
 
 
@@ -316,8 +316,8 @@ def test_a_login_gets_the_token_for_the_examination(more: dict[str, Any], passed
     assert passed | {"auth-accepted"} <= {finding.check for finding in found.findings if finding.verdict == "pass"}
     assert all(form["resource"].endswith("/mcp") for form in setup.forms if "grant_type" in form)
     if more.get("browser", True):
-        assert setup.asked["scope"] == "orders" and setup.asked["code_challenge_method"] == "S256"
-        assert setup.asked["client_id"] == more.get("client_id", "new-client")
+        assert setup.query["scope"] == "orders" and setup.query["code_challenge_method"] == "S256"
+        assert setup.query["client_id"] == more.get("client_id", "new-client")
 
 
 @pytest.mark.in_turn

@@ -121,7 +121,7 @@ def test_the_exit_code_is_that_of_the_verdict(tmp_path: Path, capsys: pytest.Cap
     assert run(["doctor", f"{COMMAND} --defect stdio-stays", *quick, "--only", "tools"]) == 2
     assert run(["doctor", "no-such-program --x", *quick]) == 4
     assert run(["doctor", COMMAND, "--fuzz", "3"]) == 4
-    assert "cannot be started" in (told := capsys.readouterr().err) and "`fuzz` needs `calls`" in told
+    assert "cannot be started" in (stderr := capsys.readouterr().err) and "`fuzz` needs `calls`" in stderr
 
 
 def test_a_lock_is_written_and_compared(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -178,7 +178,7 @@ def test_a_server_that_does_not_start_is_not_accused() -> None:
         asyncio.run(examine(settings, Options()))
 
 
-def test_a_server_that_never_answers_is_not_said_to_have_ended() -> None:
+def test_a_silent_server_is_not_reported_as_ended() -> None:
     settings = ServerSettings(id="hangs", command=sys.executable, args=("-S", "-c", "import time; time.sleep(60)"))
     found = asyncio.run(examine(settings, Options(start_s=1.0)))
     verdicts = {each.check: (each.verdict, each.reason) for each in found.findings}

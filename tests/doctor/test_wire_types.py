@@ -79,7 +79,7 @@ VALUES = (None, 0, -1, 1.5, True, "", "x", [], ["x"], {}, {"a": 1})
 
 
 def complete(seed: dict[str, Any], revision: str, name: str) -> dict[str, Any]:
-    """The result with what the revision demands of every result."""
+    """The result with the fields that the revision requires in every result."""
     found = copy.deepcopy(seed)
     if revision == "2026-07-28":
         found["resultType"] = "complete"

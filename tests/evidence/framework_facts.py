@@ -1,7 +1,7 @@
-"""What the recordings of real frameworks tell, held against what really happened in them.
+"""Compares recordings of real frameworks with what really happened in them.
 
 `tests/frameworks` made the recordings and their truth; a truth only claims what the trace carries. Each fact has a kind; `differing`
-gives the kinds that are not read as they are, with what was found.
+returns the kinds that are read differently, with the values found.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def runs_of(entry: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
 
 
 def differing(truth: dict[str, Any], evidence: Evidence) -> Iterator[tuple[str, object, object]]:
-    """The facts that are read otherwise: kind, what is true, what was found."""
+    """The facts that are read differently: kind, expected value, found value."""
     yield from _differing_calls(truth, evidence)
     for kind, wanted, found in (
         ("input", truth.get("input"), evidence.input),
@@ -51,9 +51,9 @@ def differing(truth: dict[str, Any], evidence: Evidence) -> Iterator[tuple[str, 
         if wanted is not None and wanted != found:
             yield kind, wanted, found
     if "turns" in truth:
-        beside = truth.get("beside", [])
+        extra = truth.get("beside", [])
         turns = [
-            {"input": t.input, "text": (t.text or "").strip(), "calls": [c.name for c in t.tool_calls or () if c.name not in beside]}
+            {"input": t.input, "text": (t.text or "").strip(), "calls": [c.name for c in t.tool_calls or () if c.name not in extra]}
             for t in evidence.turns or ()
         ]
         if turns != truth["turns"]:

@@ -1,4 +1,4 @@
-"""Message lists cut down to their end, and the marks by which such a list says of itself that it is not whole."""
+"""Message lists reduced to their end, and the marks that declare such a list incomplete."""
 
 from __future__ import annotations
 
@@ -7,18 +7,18 @@ from typing import Any
 
 Messages = list[Any]
 Mark = Callable[[Messages], Any]
-"""Puts a mark to what was kept of a list."""
+"""Adds a mark to a shortened list."""
 
 NAMES = ("omitted_messages", "historyTruncated", "conversation_summary", "isCompacted", "has_more", "messagesCleared", "partial")
-"""Keys nobody knows whose names tell it, in whichever format they stand."""
+"""Unknown keys whose names indicate a gap, in any format."""
 VALUES: tuple[Any, ...] = (3, True, "the user asked for a refund", {"before": 3}, ["m1"])
 
 
 def at_last(*path: str, **members: Any) -> Mark:
     """Add members to the last message, inside of the objects on this path."""
 
-    def mark(kept: Messages) -> Messages:
-        return [*kept[:-1], _with(kept[-1], path, members)]
+    def mark(tail: Messages) -> Messages:
+        return [*tail[:-1], _with(tail[-1], path, members)]
 
     return mark
 
@@ -32,26 +32,26 @@ def _with(entry: dict[str, Any], path: tuple[str, ...], members: dict[str, Any])
 
 def before(*messages: dict[str, Any]) -> Mark:
     """Put these messages first."""
-    return lambda kept: [*messages, *kept]
+    return lambda tail: [*messages, *tail]
 
 
 def _response(**members: Any) -> Mark:
-    return lambda kept: {"object": "response", "id": "r", "output": kept, **members}
+    return lambda tail: {"object": "response", "id": "r", "output": tail, **members}
 
 
-def _beside(**members: Any) -> Mark:
-    return lambda kept: {"messages": kept, **members}
+def _next_to(**members: Any) -> Mark:
+    return lambda tail: {"messages": tail, **members}
 
 
 def _anthropic(**members: Any) -> Mark:
-    return lambda kept: {"type": "message", "id": "m", "model": "claude", "stop_reason": "end_turn", **kept[-1], **members}
+    return lambda tail: {"type": "message", "id": "m", "model": "claude", "stop_reason": "end_turn", **tail[-1], **members}
 
 
 _TWO = {"index": 1, "message": {"role": "assistant", "tool_calls": [{"id": "a", "type": "function", "function": {"name": "refund"}}]}}
 _CLEARED = {"applied_edits": [{"type": "clear_tool_uses_20250919", "cleared_tool_uses": 9}]}
 
 OWN: dict[str, dict[str, Mark]] = {
-    "openai": {"two choices": lambda kept: {"choices": [{"index": 0, "message": kept[-1]}, _TWO]}},
+    "openai": {"two choices": lambda tail: {"choices": [{"index": 0, "message": tail[-1]}, _TWO]}},
     "responses": {
         "a compaction item": before({"type": "compaction", "id": "c", "encrypted_content": "x"}),
         "an item in progress": before({"type": "reasoning", "summary": [], "status": "in_progress"}),
@@ -68,7 +68,7 @@ OWN: dict[str, dict[str, Mark]] = {
     },
     "langchain": {
         "a summary": before({"type": "human", "content": "a refund", "additional_kwargs": {"lc_source": "summarization"}}),
-        "a summary beside": _beside(summary="a refund was made"),
+        "a summary next to the list": _next_to(summary="a refund was made"),
         "a response in progress": before({"type": "ai", "content": "", "response_metadata": {"status": "in_progress"}}),
         "cleared tool uses": before({"type": "ai", "content": "", "response_metadata": {"context_management": _CLEARED}}),
     },
@@ -80,25 +80,25 @@ OWN: dict[str, dict[str, Mark]] = {
     "semantic-kernel": {"a reduced history": at_last("metadata", __summary__=True)},
     "agent-framework": {"a summary": at_last("additional_properties", "_group", _summary_of_message_ids=["m1"])},
     "agno": {
-        "a run in progress": lambda kept: {"run_id": "r", "session_id": "s", "status": "RUNNING", "messages": kept},
-        "a paused run": lambda kept: {"run_id": "r", "session_id": "s", "status": "PAUSED", "messages": kept},
+        "a run in progress": lambda tail: {"run_id": "r", "session_id": "s", "status": "RUNNING", "messages": tail},
+        "a paused run": lambda tail: {"run_id": "r", "session_id": "s", "status": "PAUSED", "messages": tail},
     },
 }
 """The marks that formats have of their own."""
 
 
 def named_marks() -> Iterator[tuple[str, Mark]]:
-    """Marks by name only, in the last message and, as a word, beside the messages."""
+    """Marks by name only, in the last message and next to the messages."""
     for index, name in enumerate(NAMES):
         value = VALUES[index % len(VALUES)]
         yield f"{name} in a message", at_last(**{name: value})
-        yield f"{name} beside", _beside(**{name: value})
+        yield f"{name} next to the list", _next_to(**{name: value})
 
 
 def shortened(document: Any) -> Messages | None:
-    """The question and the last message of a list, where a document holds one."""
+    """The question and the last message of a document's list, or None."""
     listed = document.get("messages") if isinstance(document, dict) else document
     if not isinstance(listed, list) or not listed or not all(isinstance(entry, dict) for entry in listed):
         return None
-    asked = next(entry for entry in listed if entry.get("role") != "system")
-    return [asked, listed[-1]]
+    question = next(entry for entry in listed if entry.get("role") != "system")
+    return [question, listed[-1]]

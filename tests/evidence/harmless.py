@@ -1,4 +1,4 @@
-"""Harmless fields, and the places of a document where a provider could add one.
+"""Harmless fields, and the places of a document that may contain them.
 
 A place is an object of the format, or a list of attributes. What belongs to the agent or its tools (arguments, results, answers, inputs,
 state) holds no places: a field in there is one more value.
@@ -146,7 +146,7 @@ def _inside_messages(value: Any, place: Place) -> Iterator[Place]:
 
 
 def _is_list_of_results(value: Any) -> bool:
-    """Return whether a list holds blocks with results, and is not a result itself."""
+    """Return whether a list contains blocks with results, and is not a result itself."""
     return isinstance(value, list) and all(
         isinstance(entry, dict) and any(_RESULTS.search(str(entry.get(key, ""))) for key in ("type", "content_type")) for entry in value
     )

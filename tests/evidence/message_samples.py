@@ -11,7 +11,7 @@ FOLDER = Path(__file__).parent / "frameworks" / "messages"
 
 
 def truths() -> dict[str, dict[str, Any]]:
-    """What is true about each sample, by the name of its file."""
+    """The facts of each sample, by file name."""
     found: dict[str, dict[str, Any]] = {}
     for path in sorted(FOLDER.glob("truth*.json")):
         found.update(msgspec.json.decode(path.read_bytes()))

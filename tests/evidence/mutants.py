@@ -1,6 +1,6 @@
-"""Documents changed in one place into something nobody knows: a key renamed, a value of another kind, a value wrapped, a word changed.
+"""Documents with one unrecognised change: a renamed key, a value of another kind, a wrapped value, a changed word.
 
-Only the way to the change is copied, the rest is shared with the original, so tens of thousands of them are cheap.
+Only the path to the change is copied; the rest is shared with the original, so tens of thousands of them are cheap.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def _step(index: int, member: Any) -> int:
 
 
 class Free:
-    """Places whose values belong to the agent or to nobody: any value is understood there as what it is.
+    """Places whose values belong to the agent or have no fixed format: every value is valid there.
 
     A pattern is a path with `*` for one step and `**` for any number of them. `keys` are places whose own name is a value as well, `kinds`
     those where a value of another kind is one more value, `own` members of the agent's own documents, which get no names that are
@@ -141,7 +141,7 @@ def _value_mutations(place: Place, value: Any, free: Free) -> Iterator[Mutation]
     if place[-1] in WORDS and isinstance(value, str) and not free.is_word_free(place):
         if not value.startswith(NAMING):
             yield "another word", place, lambda value: f"{value}z"
-        yield "a strange word", place, lambda _: "unknown"
+        yield "an unrecognised word", place, lambda _: "unknown"
 
 
 _OTHER_KINDS: dict[type, tuple[str, ...]] = {
@@ -193,5 +193,5 @@ def at(document: Any, place: Place) -> Any:
 
 
 def describe(mutation: Mutation) -> str:
-    """A change in words."""
+    """The description of a change."""
     return f"{mutation[0]} at {'.'.join(map(str, mutation[1]))}"

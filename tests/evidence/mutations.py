@@ -24,7 +24,7 @@ PAYLOAD = frozenset(
         ),
     )
 )
-"""Keys whose values belong to the agent and its tools: what is in there is nobody's format."""
+"""Keys whose values belong to the agent and its tools; they have no fixed format."""
 
 WORDS = frozenset(("type", "role", "kind", "part_kind", "block_type", "content_type", "$type", "status", "state", "outcome", "object"))
 

@@ -1,4 +1,4 @@
-"""Claims that something is not there, made so that all of them fail on an evidence: every negative check, and how suites spell it."""
+"""Negative claims that all fail on an evidence: every negative check, in every spelling of suites."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _MOST = 3
 
 
 def claims_against(evidence: Evidence) -> Claims:
-    """Prepared checks by what they claim; each of them fails on this evidence, or cannot be decided on it."""
+    """Prepared checks by their claim; each fails on this evidence or is undecidable."""
     registry = default_registry()
     found: Claims = {}
     for check, spec in _specs(evidence):
@@ -35,7 +35,7 @@ def claims_against(evidence: Evidence) -> Claims:
 
 
 def outcome_of(decide: Decide, evidence: Evidence) -> str:
-    """What a check says; what it cannot decide at all is an `error`, as in a run."""
+    """The outcome of a check; an undecidable one is an `error`, as in a run."""
     try:
         return decide(evidence).outcome
     except CheckFault:

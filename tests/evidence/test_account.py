@@ -1,4 +1,4 @@
-"""What is known of an evidence, part by part."""
+"""The account of an evidence, part by part."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ USUAL = "unknown: not recorded in this evidence"
 def test_every_part_is_recorded_none_or_not_known(row: dict[str, Any]) -> None:
     document = write_known(find_known(msgspec.convert(row["given"], Evidence)))
     assert list(document["parts"]) == list(PARTS)
-    told = {part: ": ".join(filter(None, (state["status"], state.get("why")))) for part, state in document["parts"].items()}
-    assert {part: words for part, words in told.items() if words != USUAL} == row["expect"]["parts"]
+    states = {part: ": ".join(filter(None, (state["status"], state.get("why")))) for part, state in document["parts"].items()}
+    assert {part: words for part, words in states.items() if words != USUAL} == row["expect"]["parts"]
     assert document["reader"] == row["expect"]["reader"]
     assert document.get("notes", []) == row["expect"].get("notes", [])
 

@@ -1,4 +1,4 @@
-"""What attacks on the evidence rule found: side fields that were refused, and claims that passed on data that was never seen."""
+"""Findings of attacks on the evidence rule: refused side fields, and claims that passed on unseen data."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def test_a_field_next_to_a_whole_record_changes_nothing(row: dict[str, Any]) -> 
 
 @rows("evidence/cases/never_seen.yaml")
 def test_no_claim_passes_on_what_was_never_seen(row: dict[str, Any], tmp_path: Path) -> None:
-    # As a document and as a line of a file, which has a reader of its own.
+    # As a document and as a line of a file, which has its own reader.
     line = tmp_path / "line.jsonl"
     line.write_text(json.dumps(row["given"]) + "\n")
     for given in (row["given"], line):

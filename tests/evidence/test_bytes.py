@@ -1,4 +1,4 @@
-"""Bytes in: what is JSON, what is OTLP protobuf, and what each other thing is told to be."""
+"""Bytes as input: JSON, OTLP protobuf, and the error for everything else."""
 
 from __future__ import annotations
 
@@ -51,11 +51,11 @@ def refusal(data: bytes, **more: Any) -> EvidenceError:
         (b"PK\x03\x04...", "a zip archive; unpack it first"),
     ],
 )
-def test_what_is_not_json_is_told_so_with_its_place(data: bytes, message: str) -> None:
+def test_invalid_json_is_reported_with_its_place(data: bytes, message: str) -> None:
     assert refusal(data).message == message
 
 
-def test_compressed_data_is_told_to_be_unpacked() -> None:
+def test_compressed_data_is_refused_with_a_hint_to_unpack_it() -> None:
     assert refusal(gzip.compress(b'{"text": "a"}')).message == "gzip-compressed data; unpack it first (gunzip)"
 
 
@@ -170,7 +170,7 @@ def test_without_the_optional_part_the_install_command_is_named(monkeypatch: pyt
         otlp_protobuf.read_protobuf_spans(data)
 
 
-def test_a_trace_over_several_requests_is_merged_by_whoever_holds_them() -> None:
+def test_a_trace_from_several_requests_is_merged() -> None:
     first = find_spans({"resourceSpans": [{"scopeSpans": [{"spans": [{"traceId": "t", "spanId": "a", "name": "x"}]}]}]})
     second = find_spans({"resourceSpans": [{"scopeSpans": [{"spans": [{"traceId": "t", "spanId": "b", "parentSpanId": "a"}]}]}]})
     assert first is not None and second is not None
@@ -178,7 +178,7 @@ def test_a_trace_over_several_requests_is_merged_by_whoever_holds_them() -> None
     assert find_spans({"text": "not a trace"}) is None
 
 
-def test_every_format_says_what_it_is() -> None:
+def test_every_format_identifies_itself() -> None:
     assert all(name == entry.name and entry.summary for name, entry in FORMATS.items())
 
 
@@ -257,7 +257,7 @@ def test_any_json_is_read_as_any_format_or_refused(document: Any, format: str | 
         assert error.message
         return
     assert all(isinstance(evidence, Evidence) for evidence in found)
-    # What was read can be written down again.
+    # The evidence can be written again.
     msgspec.json.encode(found)
 
 
@@ -290,12 +290,12 @@ def test_a_good_document_with_one_value_spoiled_is_read_or_refused(document: Any
     except EvidenceError as error:
         assert error.message
         return
-    # What was read can be written down again.
+    # The evidence can be written again.
     msgspec.json.encode(found)
 
 
 def _written(found: list[Evidence]) -> Any:
-    """As JSON, without results that are null: the hot path keeps what was written, also `"result": null`."""
+    """As JSON, without null results: the fast path keeps written fields, also `"result": null`."""
     written = msgspec.json.decode(msgspec.json.encode(found))
     for evidence in written:
         for call in evidence.get("tool_calls") or ():
@@ -353,14 +353,14 @@ def many_runs_of_a_loop(count: int) -> Any:
     return {"workflowData": {"nodes": nodes}, "data": {"resultData": {"runData": {"L": runs("H"), "H": runs("L")}}}}
 
 
-def many_results_nobody_asked_for(count: int) -> Any:
+def many_unrequested_results(count: int) -> Any:
     calls = [{"functionCall": {"name": "a"}} for _ in range(count)]
     results = [{"functionResponse": {"name": "b", "response": {}}} for _ in range(count)]
     return [{"role": "user", "parts": [{"text": "go"}]}, {"role": "model", "parts": calls}, {"role": "user", "parts": results}]
 
 
 @pytest.mark.in_turn
-@pytest.mark.parametrize("made", [many_nested_tools, many_models_far_down, many_runs_of_a_loop, many_results_nobody_asked_for])
+@pytest.mark.parametrize("made", [many_nested_tools, many_models_far_down, many_runs_of_a_loop, many_unrequested_results])
 @pytest.mark.timeout(60)
 def test_the_work_grows_with_the_size_of_a_document_and_not_with_its_square(made: Callable[[int], Any]) -> None:
     document = made(10_000)
@@ -378,8 +378,8 @@ def _write_requests(ids: Callable[[str], str]) -> list[bytes]:
     """One trace in two requests; `ids` writes some of their ids."""
     trace, root, model, tool = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331", "b7ad6b716920333a", "b7ad6b716920333b"
 
-    def write(span: str, parent: str | None, name: str, **told: str) -> dict[str, Any]:
-        attributes = [{"key": f"gen_ai.{key.replace('__', '.')}", "value": {"stringValue": value}} for key, value in told.items()]
+    def write(span: str, parent: str | None, name: str, **fields: str) -> dict[str, Any]:
+        attributes = [{"key": f"gen_ai.{key.replace('__', '.')}", "value": {"stringValue": value}} for key, value in fields.items()]
         times = {"startTimeUnixNano": "1700000000000000000", "endTimeUnixNano": "1700000009000000000"}
         return {"spanId": span, **({"parentSpanId": parent} if parent else {}), "name": name, "attributes": attributes, **times}
 
@@ -387,9 +387,9 @@ def _write_requests(ids: Callable[[str], str]) -> list[bytes]:
         scope = {"scope": {"name": "x"}, "spans": [{"traceId": trace, **span} for span in spans]}
         return msgspec.json.encode({"resourceSpans": [{"resource": {}, "scopeSpans": [scope]}]})
 
-    told = {"operation__name": "chat", "output__messages": '[{"role":"assistant","parts":[{"type":"text","content":"done"}]}]'}
+    fields = {"operation__name": "chat", "output__messages": '[{"role":"assistant","parts":[{"type":"text","content":"done"}]}]'}
     return [
-        send(trace, write(root, None, "invoke_agent", operation__name="invoke_agent"), write(ids(model), root, "chat", **told)),
+        send(trace, write(root, None, "invoke_agent", operation__name="invoke_agent"), write(ids(model), root, "chat", **fields)),
         send(ids(trace), write(tool, ids(root), "execute_tool", operation__name="execute_tool", tool__name="delete")),
     ]
 
@@ -412,7 +412,7 @@ def test_the_ids_of_a_trace_are_hexadecimal_in_either_case(ids: Callable[[str], 
     ],
     ids=["phoenix", "langsmith", "langfuse", "plain"],
 )
-def test_the_trace_of_a_row_is_told_as_a_lost_row_tells_it(row: dict[str, Any]) -> None:
+def test_a_row_has_the_same_trace_id_when_it_is_lost(row: dict[str, Any]) -> None:
     (span,) = find_spans(row) or []
     assert find_lost_traces(msgspec.json.encode(row), readable=True) == {span.trace_id}
 
@@ -438,7 +438,7 @@ _CUT = '{"gen_ai.operation.name": "chat", "gen_ai.output.mess'
     ],
     ids=["phoenix", "phoenix, a list", "plain", "langsmith", "langfuse", "mlflow"],
 )
-def test_attributes_that_were_cut_off_are_told_as_not_understood(row: dict[str, Any], name: str) -> None:
+def test_truncated_attributes_are_reported_as_not_understood(row: dict[str, Any], name: str) -> None:
     reader = SPAN_TABLES["mlflow"].read_row if "spans" in row else find_spans
     (span,) = reader(row) or []
     assert span.attributes[NOT_UNDERSTOOD] == name

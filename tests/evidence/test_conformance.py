@@ -1,4 +1,4 @@
-"""What the original systems read out of a trace, row by row of their documentation."""
+"""What the original systems read from a trace, by the rows of their documentation."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def test_trace_bodies_are_read_as_mibo_reads_them(row: dict[str, Any]) -> None:
 
 
 @rows("conformance/mcpjam/tool_errors.yaml")
-def test_failed_calls_are_told_as_mcpjam_tells_them(row: dict[str, Any]) -> None:
+def test_failed_calls_are_read_as_mcpjam_reports_them(row: dict[str, Any]) -> None:
     part = {"type": "tool-result", "toolCallId": "c", "toolName": "t", **row["given"]["part"]}
     messages = [
         {"role": "assistant", "content": [{"type": "tool-call", "toolCallId": "c", "toolName": "t", "input": {}}]},

@@ -33,8 +33,8 @@ def unfinished(name: str, scenario: str) -> Iterator[Any]:
     place = next(place for place in reversed(LISTS) if isinstance(at(document, place), list))
     listed = at(document, place)
     answers = {json.dumps(text)[1:-1] for text in (truth["text"], *(turn["text"] for turn in truth.get("turns", ())))}
-    asked = next(index for index, entry in enumerate(listed) if "system" not in (entry.get("role"), entry.get("type")))
-    for end in range(asked + 1, len(listed)):
+    question = next(index for index, entry in enumerate(listed) if "system" not in (entry.get("role"), entry.get("type")))
+    for end in range(question + 1, len(listed)):
         last = json.dumps(listed[end - 1])
         if not any(answer in last for answer in answers):
             yield apply(document, ("cut", place, lambda value, end=end: value[:end]))

@@ -1,8 +1,8 @@
-"""Traces of real agent frameworks, read and held against what happened in them.
+"""Traces of real agent frameworks, compared with what happened in them.
 
-The one thing that must never happen is a tool denied: `no_tools_called` passing on a run that called some. Every other fact that is read
-otherwise stands in `frameworks/differences.yaml` with its reason; one that does not stand there fails, and so does one that stands
-there and is read right.
+The one forbidden result is a denied tool: `no_tools_called` passes on a run that called some. Every other fact that is read
+differently is listed in `frameworks/differences.yaml` with its reason. An unlisted difference fails, and so does a listed one that is
+read correctly.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def test_a_recording_of_a_framework_is_read_as_it_happened(name: str) -> None:
         for kind, wanted, read_as in differing(truth, evidence):
             wrong.setdefault(kind, f"{truth['scenario']}: expected {wanted!r}, found {read_as!r}"[:300])
     listed = DIFFERENCES.get(name, {})
-    assert not {kind: told for kind, told in wrong.items() if kind not in listed}
+    assert not {kind: label for kind, label in wrong.items() if kind not in listed}
     assert not [kind for kind in listed if kind not in wrong], "listed as different, and read right"
 
 
@@ -47,10 +47,10 @@ def test_every_listed_difference_is_of_a_recording_and_has_a_reason() -> None:
     assert all(reason for kinds in DIFFERENCES.values() for reason in kinds.values())
 
 
-# --- what is not understood ------------------------------------------------------------------------------------------------------------
+# --- unrecognised values ---------------------------------------------------------------------------------------------------------------
 
 PAYLOADS = ("arguments", "args", "tool_kwargs", "response", "result", "raw_output", "kwargs", "input", "output")
-"""Names under which data of a tool stands: what is changed in there is another call, not one that nobody understands."""
+"""Names of tool data: a change inside them makes another call, not an unrecognised one."""
 IDENTITIES = ("traceId", "spanId", "parentSpanId")
 WORDS = ("type", "role", "kind", "status", "key", "eventName", "finish_reason")
 PER_RECORDING = 12
@@ -63,7 +63,7 @@ def test_nothing_that_is_not_understood_turns_a_failing_check_green(name: str) -
     trace = chance.choice([trace for trace, truth in TRUTHS[name]["traces"].items() if truth["scenario"] in ("error", "sequential")])
     document = _only(json.loads((FOLDER / f"{name}.json").read_bytes()), trace)
     original = read(document)[0]
-    checks = {told: check for told, check in _checks(original).items() if check(original).outcome != "pass"}
+    checks = {label: check for label, check in _checks(original).items() if check(original).outcome != "pass"}
     places = [place for place in _places(document, ()) if not _is_payload(document, place)]
     for place in chance.sample(places, min(PER_RECORDING, len(places))):
         changed = json.loads(json.dumps(document))
@@ -73,7 +73,7 @@ def test_nothing_that_is_not_understood_turns_a_failing_check_green(name: str) -
         except EvidenceError:
             continue
         for evidence in evidences:
-            green = [told for told, check in checks.items() if evidence.no_run is None and check(evidence).outcome == "pass"]
+            green = [label for label, check in checks.items() if evidence.no_run is None and check(evidence).outcome == "pass"]
             assert not green, f"{how} at {place}: {green} passed"
 
 
@@ -82,10 +82,10 @@ def _only(requests: list[dict[str, Any]], trace: str) -> dict[str, Any]:
     document: dict[str, Any] = {"resourceSpans": []}
     for key, scopes, records in (("resourceSpans", "scopeSpans", "spans"), ("resourceLogs", "scopeLogs", "logRecords")):
         for group in (group for request in requests for group in request.get(key, [])):
-            kept = [{**scope, records: [r for r in scope[records] if r.get("traceId") == trace]} for scope in group[scopes]]
-            kept = [scope for scope in kept if scope[records]]
-            if kept:
-                document.setdefault(key, []).append({"resource": {}, scopes: kept})
+            selected = [{**scope, records: [r for r in scope[records] if r.get("traceId") == trace]} for scope in group[scopes]]
+            selected = [scope for scope in selected if scope[records]]
+            if selected:
+                document.setdefault(key, []).append({"resource": {}, scopes: selected})
     return document
 
 
@@ -101,7 +101,7 @@ def _checks(evidence: Evidence) -> dict[str, Any]:
     if evidence.text:
         specs["not the answer"] = ("response_not_contains", {"text": evidence.text[:20]})
     registry = default_registry()
-    return {told: registry.prepare(name, registry.get(name).spec(**fields)) for told, (name, fields) in specs.items()}
+    return {label: registry.prepare(name, registry.get(name).spec(**fields)) for label, (name, fields) in specs.items()}
 
 
 def _places(value: Any, at: tuple[Any, ...]) -> list[tuple[Any, ...]]:
@@ -130,7 +130,7 @@ def _is_payload(document: Any, place: tuple[Any, ...]) -> bool:
     if place[-1] in IDENTITIES:
         return True
     if "kvlistValue" in place:
-        return True  # Structured values: data and structure cannot be told apart from outside.
+        return True  # Structured values: data and structure cannot be distinguished from outside.
     if ... not in place:
         return False
     start = place.index(...)

@@ -39,7 +39,7 @@ def read(value: Any, read_as: str | None) -> list[Evidence] | str:
 
 
 def parts_of(evidence: Evidence) -> dict[str, Any]:
-    """Every part of an evidence, and what is unknown."""
+    """Every part of an evidence, and its unknown parts."""
     found = {part: msgspec.to_builtins(getattr(evidence, part)) for part in PARTS}
     for entry in (*(found["turns"] or ()), *(found["nodes"] or ())):
         for key in ("metadata", "notes"):
@@ -49,7 +49,7 @@ def parts_of(evidence: Evidence) -> dict[str, Any]:
 
 def _without(value: Any, name: str) -> Any:
     if isinstance(value, str) and value.endswith("}"):
-        # An object as text: an answer that is JSON, or what an error was reported with.
+        # An object as text: a JSON answer, or the body of an error.
         prefix, brace, written = value.partition("{")
         with contextlib.suppress(ValueError):
             return prefix, _without(json.loads(brace + written), name)
@@ -90,7 +90,7 @@ def insertions(format: str) -> Iterator[tuple[Document, Insertion]]:
 
 
 def is_call_without_arguments(value: Any, place: Place) -> bool:
-    """Return whether a place is a call that records no arguments: an object next to its name may hold them."""
+    """Return whether a place is a call without recorded arguments: an object next to its name may be the arguments."""
     for step in place:
         value = json.loads(value) if step == JSON else value[step]
     names = isinstance(value, dict) and not {"name", "tool", "toolName"}.isdisjoint(value)
@@ -98,7 +98,7 @@ def is_call_without_arguments(value: Any, place: Place) -> bool:
 
 
 def find_changes(document: Document, insertion: Insertion) -> list[str]:
-    """What differs after an insertion, other than the inserted field where a part passes an object on as it came."""
+    """The differences after an insertion, except the inserted field in parts that are passed on unchanged."""
     value, before, _ = prepare(document)
     found = read(insertion.into(value), document.read_as)
     if isinstance(found, str):

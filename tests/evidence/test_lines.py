@@ -31,7 +31,7 @@ def as_json(evidence: Evidence) -> Any:
     return msgspec.json.decode(msgspec.json.encode(evidence))
 
 
-def test_a_result_is_read_when_it_is_asked_for() -> None:
+def test_a_result_is_read_on_demand() -> None:
     fast = decode_line(line(tool_calls=[{"name": "a", "result": {"isError": True, "content": [{"type": "text", "text": "no"}]}}]))
     assert fast is not None and fast.tool_calls is not None
     call = fast.tool_calls[0]

@@ -1,4 +1,4 @@
-"""Records of a user's own format, read by a mapping: what is known of each part, and why the rest is unknown."""
+"""Records of a user's own format, read by a mapping: the known parts, and why the rest is unknown."""
 
 from __future__ import annotations
 
@@ -61,13 +61,13 @@ def test_lines_without_the_id_of_a_run_are_named() -> None:
         read_all_evidence([{"run": 1}, {"rum": 1}], mapping={"group": "$.run", "text": "$[*].text"})
 
 
-def test_what_was_declared_is_noted_with_its_place() -> None:
+def test_declarations_are_noted_with_their_place() -> None:
     (evidence,) = read_all_evidence([{"reply": "Hi"}], mapping={"text": "$.reply"}, complete=["tool_calls"])
     assert evidence.account is not None
     assert evidence.account.notes == ("tool calls complete: declared in the call of read_evidence",)
 
 
-def test_ignored_fields_are_listed_and_kept() -> None:
+def test_ignored_fields_are_listed_and_stored() -> None:
     (evidence,) = read_all_evidence([{"reply": "Hi", "billing": {"plan": "pro"}, "id": 7}], mapping={"text": "$.reply"})
     assert evidence.account is not None
     assert evidence.account.ignored == ("billing",)

@@ -1,10 +1,10 @@
 """Never green without having looked.
 
-Take evidence in which a check fails, change one place of it into something nobody knows, and read it again: the check may fail, give an
+Take evidence in which a check fails, make one unrecognised change, and read it again: the check may fail, give an
 error, or the record may be refused; it never passes. Over every reader, every place and every negative check, then over pairs of
 changes drawn with a fixed seed.
 
-What is free is listed per reader, and is free because any value is understood there as what it is: what an agent answered, what was passed
+Free places are listed per reader; every value is valid there: what an agent answered, what was passed
 to a tool and came back, what lies in the rows of a store.
 """
 
@@ -105,11 +105,11 @@ _PASSED = tuple(
 _GIVEN_BACK = tuple(f"**/{name}" for name in ("n8n.node.output", "output.value", "traceloop.entity.output"))
 _TYPED = tuple(f"{name}/{member}" for name in (*_PASSED, *_GIVEN_BACK) for member in ("key", "value", "value/*"))
 SPANS = Free(
-    # What a tool was given and an agent gave back is theirs, whatever it is.
+    # Arguments of tools and answers of agents have no fixed format.
     (*_PASSED, *_GIVEN_BACK),
     # 64-bit numbers are written as text or as numbers; another number is another count.
     kinds=("**/intValue",),
-    # OTLP's typing of a value is nobody's data, and neither is the wrapping that Traceloop puts around arguments.
+    # OTLP's typing of a value is not data, and neither is the wrapping that Traceloop puts around arguments.
     but=(*_TYPED, "**/traceloop.entity.input/<json>", "**/traceloop.entity.input/value/stringValue/<json>"),
     # Arguments may also stand there without the wrapping.
     own=("**/traceloop.entity.input/<json>/*", "**/traceloop.entity.input/value/stringValue/<json>/*"),
@@ -122,7 +122,7 @@ _ARGUMENTS = ("arguments", "args", "input", "Arguments", "tool_calls/*/parameter
 _HOSTED = ("code", "queries", "action", "executableCode/code", "executableCode/language", "groundingMetadata/webSearchQueries")
 _RESULTS = ("tool_result/content", "output", "functionResponse/response")
 MESSAGES = Free(
-    # What was passed to a tool, also to one that the provider runs, and what it gave back.
+    # Arguments and results of tools, also of tools that the provider runs.
     (*(f"**/{place}" for place in (*_ARGUMENTS, *_HOSTED, *_RESULTS)), "metadata", "structured_response"),
     answer=("structured_response",),
 )
@@ -183,7 +183,7 @@ RICH: dict[str, Any] = {
         ],
         "text": "done deal",
     },
-    "calls-of-the-body-beside-nodes": {
+    "calls-of-the-body-next-to-nodes": {
         "body": {
             "message": "Refund done",
             "tool_calls": [{"name": "refund", "arguments": {"order": 17}}],
@@ -249,7 +249,7 @@ POOLS = (
 
 
 def read_or_refuse(document: Any, reader: str) -> list[Evidence]:
-    """The evidence of a document; where its form is not recognised, of the form it is said to be of."""
+    """The evidence of a document; in the named format if it is not recognised."""
     try:
         return read_document(document)
     except EvidenceError:
@@ -271,13 +271,13 @@ class Original:
     def claims(self) -> Claims:
         """The claims that fail on it."""
         claims = claims_against(self._evidence)
-        if "account" in self.document or not _has_doubts(self._evidence):
+        if "account" in self.document or not _has_unknowns(self._evidence):
             return claims
-        # What was not understood to begin with may well be destroyed by a change; what fails fails in spite of it.
-        return {told: decide for told, decide in claims.items() if outcome_of(decide, self._evidence) == "fail"}
+        # A change may destroy parts that were never understood; failing checks fail regardless.
+        return {label: decide for label, decide in claims.items() if outcome_of(decide, self._evidence) == "fail"}
 
 
-def _has_doubts(evidence: Evidence) -> bool:
+def _has_unknowns(evidence: Evidence) -> bool:
     return evidence.account is not None and bool(evidence.account.unknown or evidence.account.notes)
 
 
@@ -339,7 +339,7 @@ def pairs(original: Original) -> Iterator[tuple[Mutation, Mutation]]:
 
 
 def _makes_another_text(inner: Mutation, outer: Mutation) -> bool:
-    """Return whether the first change loses what was written, and the second makes a text of the rest, which an agent may say as well."""
+    """Return whether the first change loses the content and the second turns the rest into a text, which an agent may also answer."""
     if inner[1][: len(outer[1])] != outer[1]:
         return False
     is_in_text = inner[1][len(outer[1]) : len(outer[1]) + 1] == (JSON,)
@@ -349,14 +349,14 @@ def _makes_another_text(inner: Mutation, outer: Mutation) -> bool:
 @each_original
 @pytest.mark.timeout(60)
 def test_a_change_into_something_unknown_turns_no_check_green(original: Original) -> None:
-    wrong = [told for mutation in mutations(original.document, original.pool.free) for told in turned_green(original, mutation)]
+    wrong = [label for mutation in mutations(original.document, original.pool.free) for label in turned_green(original, mutation)]
     assert not wrong, f"{len(wrong)}\n" + "\n".join(wrong[:40])
 
 
 @each_original
 @pytest.mark.timeout(60)
 def test_two_changes_turn_no_check_green_either(original: Original) -> None:
-    wrong = [told for pair in pairs(original) for told in turned_green(original, *pair)]
+    wrong = [label for pair in pairs(original) for label in turned_green(original, *pair)]
     assert not wrong, f"{len(wrong)}\n" + "\n".join(wrong[:40])
 
 

@@ -42,7 +42,7 @@ def test_a_long_expression_takes_no_long_time() -> None:
     assert resolve("=" + "{{" * 50_000, OUTPUTS).notes
 
 
-def test_kinds_of_nodes_are_told_by_their_type() -> None:
+def test_kinds_of_nodes_follow_from_their_type() -> None:
     assert is_ai("@n8n/n8n-nodes-langchain.agent") and is_ai("n8n-nodes-base.openAi") and is_ai("ai-agent")
     assert not is_ai("n8n-nodes-base.airtable") and not is_ai(None) and not is_ai("n8n-nodes-base.emailSend")
     assert is_sub_node("@n8n/n8n-nodes-langchain.lmChatOpenAi") and is_sub_node("@n8n/n8n-nodes-langchain.memoryBufferWindow")

@@ -1,8 +1,8 @@
-"""Every reader, over tables: a document in, the evidence it must be out.
+"""Every reader from tables: a document and the evidence it must become.
 
 `given` is the document (or `file`, a sample), `expect` what must be found: a mapping of paths into the evidence to values
 (`tool_calls.0.name: search`), or a list of such mappings where the document holds several runs. `error` is the whole message of the
-refusal; `{formats}` in it stands for the names of all formats. Fields with default values are absent from the evidence as it is
+refusal; `{formats}` in it is replaced by the names of all formats. Fields with default values are absent from the evidence as it is
 compared, so `tool_calls: absent` means not recorded. `unknown` lists the parts that the account marks as unknown.
 """
 
@@ -125,7 +125,7 @@ def test_message_lists_of_every_provider_are_read(row: dict[str, Any]) -> None:
 
 
 @rows("evidence/cases/messages_gaps.yaml")
-def test_a_message_list_that_says_it_is_not_whole_leaves_open_what_is_missing(row: dict[str, Any]) -> None:
+def test_a_message_list_marked_incomplete_leaves_missing_parts_unknown(row: dict[str, Any]) -> None:
     run(row)
 
 

@@ -1,4 +1,4 @@
-"""Which texts of a model ask for a tool in words, and which only look a little like it."""
+"""Texts of a model that request a tool in prose, and texts that only look similar."""
 
 from __future__ import annotations
 
@@ -9,5 +9,5 @@ from tests.tables import rows
 
 
 @rows("evidence/cases/spoken_calls.yaml")
-def test_a_text_that_asks_for_a_tool_is_told_from_one_that_does_not(row: dict[str, Any]) -> None:
+def test_texts_that_request_a_tool_are_recognised(row: dict[str, Any]) -> None:
     assert (call_in_words(row["text"]) is not None) is row["call"]

@@ -133,7 +133,7 @@ def is_known(evidence: Evidence | str, part: str = "tool_calls") -> bool:
 
 
 def miss(document: Any, part: str, label: str) -> Iterator[str]:
-    """What is wrong if a part of a changed document is known."""
+    """Return the error if a part of a changed document is known."""
     evidence = one(document)
     if isinstance(evidence, str):
         yield f"{label}: {evidence}"
@@ -231,7 +231,7 @@ def known_before(sample: Document) -> dict[str, bool]:
 
 
 def still_known(sample: Document, changed: Any, traces: set[str]) -> set[str]:
-    """The traces among these whose calls are known before a change, and after it or not read at all."""
+    """The traces whose calls are known before a change, and after it known or not read at all."""
     known = {trace for trace in traces if known_before(sample).get(trace)}
     after = find_known(changed) if known else {}
     return {trace for trace in known if after.get(trace, True)}

@@ -49,7 +49,7 @@ def test_a_fault_in_the_text_is_reported_with_its_offset(row: dict[str, Any]) ->
 
 
 @rows("expressions/cases/faults.yaml")
-def test_what_has_no_value_names_the_culprit(row: dict[str, Any]) -> None:
+def test_an_expression_without_a_value_names_the_cause(row: dict[str, Any]) -> None:
     expression = compile_expression(row["given"]["expression"])
     with pytest.raises(CheckFault) as caught:
         expression.evaluate(scope_of(row["given"]))

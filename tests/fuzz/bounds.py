@@ -1,4 +1,4 @@
-"""What every example must keep to: two seconds of computing, 200 MB of memory, and no error but those that tell the user something."""
+"""Limits for every example: two seconds of CPU, 200 MB of memory, and only errors made for users."""
 
 from __future__ import annotations
 
@@ -28,22 +28,22 @@ def _stop(number: int, frame: object) -> None:
 
 
 def examine_all(examples: Iterable[Any], use: Callable[[Any], None]) -> None:
-    """Use every example, and tell all kinds of failure at the end, each with the first example that showed it."""
+    """Use every example, then report each kind of failure with its first example."""
     found: dict[str, str] = {}
     before = signal.signal(signal.SIGVTALRM, _stop)
     try:
         for number, example in enumerate(examples):
             failure = _failure(example, use)
             if failure is not None:
-                kind, told = failure
-                found.setdefault(kind, f"example {number} of seed {SEED}: {told}\n{shown(example)}")
+                kind, details = failure
+                found.setdefault(kind, f"example {number} of seed {SEED}: {details}\n{shown(example)}")
     finally:
         signal.signal(signal.SIGVTALRM, before)
-    assert not found, f"{len(found)} kinds of failure\n" + "\n\n".join(f"{kind}\n{told}" for kind, told in found.items())
+    assert not found, f"{len(found)} kinds of failure\n" + "\n\n".join(f"{kind}\n{details}" for kind, details in found.items())
 
 
 def _failure(example: Any, use: Callable[[Any], None]) -> tuple[str, str] | None:
-    """What an example breaks: the kind of failure, and what is to be said of it."""
+    """Return the kind of failure and its details, or None."""
     before = _memory(reset=True)
     began = time.process_time()
     signal.setitimer(signal.ITIMER_VIRTUAL, CPU_S * 1.5)
@@ -75,7 +75,7 @@ def shown(example: Any) -> str:
 
 
 def _memory(*, reset: bool = False) -> int:
-    """The most memory this process has had since it was reset; nothing where the system does not tell."""
+    """The peak memory of this process since the last reset; 0 if the system does not report it."""
     if not _CLEAR.exists():
         return 0
     if reset:

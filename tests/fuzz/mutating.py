@@ -1,4 +1,4 @@
-"""Changes to good documents that keep most of their structure: what is left is understood far enough to break something deep inside."""
+"""Mutations of valid documents that keep most of their structure, so that faults reach deep code."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class Mutator:
         return bytes(changed)
 
     def packed(self, data: bytes) -> bytes:
-        """The same as gzip, whole or broken: cut, changed, in several members, or with something behind."""
+        """The same as gzip, whole or broken: cut, changed, in several members, or with trailing bytes."""
         whole = gzip.compress(data, 1)
         match self._random.randrange(6):
             case 0:

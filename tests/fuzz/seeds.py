@@ -1,4 +1,4 @@
-"""Good documents to begin with: every suite and every recording that the tables of the tests and the examples hold."""
+"""Valid documents as seeds: every suite and recording in the tables of the tests and in the examples."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The fuzzers notice what they look for: a bug, an example that does not end, one that takes too long or too much memory."""
+"""The fuzzers detect a bug, an endless example, and one that takes too much time or memory."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def hold(example: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("use", "examples", "told"),
+    ("use", "examples", "message"),
     [
         (divide, [1, 0, 0], "1 kinds of failure\nZeroDivisionError"),
         (swallow, [1], "does not end"),
@@ -48,16 +48,16 @@ def hold(example: Any) -> None:
         (hold, [1, 60_000_000], "too large"),
     ],
 )
-def test_a_failure_is_told_with_its_first_example(use: Any, examples: list[Any], told: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failure_is_reported_with_its_first_example(use: Any, examples: list[Any], message: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bounds, "CPU_S", 0.15)
     monkeypatch.setattr(bounds, "MEMORY_BYTES", 20_000_000)
     with pytest.raises(AssertionError) as caught:
         examine_all(examples, use)
-    assert told.partition("\n")[2] in str(caught.value) and told.partition("\n")[0] in str(caught.value)
+    assert message.partition("\n")[2] in str(caught.value) and message.partition("\n")[0] in str(caught.value)
     assert "of seed" in str(caught.value)
 
 
-def test_what_breaks_nothing_is_not_told() -> None:
+def test_harmless_examples_are_not_reported() -> None:
     examine_all([1, 2], divide)
 
 

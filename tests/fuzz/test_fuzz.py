@@ -1,6 +1,6 @@
-"""Random suites, recordings, protobuf and gzip, made from good ones: refused in words or decided, soon and in little memory.
+"""Random suites, recordings, protobuf and gzip, mutated from valid ones: refused with a message or decided, within time and memory limits.
 
-`PROCTOR_FUZZ_EXAMPLES` says how many altogether and `PROCTOR_FUZZ_SEED` which; a failure names both its example and its seed.
+`PROCTOR_FUZZ_EXAMPLES` sets their number and `PROCTOR_FUZZ_SEED` the seed; a failure names its example and seed.
 """
 
 from __future__ import annotations
@@ -104,7 +104,7 @@ def test_a_changed_suite_is_refused_in_words_or_decided(dialect: str, records: l
                 case 0:
                     yield mutator.data(whole).decode(errors="replace"), None
                 case 1:
-                    # Few changed suites are still suites: every claim is also decided on what it was not made for.
+                    # Few mutated suites stay valid, so every claim is also decided on other evidence.
                     yield json.dumps(mutator.choice(good)), recorded.document()
                 case way:
                     yield written(mutator.document(), in_yaml=way == 2), None
@@ -166,7 +166,7 @@ def service(tmp_path: Path) -> Iterator[Service]:
         yield running
 
 
-def test_whatever_is_sent_to_the_service_as_otlp_is_no_error_of_the_service(service: Service) -> None:
+def test_mutated_otlp_causes_no_server_error(service: Service) -> None:
     key = service.keys()["agent"]
     mutators = {"/v1/traces": Mutator(SEED, TRACES), "/v1/logs": Mutator(SEED, LOGS)}
     binary = {"/v1/traces": [protobuf(one) for one in TRACES], "/v1/logs": [logs_protobuf(one) for one in LOGS]}

@@ -1,4 +1,4 @@
-"""Numbers that no double can hold, at every place of every good suite and recording where a number stands."""
+"""Numbers outside the range of a double, in place of every number of every valid suite and recording."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Proposals are accepted into suites whose comments and order stay; nothing is written in CI; what was rejected stays rejected."""
+"""Accepted proposals keep the comments and order of suites; CI writes nothing; rejected proposals stay rejected."""
 
 from __future__ import annotations
 
@@ -262,7 +262,7 @@ def test_an_expression_that_selects_nothing_is_exit_code_5(suite: Path) -> None:
         (["mutate", "one.yaml", "week.jsonl", "--fail-under", "most"], 4, "expected a number from 0 to 100, found 'most'"),
     ],
 )
-def test_what_cannot_be_used_is_named(
+def test_unusable_values_are_named(
     arguments: list[str], code: int, words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)

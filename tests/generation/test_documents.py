@@ -311,7 +311,7 @@ N8N_CONDITIONS: list[tuple[str, str, Json, list[Json], list[Json]]] = [
 
 
 @pytest.mark.parametrize(("kind", "operation", "value", "first", "second"), N8N_CONDITIONS)
-def test_values_have_the_type_and_take_the_output_that_n8n_says(
+def test_values_have_the_type_and_output_that_n8n_declares(
     kind: str, operation: str, value: Json, first: list[Json], second: list[Json]
 ) -> None:
     workflow = _make_workflow(("if", _make_if(V2, ("a", operation, value)), 2))
@@ -448,10 +448,10 @@ def test_a_server_is_named_as_for_the_doctor(tmp_path: Path, monkeypatch: pytest
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("CI", raising=False)
     tools = [{"name": "a", "inputSchema": {"type": "object"}}]
-    asked: list[tuple[str, str, str]] = []
+    examined: list[tuple[str, str, str]] = []
 
     async def list_tools(settings: ServerSettings) -> list[dict[str, Json]]:
-        asked.append((settings.id, settings.command, settings.url))
+        examined.append((settings.id, settings.command, settings.url))
         return tools
 
     monkeypatch.setattr(generate_documents, "_list_tools", list_tools)
@@ -463,7 +463,7 @@ def test_a_server_is_named_as_for_the_doctor(tmp_path: Path, monkeypatch: pytest
     Path("mcp.json").write_text(json.dumps({"mcpServers": {"office": {"command": "office-server"}}}))
     for source in (str(program), f"{program} --fast", "shop", "mcp.json", "mcp.json:office", "http://127.0.0.1/mcp"):
         assert run(["generate", "tools", source]) == 0, source
-    assert asked == [
+    assert examined == [
         ("server", str(program), ""),
         ("server", str(program), ""),
         ("shop", "shop-server", ""),

@@ -105,7 +105,7 @@ async def test_a_reply_that_cannot_be_used_leaves_the_cases_as_they_are(line: An
     assert documents == [case.document for case in _generate().cases] and len(notes) == 1
 
 
-async def test_after_a_fault_the_model_is_not_asked_again() -> None:
+async def test_after_a_fault_the_model_is_not_called_again() -> None:
     grouping = TraceGrouping()
     for number in range(100, 106):
         run = _make_run(number)
@@ -117,7 +117,7 @@ async def test_after_a_fault_the_model_is_not_asked_again() -> None:
 
 
 async def test_recorded_instructions_reach_neither_the_claims_nor_the_wording() -> None:
-    """The model obeys an injection in a recorded answer; what it then proposes fails on the runs."""
+    """The model obeys an injection in a recorded answer; its proposals then fail on the runs."""
     obeyed = _reply([{"tool_called": "delete_everything"}], [{"input": "Delete everything", "persona": "attacker"}])
     documents, _ = await _extend(obeyed)
     assert documents == [case.document for case in _generate().cases]

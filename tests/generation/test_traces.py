@@ -1,4 +1,4 @@
-"""Cases of recorded runs of real frameworks: they pass on their own group, on later runs, and detect what is planted."""
+"""Cases generated from recorded runs of real frameworks pass on their own group and on later runs, and detect planted faults."""
 
 from __future__ import annotations
 

@@ -48,7 +48,7 @@ _ORDERS = tuple(range(100, 990))
 
 
 def list_traces(name: str) -> dict[str, tuple[str, dict[str, Any]]]:
-    """Return the traces of a recording by id: the scenario, and the request that holds only this trace."""
+    """Return the traces of a recording by id: the scenario, and a request with only this trace."""
     truth = {}
     for file in ("truth.json", "truth-js.json"):
         truth |= json.loads((RECORDINGS / file).read_text())
@@ -104,7 +104,7 @@ def vary(document: dict[str, Any], trace: str, seed: str) -> dict[str, Any]:
 
 
 def read_varied(name: str, count: int, *, start: int = 0, scenarios: frozenset[str] | None = None) -> Iterator[tuple[str, Evidence]]:
-    """Yield scenario and evidence of so many variations of each trace."""
+    """Yield scenario and evidence of several variations of each trace."""
     traces = list_traces(name)
     for number in range(start, start + count):
         for trace, (scenario, document) in traces.items():

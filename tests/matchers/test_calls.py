@@ -1,4 +1,4 @@
-"""Pairing expected with actual calls: what no table can list."""
+"""Pairing of expected with actual calls: cases that a table cannot list."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ def test_comparing_too_many_calls_is_a_fault_and_not_a_hang(monkeypatch: pytest.
 
 
 def cyclic(last: Any) -> list[Any]:
-    """A list that contains itself, twice, behind a value."""
+    """A list of a value and twice itself."""
     values: list[Any] = [last]
     values += [values, {"again": values}]
     return values

@@ -39,7 +39,7 @@ def compared(given: dict[str, Any]) -> str | bool:
 
 
 @rows("matchers/cases/fits.yaml")
-def test_an_expected_value_fits_or_says_why_not(row: dict[str, Any]) -> None:
+def test_a_value_matches_or_the_reason_is_given(row: dict[str, Any]) -> None:
     found = compared(row["given"])
     if row["expect"] is True:
         assert found is True
@@ -49,7 +49,7 @@ def test_an_expected_value_fits_or_says_why_not(row: dict[str, Any]) -> None:
 
 
 @rows("matchers/cases/dates.yaml")
-def test_a_date_fits_or_says_why_not(row: dict[str, Any]) -> None:
+def test_a_date_matches_or_the_reason_is_given(row: dict[str, Any]) -> None:
     found = compared(row["given"])
     if row["expect"] is True:
         assert found is True
@@ -81,7 +81,7 @@ def test_the_examples_of_every_matcher_can_be_used(name: str) -> None:
     assert entry.summary.endswith(".")
 
 
-def test_a_matcher_says_whether_it_needs_a_scope() -> None:
+def test_a_matcher_declares_whether_it_needs_a_scope() -> None:
     assert not compile_expected({"a": [1, {"matcher": "regex", "value": "x"}]}).dynamic
     assert compile_expected({"a": [1, {"matcher": "exact", "expression": "TODAY"}]}).dynamic
     assert compile_expected({"$date": "2026-11-15"}).dynamic
@@ -212,7 +212,7 @@ def test_deep_values_are_compared_without_exhausting_the_stack() -> None:
 
 
 @pytest.mark.parametrize(
-    ("expected", "actual", "said"),
+    ("expected", "actual", "description"),
     [
         ({"a": {"b": [1, 2]}}, {"a": {"b": [1, 3]}}, "$.a.b[1] is different: expected 2, found 3"),
         ({"a": 1}, {}, "$.a is missing: expected 1, found nothing"),
@@ -222,10 +222,10 @@ def test_deep_values_are_compared_without_exhausting_the_stack() -> None:
         ({"a": []}, {"a": {}}, "$.a is object instead of list: expected [], found {}"),
     ],
 )
-def test_the_first_difference_is_told(expected: Any, actual: Any, said: str) -> None:
+def test_the_first_difference_is_reported(expected: Any, actual: Any, description: str) -> None:
     found = find_difference(expected, actual)
     assert found is not None
-    assert found.describe() == said
+    assert found.describe() == description
 
 
 # --- properties ------------------------------------------------------------------------------------------------------
@@ -258,7 +258,7 @@ def test_the_order_of_lists_never_matters(value: Any, source: random.Random) -> 
 @settings(max_examples=150, deadline=None)
 @given(JSON, JSON)
 @pytest.mark.timeout(60)
-def test_what_is_equal_fits_and_the_answer_repeats_exactly(expected: Any, actual: Any) -> None:
+def test_equal_values_match_and_the_answer_repeats_exactly(expected: Any, actual: Any) -> None:
     compiled = compile_expected(expected)
     first = compiled.find_mismatch(actual, NO_SCOPE)
     if equal(expected, actual):

@@ -1,4 +1,4 @@
-"""What a coding agent does with criteria, from an empty service to verified runs: the same over every way in."""
+"""The work of a coding agent with criteria, from an empty service to verified runs, at every entry point."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def state(doctor: str, status: str) -> dict[str, Any]:
 
 
 async def call(client: Client, tool: str, **arguments: Any) -> dict[str, Any]:
-    """What a call gives, which must be no error."""
+    """Return the result of a call, which must be no error."""
     result = await client.call_tool(tool, arguments)
     assert not result.is_error, result.structured_content
     return result.structured_content
@@ -51,7 +51,7 @@ async def a_task(client: Client) -> tuple[str, str]:
 
 
 async def author_and_verify(client: Client) -> None:
-    """Author both examples, verify them on states that hold, hold in part, and do not; every answer is looked at."""
+    """Author both examples, verify them on passing, partly passing and failing states, and check every answer."""
     benchmark_id, task_id = await a_task(client)
     await _author(client, task_id)
 
@@ -90,9 +90,9 @@ async def _author(client: Client, task_id: str) -> None:
     assert (await refusal(client, "criteria", action="get", id=third["id"]))["code"] == "NOT_FOUND"
 
     misspelt = {**APPOINTMENT, "assert": "fhir-resource-stat"}
-    told = await refusal(client, "criteria", action="create", taskId=task_id, label="x", assertion=misspelt)
-    assert (told["code"], told["path"], told["nearest"]) == ("VALIDATION_ERROR", "assertion.assert", ["fhir-resource-state"])
-    assert "portal-state-match" in told["nextStep"]
+    error = await refusal(client, "criteria", action="create", taskId=task_id, label="x", assertion=misspelt)
+    assert (error["code"], error["path"], error["nearest"]) == ("VALIDATION_ERROR", "assertion.assert", ["fhir-resource-state"])
+    assert "portal-state-match" in error["nextStep"]
 
 
 async def _verified(client: Client, benchmark_id: str, after: dict[str, Any]) -> dict[str, Any]:

@@ -30,7 +30,7 @@ def read(given: dict[str, Any], *, clears: bool = False) -> dict[str, Any]:
 
 
 @rows("mcp_server/cases/arguments.yaml")
-def test_arguments_are_read_as_the_table_says(row: dict[str, Any]) -> None:
+def test_arguments_are_read_as_in_the_table(row: dict[str, Any]) -> None:
     if "expect" in row:
         found = read(row["given"])
         assert found == row["expect"]
@@ -45,7 +45,7 @@ def test_arguments_are_read_as_the_table_says(row: dict[str, Any]) -> None:
 
 def test_null_clears_only_where_it_is_a_value() -> None:
     assert read({"taskId": "t", "weight": None}, clears=True) == {"task_id": "t", "weight": None}
-    with pytest.raises(Refusal, match="item: expected a value, got null"):
+    with pytest.raises(Refusal, check=lambda error: list(error.fields) == ["item"]):
         read({"taskId": "t", "item": None}, clears=True)
 
 

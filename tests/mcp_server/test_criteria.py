@@ -36,8 +36,8 @@ def test_an_eval_is_a_criterion_whose_assertion_is_text(tmp_path: Path) -> None:
             client, "evals", action="create", taskId=task_id, label="Polite", **{"assert": "The agent was polite"}, weight=3
         )
         assert english["assert"] == "The agent was polite"
-        told = await refusal(client, "evals", action="update", id=typed["id"], **{"assert": '{"assert": "voice-transcrip"}'})
-        assert told["path"].startswith("assert") and "voice-transcript" in told["nearest"]
+        error = await refusal(client, "evals", action="update", id=typed["id"], **{"assert": '{"assert": "voice-transcrip"}'})
+        assert error["path"].startswith("assert") and "voice-transcript" in error["nearest"]
         await call(client, "evals", action="delete", id=english["id"])
         listed = await call(client, "evals", action="list", taskId=task_id)
         assert [entry["id"] for entry in listed["data"]] == [typed["id"]]
@@ -73,7 +73,7 @@ def test_null_clears_the_fields_of_a_task(tmp_path: Path) -> None:
     use(tmp_path / "home", doing)
 
 
-def test_what_an_author_wrote_keeps_its_names(tmp_path: Path) -> None:
+def test_fields_of_authors_keep_their_names(tmp_path: Path) -> None:
     async def doing(client: Client) -> None:
         dataset = await call(client, "datasets", action="create", name="d", format="fhir", data={"resource_type": "Bundle", "some_key": 1})
         assert dataset["data"] == {"resource_type": "Bundle", "some_key": 1} and dataset["format"] == "fhir"
@@ -113,12 +113,12 @@ def test_a_criterion_takes_all_that_rest_takes(tmp_path: Path) -> None:
             client, "criteria", action="update", id=made["id"], name="Seen", advisory=True, required=False, when_missing="fail"
         )
         assert (changed["label"], changed["advisory"], changed["required"], changed["whenMissing"]) == ("Seen", True, False, "fail")
-        told = await refusal(client, "criteria", action="create", taskId=task_id, assertion=APPOINTMENT)
-        assert (told["path"], told["details"]["label"]) == ("label", ["required"])
-        told = await refusal(client, "criteria", action="create", taskId=task_id, name="a", label="b", assertion=APPOINTMENT)
-        assert told["path"] == "label" and "also as 'name'" in str(told["details"])
-        told = await refusal(client, "criteria", action="create", taskId=task_id, name="a", assertion=APPOINTMENT, whenMissing="pass")
-        assert told["path"] == "whenMissing"
+        error = await refusal(client, "criteria", action="create", taskId=task_id, assertion=APPOINTMENT)
+        assert (error["path"], error["details"]["label"]) == ("label", ["required"])
+        error = await refusal(client, "criteria", action="create", taskId=task_id, name="a", label="b", assertion=APPOINTMENT)
+        assert error["path"] == "label" and "also as 'name'" in str(error["details"])
+        error = await refusal(client, "criteria", action="create", taskId=task_id, name="a", assertion=APPOINTMENT, whenMissing="pass")
+        assert error["path"] == "whenMissing"
 
     use(tmp_path / "home", doing)
 
@@ -154,7 +154,7 @@ def test_the_first_generation_is_read(tmp_path: Path) -> None:
 
 
 @pytest.mark.timeout(60)
-def test_a_state_is_verified_as_it_was_put_and_told_without_its_secrets(tmp_path: Path) -> None:
+def test_a_state_is_verified_as_uploaded_and_shown_without_secrets(tmp_path: Path) -> None:
     async def doing(client: Client) -> None:
         benchmark_id, task_id = await a_task(client)
         claim = {"path": "prior_authorization", "expected": {"$regex": "^PA-[0-9]+"}}
@@ -184,8 +184,8 @@ def test_our_own_assertions_are_authored_and_verified(tmp_path: Path) -> None:
         for assertion in (fax, {"assert": "records-match", "collection": "orders"}):
             made = await call(client, "criteria", action="create", taskId=task_id, label="x", assertion=assertion)
             assert made["assertion"] == assertion
-        told = await refusal(client, "criteria", action="create", taskId=task_id, label="x", assertion={"assert": "fax-documents"})
-        assert told["nearest"] == ["fax-document"] and "message-sent" in told["nextStep"]
+        error = await refusal(client, "criteria", action="create", taskId=task_id, label="x", assertion={"assert": "fax-documents"})
+        assert error["nearest"] == ["fax-document"] and "message-sent" in error["nextStep"]
         run = await call(client, "benchmark_runs", action="start", benchmarkId=benchmark_id)
         await call(client, "benchmark_runs", action="putState", id=run["id"], state=after)
         assert (await call(client, "benchmark_runs", action="complete", id=run["id"]))["verdict"] == "pass"
@@ -203,8 +203,8 @@ def test_environments_take_simulators(tmp_path: Path) -> None:
         assert linked["simulators"] == [{"id": simulator["id"], "type": "FHIR", "name": "EHR"}]
         benchmark = await call(client, "benchmarks", action="create", name="b", environmentId=environment["id"], timeout=60)
         assert benchmark["environmentId"] == environment["id"]
-        told = await refusal(client, "simulators", action="create", type="FIHR", name="x")
-        assert (told["path"], told["nearest"]) == ("type", ["FHIR"])
+        error = await refusal(client, "simulators", action="create", type="FIHR", name="x")
+        assert (error["path"], error["nearest"]) == ("type", ["FHIR"])
 
     use(tmp_path / "home", doing)
 
@@ -236,7 +236,7 @@ def test_lists_come_in_pages(tmp_path: Path) -> None:
         assert [entry["name"] for entry in first["data"]] == ["2", "1"] and first["_meta"]["limit"] == 2
         second = await call(client, "simulators", action="list", limit=2, cursor=first["_meta"]["next"])
         assert [entry["name"] for entry in second["data"]] == ["0"] and second["_meta"]["next"] is None
-        told = await refusal(client, "simulators", action="list", cursor="nonsense")
-        assert told["code"] == "BAD_REQUEST"
+        error = await refusal(client, "simulators", action="list", cursor="nonsense")
+        assert error["code"] == "BAD_REQUEST"
 
     use(tmp_path / "home", doing)

@@ -46,10 +46,10 @@ async def test_an_address_is_examined(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "server", ["sh -c id", "/bin/id", "./id", "mcp.json:shop", {"command": "sh", "args": ["-c", "id"]}, {"id": "x", "command": "id"}]
 )
-async def test_a_model_starts_no_command_that_nobody_declared(tmp_path: Path, server: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_model_starts_no_undeclared_command(tmp_path: Path, server: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "mcp.json").write_text('{"mcpServers": {"shop": {"command": "id"}}}')
-    with pytest.raises(Refusal, match="is started only for a server"):
+    with pytest.raises(Refusal, check=lambda error: error.code == "FORBIDDEN"):
         await LocalRuns(tmp_path, tmp_path).examine(LOCAL, {"server": server, **QUICK}, 0.0)
     with pytest.raises(InputError, match="no MCP server 'id'"):
         await LocalRuns(tmp_path, tmp_path).examine(LOCAL, {"server": "id", **QUICK}, 0.0)

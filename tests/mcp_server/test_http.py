@@ -1,4 +1,4 @@
-"""The server over streamable HTTP, behind the layers of the service: keys, names, sizes, and what each kind of key may do."""
+"""The server over streamable HTTP inside the service: keys, host names, sizes, and what each kind of key may do."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ JSON = {"accept": "application/json, text/event-stream", "mcp-protocol-version":
 
 
 class Running:
-    """The application in this process and this event loop, asked over HTTP without a socket."""
+    """The application in this process and this event loop, over HTTP without a socket."""
 
     def __init__(self, app: FastAPI) -> None:
         self.app = app
@@ -81,7 +81,7 @@ def test_both_examples_are_authored_and_verified_with_a_key(tmp_path: Path, mode
     serving(tmp_path, doing)
 
 
-def test_it_is_loaded_by_whoever_asks_first_and_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_server_is_loaded_once_by_the_first_request(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     loads: list[str] = []
     really_load = mcp_routes._load
 
@@ -96,9 +96,9 @@ def test_it_is_loaded_by_whoever_asks_first_and_once(tmp_path: Path, monkeypatch
     async def doing(running: Running) -> None:
         async with running.web() as web:
             assert (await web.get("/health")).status_code == 200 and not loads
-            # One that cannot be loaded is asked for again.
+            # A failed load is tried again.
             assert (await web.post("/mcp", json=LIST)).status_code == 500
-            # Whoever asks first may leave: the others have what was begun for it.
+            # The first request may be cancelled: the others use the load that it began.
             gone = asyncio.create_task(web.post("/mcp", json=LIST, headers=JSON))
             others = [asyncio.create_task(web.post("/mcp", json=LIST, headers=JSON)) for _ in range(3)]
             await asyncio.sleep(0)
@@ -221,7 +221,7 @@ BY_KIND = {
 
 
 @pytest.mark.timeout(60)
-def test_each_kind_of_key_may_do_what_the_table_says(tmp_path: Path) -> None:
+def test_each_kind_of_key_may_do_what_the_table_lists(tmp_path: Path) -> None:
     async def doing(running: Running) -> None:
         keys = await make_keys(running.hub)
         await sow(running.hub)
@@ -287,10 +287,10 @@ def test_a_suite_is_run_by_the_service(tmp_path: Path) -> None:
             assert [run["id"] for run in (await call(client, "list_runs", name="v3"))["data"]] == [third["id"]]
             page = (await client.read_resource(f"proctor://runs/{second['id']}")).contents[0]
             assert "greetings" in page.text
-            told = await refusal(client, "run_suite", document=suite("a"), target=agent.target, select="nothing")
-            assert told["path"] == "select"
-            told = await refusal(client, "run_suite", document=suite("a"), target={"type": "callable", "function": "os:system"})
-            assert told["code"] in ("FORBIDDEN", "VALIDATION_ERROR")
+            error = await refusal(client, "run_suite", document=suite("a"), target=agent.target, select="nothing")
+            assert error["path"] == "select"
+            error = await refusal(client, "run_suite", document=suite("a"), target={"type": "callable", "function": "os:system"})
+            assert error["code"] in ("FORBIDDEN", "VALIDATION_ERROR")
 
     serving(tmp_path, doing, with_workers=True, allowed_addresses=LOOPBACK)
 

@@ -30,19 +30,19 @@ async def test_an_agent_proposes_and_a_person_accepts(tmp_path: Path, mode: str)
             assert (await refusal(client, "proposals", action=action, id=sent["id"]))["code"] == "FORBIDDEN"
         assert (await refusal(client, "proposals", action="update", id=sent["id"], name="x"))["code"] == "FORBIDDEN"
         assert (await refusal(client, "proposals", action="generate", projectId=project))["code"] == "FORBIDDEN"
-        told = await refusal(client, "proposals", action="create", projectId=project, document="cases: [", because="x")
-        assert told["code"] == "VALIDATION_ERROR"
+        error = await refusal(client, "proposals", action="create", projectId=project, document="cases: [", because="x")
+        assert error["code"] == "VALIDATION_ERROR"
     async with connected(home, caller=PERSON, local=False, mode=mode) as (client, _):
         accepted = await call(client, "proposals", action="accept", id=sent["id"], expectedVersion=1)
         assert accepted["status"] == "accepted" and accepted["caseId"].startswith("case_")
 
 
-async def test_without_a_key_nobody_decides_over_mcp(tmp_path: Path) -> None:
+async def test_without_a_key_proposals_cannot_be_decided_over_mcp(tmp_path: Path) -> None:
     async with connected(tmp_path / "home", local=False) as (client, hub):
         project = (await create_project(hub, LOCAL, NewProject(name="shop")))["id"]
         sent = await call(client, "proposals", action="create", projectId=project, document=DOCUMENT, because="seen")
-        told = await refusal(client, "proposals", action="accept", id=sent["id"])
-        assert told["code"] == "FORBIDDEN" and "pages" in told["nextStep"]
+        error = await refusal(client, "proposals", action="accept", id=sent["id"])
+        assert error["code"] == "FORBIDDEN" and "pages" in error["nextStep"]
         assert (await call(client, "proposals", action="get", id=sent["id"]))["status"] == "pending"
 
 

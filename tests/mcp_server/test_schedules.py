@@ -34,11 +34,11 @@ async def test_an_agent_makes_changes_runs_and_deletes_a_schedule(tmp_path: Path
         assert started["scheduleId"] == made["id"] and started["status"] == "queued"
         assert (await call(client, "schedules", action="get", id=made["id"]))["lastRun"]["id"] == started["id"]
         assert await call(client, "schedules", action="delete", id=made["id"]) == {"id": made["id"], "deleted": True}
-        told = await refusal(client, "schedules", action="get", id=made["id"])
-        assert told["code"] == "NOT_FOUND"
+        error = await refusal(client, "schedules", action="get", id=made["id"])
+        assert error["code"] == "NOT_FOUND"
 
 
-async def test_what_is_wrong_with_a_schedule_is_said_where_it_stands(tmp_path: Path) -> None:
+async def test_problems_of_a_schedule_are_reported_with_their_path(tmp_path: Path) -> None:
     async with connected(tmp_path / "home", local=False) as (client, hub):
         project = (await create_project(hub, LOCAL, NewProject(name="shop")))["id"]
         given = {"projectId": project, "name": "n", "cron": "@daily", "run": {"suite": suite("a"), "target": TARGET}}

@@ -119,8 +119,8 @@ def test_the_same_id_in_two_suites_of_a_folder_is_refused(workspace: Path) -> No
     async def doing(client: Client) -> None:
         found = await call(client, "validate_suite", path="both")
         assert not found["valid"] and "the case id 'a' is also used at" in found["problems"][0]["message"]
-        told = await refusal(client, "check_evidence", path="both", evidence={"case": "a", "text": "x"})
-        assert told["code"] == "VALIDATION_ERROR"
+        error = await refusal(client, "check_evidence", path="both", evidence={"case": "a", "text": "x"})
+        assert error["code"] == "VALIDATION_ERROR"
 
     use(workspace, doing)
 
@@ -135,7 +135,7 @@ def test_a_list_of_messages_is_one_run(workspace: Path) -> None:
 
 
 def test_a_judged_claim_without_a_judge_is_an_error_of_the_case(workspace: Path) -> None:
-    # Whatever judge a suite that was sent names: it is not asked.
+    # A judge named by a received suite is never called.
     suite = {
         "proctor": 1,
         "judge": {"model": "openai/some-model"},
@@ -162,7 +162,7 @@ def test_an_address_is_driven_as_the_command_line_drives_one(workspace: Path) ->
     use(workspace, doing)
 
 
-def test_a_suite_is_run_kept_shown_and_compared(workspace: Path) -> None:
+def test_a_suite_is_run_stored_shown_and_compared(workspace: Path) -> None:
     async def doing(client: Client) -> None:
         assert (await call(client, "list_runs"))["data"] == []
         first = await call(client, "run_suite", path="suite.yaml", note="first")
@@ -226,7 +226,7 @@ def test_a_run_goes_on_while_the_caller_does_something_else(workspace: Path) -> 
     use(workspace, doing)
 
 
-async def test_a_run_is_interrupted_with_its_server_and_kept(workspace: Path) -> None:
+async def test_a_run_interrupted_with_its_server_is_stored(workspace: Path) -> None:
     put_agent(workspace.parent, "import asyncio\nasync def agent(message):\n    await asyncio.sleep(1000)\n")
     async with connected(workspace) as (client, _):
         started = await call(client, "run_suite", path="suite.yaml", waitS=0)

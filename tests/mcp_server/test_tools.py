@@ -1,4 +1,4 @@
-"""What the server says about itself: tools, their schemas and annotations, pages, prompts; and what it does about nonsense."""
+"""What the server describes (tools, schemas, annotations, pages, prompts), and its answers to invalid calls."""
 
 from __future__ import annotations
 
@@ -84,10 +84,10 @@ def test_files_are_named_on_the_own_machine_only(tmp_path: Path) -> None:
     async def doing(client: Client) -> None:
         tools = {tool.name: tool for tool in (await client.list_tools()).tools}
         assert "path" not in tools["validate_suite"].input_schema["properties"]
-        told = await refusal(client, "validate_suite", path="/etc/passwd")
-        assert told["path"] == "path" and "does not take it" in told["message"]
-        told = await refusal(client, "check_evidence", document="proctor: 1", evidencePath="/etc/passwd")
-        assert told["path"] == "evidencePath"
+        error = await refusal(client, "validate_suite", path="/etc/passwd")
+        assert error["path"] == "path" and "does not take it" in error["message"]
+        error = await refusal(client, "check_evidence", document="proctor: 1", evidencePath="/etc/passwd")
+        assert error["path"] == "evidencePath"
 
     use(tmp_path / "home", doing, local=False)
 
@@ -105,52 +105,52 @@ def test_tools_are_found_by_the_names_of_all_generations(tmp_path: Path) -> None
 
 def test_errors_say_what_to_do_next(tmp_path: Path) -> None:
     async def doing(client: Client) -> None:
-        told = await refusal(client, "criteria", action="remove")
-        assert (told["path"], told["code"]) == ("action", "VALIDATION_ERROR") and "list, create, get, update, delete" in told["message"]
-        told = await refusal(client, "criteria")
-        assert told["path"] == "action"
-        told = await refusal(client, "tasks", action="get", id="task_none")
-        assert told["code"] == "NOT_FOUND" and "tasks {action: list}" in told["nextStep"]
-        # What is missing may be listed by another tool than the one that was called.
+        error = await refusal(client, "criteria", action="remove")
+        assert (error["path"], error["code"]) == ("action", "VALIDATION_ERROR") and "list, create, get, update, delete" in error["message"]
+        error = await refusal(client, "criteria")
+        assert error["path"] == "action"
+        error = await refusal(client, "tasks", action="get", id="task_none")
+        assert error["code"] == "NOT_FOUND" and "tasks {action: list}" in error["nextStep"]
+        # A missing object may be listed by another tool than the called one.
         for action in ("create", "list"):
             more = {"label": "x", "assertion": {"assert": "sftp-file-present", "path": "a"}} if action == "create" else {}
-            told = await refusal(client, "criteria", action=action, taskId="task_none", **more)
-            assert told["code"] == "NOT_FOUND" and "tasks {action: list}" in told["nextStep"], told
-        told = await refusal(client, "benchmark_runs", action="start", benchmarkId="bench_none")
-        assert "benchmarks {action: list}" in told["nextStep"]
-        told = await refusal(client, "describe", kind="check", name="tool_called")
-        assert "checks" in told["nearest"]
-        told = await refusal(client, "describe", kind="checks", name="tool_cald")
-        assert "tool_called" in told["nearest"]
-        told = await refusal(
+            error = await refusal(client, "criteria", action=action, taskId="task_none", **more)
+            assert error["code"] == "NOT_FOUND" and "tasks {action: list}" in error["nextStep"], error
+        error = await refusal(client, "benchmark_runs", action="start", benchmarkId="bench_none")
+        assert "benchmarks {action: list}" in error["nextStep"]
+        error = await refusal(client, "describe", kind="check", name="tool_called")
+        assert "checks" in error["nearest"]
+        error = await refusal(client, "describe", kind="checks", name="tool_cald")
+        assert "tool_called" in error["nearest"]
+        error = await refusal(
             client, "check_evidence", document="proctor: 1\ncases: [{id: a, expect: [{tool_caled: x}]}]", evidence={"text": "x"}
         )
-        assert told["problems"][0]["line"] == 2 and told["problems"][0]["path"] and "tool_called" in told["nearest"]
+        assert error["problems"][0]["line"] == 2 and error["problems"][0]["path"] and "tool_called" in error["nearest"]
 
     use(tmp_path / "home", doing)
 
 
-def test_a_bug_is_told_without_its_insides(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_bug_is_reported_without_internals(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
     async def broken(*_: Any, **__: Any) -> None:
         raise RuntimeError("secret 42")
 
     async def doing(client: Client) -> None:
-        told = await refusal(client, "search_traces")
-        assert told["code"] == "INTERNAL_ERROR" and "42" not in str(told)
+        error = await refusal(client, "search_traces")
+        assert error["code"] == "INTERNAL_ERROR" and "42" not in str(error)
 
     monkeypatch.setattr("proctor.mcp_server.runs.list_traces", broken)
     use(tmp_path / "home", doing)
     assert "secret 42" in caplog.text
 
 
-def test_a_database_that_is_gone_is_told_as_such(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_lost_database_is_reported_as_unavailable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async def gone(*_: Any, **__: Any) -> None:
         raise StoreError("the database cannot be used")
 
     async def doing(client: Client) -> None:
-        told = await refusal(client, "search_traces")
-        assert (told["code"], told["message"]) == ("UNAVAILABLE", "the database cannot be used")
-        assert told["retryAfterS"] > 0 and "again" in told["nextStep"]
+        error = await refusal(client, "search_traces")
+        assert (error["code"], error["message"]) == ("UNAVAILABLE", "the database cannot be used")
+        assert error["retryAfterS"] > 0 and "again" in error["nextStep"]
 
     monkeypatch.setattr("proctor.mcp_server.runs.list_traces", gone)
     use(tmp_path / "home", doing)

@@ -1,4 +1,4 @@
-"""What is done with any JSON value."""
+"""Operations on any JSON value."""
 
 from __future__ import annotations
 

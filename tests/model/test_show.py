@@ -1,4 +1,4 @@
-"""Values in sentences: always short, and never more work than what is shown takes."""
+"""Values in messages: always short, and no more work than the shown part needs."""
 
 from __future__ import annotations
 
@@ -59,9 +59,9 @@ def test_a_value_inside_itself_is_shown_as_such() -> None:
     inside: list[Any] = [1]
     inside.append(inside)
     assert show(inside) == "[1,[...]]"
-    told: dict[str, Any] = {"a": 1}
-    told["self"] = told
-    assert show(told) == '{"a":1,"self":{...}}'
+    value: dict[str, Any] = {"a": 1}
+    value["self"] = value
+    assert show(value) == '{"a":1,"self":{...}}'
 
 
 def test_a_value_of_many_parts_still_shows_its_beginning() -> None:

@@ -1,4 +1,4 @@
-"""Moments as they are written down."""
+"""Written timestamps."""
 
 from __future__ import annotations
 

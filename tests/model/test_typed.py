@@ -33,7 +33,7 @@ def read(number, kind, gate):
         failed.append(repr(error))
 
 for _ in range(12):
-    kind = importlib.reload(case).Suite  # a class that nobody has read yet
+    kind = importlib.reload(case).Suite  # a class that was not read yet
     gate = threading.Barrier(8)
     threads = [threading.Thread(target=read, args=(number, kind, gate)) for number in range(8)]
     for thread in threads: thread.start()
@@ -52,7 +52,7 @@ def test_a_type_that_many_threads_read_first_at_once_is_read_by_all_of_them() ->
     assert (done.returncode, done.stderr) == (0, ""), "msgspec was let to learn one type in two threads"
 
 
-def test_every_reader_gives_the_declared_type_or_says_what_is_wrong() -> None:
+def test_every_reader_returns_the_declared_type_or_an_error() -> None:
     packed = msgspec.msgpack.encode({"amount": 3})
     read = [convert_to({"amount": 3}, Price), decode_json('{"amount": 3}', Price), decode_msgpack(packed, Price)]
     read += [make_json_decoder(Price).decode(b'{"amount": 3}'), make_msgpack_decoder(Price).decode(packed)]

@@ -1,4 +1,4 @@
-"""Faults are planted deterministically, and every claim that is proposed detects what it is proposed for."""
+"""Faults are planted deterministically, and every proposed claim detects its fault."""
 
 from __future__ import annotations
 
@@ -138,7 +138,7 @@ def test_members_of_a_json_answer_are_changed_and_the_answer_stays_json(text: st
     assert all(document != json.loads(_unfence(text)) for document in changed.values())
     for fault in plant_faults(evidence):
         if fault.path and evidence.body is not None:
-            # What reads the body sees the same answer as what reads the text.
+            # Checks of the body see the same answer as checks of the text.
             assert fault.evidence.body == (json.loads(fault.evidence.text or "") if fault.path.startswith("$") else None), fault.place
 
 

@@ -1,4 +1,4 @@
-"""What may be reached when somebody else chose the address."""
+"""Which addresses may be reached if they are not chosen by the operator."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_the_table_of_addresses(row: Any) -> None:
         "http://0x7f.1/hook",
     ],
 )
-def test_what_is_seen_to_be_wrong_is_refused_when_it_is_written_down(url: str) -> None:
+def test_visibly_forbidden_addresses_are_refused_when_saved(url: str) -> None:
     with pytest.raises(AddressRefused):
         Guard().check_url(url)
 
@@ -91,7 +91,7 @@ def test_the_connection_goes_to_the_address_that_was_looked_at_and_the_name_stay
 
     async def resolve(host: str, port: int) -> Sequence[str]:
         calls.append(host)
-        # The name means this machine the first time, and something unreachable whenever it is asked again.
+        # The name resolves to this machine the first time, and to an unreachable address after that.
         return ["127.0.0.1"] if len(calls) == 1 else ["192.0.2.1"]
 
     async def run() -> None:
@@ -147,7 +147,7 @@ async def test_a_proxy_of_the_environment_is_not_used(monkeypatch: pytest.Monkey
         assert (await client.get(f"http://127.0.0.1:{port}/")).status_code == 200
 
 
-def test_a_name_that_nobody_knows_is_a_connection_that_failed() -> None:
+def test_an_unresolvable_name_is_a_failed_connection() -> None:
     async def resolve(host: str, port: int) -> Sequence[str]:
         raise OSError("unknown")
 

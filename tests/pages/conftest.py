@@ -1,4 +1,4 @@
-"""The service with two runs of a shop's agent, asked as browsers ask."""
+"""The service with two runs of a shop's agent, used as browsers do."""
 
 from __future__ import annotations
 
@@ -7,29 +7,29 @@ from pathlib import Path
 
 import pytest
 
-from tests.pages.world import KeptWorld, World, copy_world, keep_world
+from tests.pages.world import World, WorldTemplate, copy_world, keep_world
 
 
 @pytest.fixture
 def url(sqlite_url: str) -> str:
-    """An empty database. What pages ask of PostgreSQL is asked by the browser (tests/live), and of the verbs by their own tests."""
+    """An empty SQLite database. PostgreSQL is covered by browser tests (tests/live) and by the tests of each action."""
     return sqlite_url
 
 
 @pytest.fixture(scope="session")
-def kept_world(sqlite_template: Path, tmp_path_factory: pytest.TempPathFactory) -> KeptWorld:
-    """What every world begins with."""
-    return keep_world(sqlite_template, tmp_path_factory.mktemp("kept-world"))
+def world_template(sqlite_template: Path, tmp_path_factory: pytest.TempPathFactory) -> WorldTemplate:
+    """The initial data of every world."""
+    return keep_world(sqlite_template, tmp_path_factory.mktemp("world-template"))
 
 
 @pytest.fixture
-def world(kept_world: KeptWorld, tmp_path: Path) -> Iterator[World]:
-    with copy_world(kept_world, tmp_path) as opened:
+def world(world_template: WorldTemplate, tmp_path: Path) -> Iterator[World]:
+    with copy_world(world_template, tmp_path) as opened:
         yield opened
 
 
 @pytest.fixture(scope="module")
-def seen(kept_world: KeptWorld, tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
+def seen(world_template: WorldTemplate, tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
     """The same for tests that only look."""
-    with copy_world(kept_world, tmp_path_factory.mktemp("pages")) as opened:
+    with copy_world(world_template, tmp_path_factory.mktemp("pages")) as opened:
         yield opened

@@ -33,29 +33,29 @@ class Markup(HTMLParser):
 
     def __init__(self, text: str) -> None:
         super().__init__(convert_charrefs=True)
-        self.strange: list[str] = []
+        self.problems: list[str] = []
         self.text: list[str] = []
         self.ids: list[str] = []
         self.elements = 0
         self._open: list[str] = []
         self.feed(text)
         self.close()
-        self.strange += [f"<{tag}> is never closed" for tag in self._open]
-        self.strange += [f"id {id!r} is there twice" for id in {id: count for id, count in Counter(self.ids).items() if count > 1}]
+        self.problems += [f"<{tag}> is never closed" for tag in self._open]
+        self.problems += [f"id {id!r} is there twice" for id in {id: count for id, count in Counter(self.ids).items() if count > 1}]
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         self.elements += 1
         if tag not in ELEMENTS:
-            self.strange.append(f"<{tag}>")
+            self.problems.append(f"<{tag}>")
         for name, value in attrs:
             if not is_ours(name):
-                self.strange.append(f"<{tag} {name}>")
+                self.problems.append(f"<{tag} {name}>")
             if name in ("href", "src", "action") and not ADDRESS.fullmatch(value or ""):
-                self.strange.append(f"<{tag} {name}={value!r}>")
+                self.problems.append(f"<{tag} {name}={value!r}>")
             if name == "id":
                 self.ids.append(value or "")
         if tag == "script" and not dict(attrs).get("src", ""):
-            self.strange.append("an inline script")
+            self.problems.append("an inline script")
         if tag not in EMPTY:
             self._open.append(tag)
 
@@ -66,12 +66,12 @@ class Markup(HTMLParser):
 
     def handle_endtag(self, tag: str) -> None:
         if not self._open or self._open[-1] != tag:
-            self.strange.append(f"</{tag}> closes {self._open[-1:]}")
+            self.problems.append(f"</{tag}> closes {self._open[-1:]}")
         else:
             self._open.pop()
 
     def handle_comment(self, data: str) -> None:
-        self.strange.append(f"a comment: {data[:40]!r}")
+        self.problems.append(f"a comment: {data[:40]!r}")
 
     def handle_data(self, data: str) -> None:
         self.text.append(data)

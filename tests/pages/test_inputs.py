@@ -1,4 +1,4 @@
-"""Forms are made of declared fields, and what is typed is read back as JSON."""
+"""Forms are generated from declared fields, and their input is read as JSON."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ KINDS = {"number": number(), "whole": whole(), "text": text(), "long": text(4000
 
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row["id"])
-def test_what_is_typed_is_read(row: dict[str, Any]) -> None:
+def test_input_is_read(row: dict[str, Any]) -> None:
     table = {"it": Field(KINDS[row["kind"]])}
     if "problem" in row:
         with pytest.raises(Refusal) as refused:
@@ -29,7 +29,7 @@ def test_what_is_typed_is_read(row: dict[str, Any]) -> None:
         assert read_inputs(table, {"it": row["typed"]}).get("it") == row["value"]
 
 
-def test_of_a_change_only_what_was_typed_anew_is_read() -> None:
+def test_only_newly_typed_fields_of_a_change_are_read() -> None:
     table = {"name": Field(text()), "note": Field(text()), "on": Field(FLAG)}
     before = {"name": "a", "note": "b", "on": "on"}
     assert read_inputs(table, {"name": "a", "note": "", "on": "on"}, before=before) == {"note": None}
@@ -47,10 +47,10 @@ def test_each_kind_of_field_gets_its_input() -> None:
     assert [one.control for one in found] == controls and found[0].required and found[6].options == (("a", "a"), ("b", "b"))
 
 
-def test_problems_stand_beside_the_input_they_are_about() -> None:
+def test_problems_are_next_to_their_input() -> None:
     table = {"assertion": Field(OBJECT), "name": Field(text())}
-    told = {"assertion.fields[0].path": ["unknown"], "name": ["required"], "elsewhere": ["odd"]}
-    assert sort_problems(table, told) == {"assertion": ["fields[0].path: unknown"], "name": ["required"], "": ["elsewhere: odd"]}
+    problems = {"assertion.fields[0].path": ["unknown"], "name": ["required"], "elsewhere": ["odd"]}
+    assert sort_problems(table, problems) == {"assertion": ["fields[0].path: unknown"], "name": ["required"], "": ["elsewhere: odd"]}
 
 
 VALUES = st.recursive(
@@ -69,7 +69,7 @@ def test_an_object_is_the_same_after_it_was_shown_and_sent_again(value: dict[str
 
 
 @given(st.text(max_size=200), st.sampled_from(sorted(KINDS)))
-def test_whatever_is_typed_is_read_or_refused(typed: str, kind: str) -> None:
+def test_any_input_is_read_or_refused(typed: str, kind: str) -> None:
     try:
         read_inputs({"it": Field(KINDS[kind])}, {"it": typed})
     except Refusal as refusal:

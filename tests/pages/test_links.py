@@ -1,4 +1,4 @@
-"""Where pages lead: from a run to the one before it, from an attempt to the next that failed, its history and its case before."""
+"""Links of pages: from a run to the previous one, from an attempt to the next failure, its history and its earlier case."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.pages.world import BAD, GOOD, World, add_run, decide, decide_all, rea
 HOME = "/ui/p/proj_home"
 
 
-def test_a_run_says_its_rate_with_its_unit_and_what_changed_since_the_previous_one(seen: World) -> None:
+def test_a_run_shows_its_rate_with_unit_and_change(seen: World) -> None:
     text = seen.get(f"{HOME}/runs/run_after", "organization").text
     words = Markup(text).words
     assert "33.3 % of 12 attempts passed; 1 of 3 cases" in words
@@ -54,7 +54,7 @@ def test_an_attempt_leads_to_its_history_and_to_its_case_in_the_previous_run(see
     assert f'href="{HOME}/compare/answers?runs=run_before,run_after&amp;case=refund-twice"' in text
 
 
-def test_runs_of_one_name_are_told_apart_in_a_history(world: World) -> None:
+def test_runs_of_one_name_are_distinguished_in_a_history(world: World) -> None:
     for number, note in enumerate(("first prompt", "second prompt"), 1):
         at = f"2026-11-17T0{number}:00:00.000Z"
         world.service.run(
@@ -70,10 +70,10 @@ def test_runs_of_one_name_are_told_apart_in_a_history(world: World) -> None:
 def test_a_run_is_started_again_with_what_it_was_started_with(world: World) -> None:
     world.service.run(lambda hub: add_run(hub, "run_again", decide_all(GOOD), name="nightly", at="2026-11-17T09:00:00.000Z"))
     text = world.get(f"{HOME}/runs/new?run=run_again", "organization").text
-    assert 'value="nightly"' in text and "id: refund-twice" in text and Markup(text).strange == []
+    assert 'value="nightly"' in text and "id: refund-twice" in text and Markup(text).problems == []
 
 
-def test_a_project_whose_traces_fail_says_so_on_its_card(seen: World) -> None:
+def test_a_project_with_failing_traces_shows_it_on_its_card(seen: World) -> None:
     text = seen.get("/ui/", "organization").text
     assert re.search(r"\d of \d fail \(", Markup(text).words) and f'href="{HOME}/traces?outcome=fail"' in text
 
@@ -94,7 +94,7 @@ def test_a_verdict_of_a_judge_is_contested_at_the_attempt_which_also_makes_a_cas
     address = f"{HOME}/runs/run_judged/r/att_judged_0"
     assert 'class="contest"' not in world.get(address, "project").text
     text = world.get(address, "organization").text
-    assert f'href="{HOME}/cases/new?attempt=att_judged_0"' in text and Markup(text).strange == []
+    assert f'href="{HOME}/cases/new?attempt=att_judged_0"' in text and Markup(text).problems == []
     fields = dict(re.findall(r'<input type="hidden" name="(\w+)" value="([^"]*)"', text.partition('class="contest"')[2]))
     assert fields["back"] == f"{address}#a1"
     saved = world.post(f"{HOME}/labels", "organization", label="pass", **fields)
@@ -103,7 +103,7 @@ def test_a_verdict_of_a_judge_is_contested_at_the_attempt_which_also_makes_a_cas
 
 
 def test_a_reason_is_new_if_the_previous_run_did_not_fail_for_it(world: World) -> None:
-    # The same check with another value: only the claim tells them apart.
+    # The same check with another value: only the claim distinguishes them.
     before, after = {**GOOD, "opening-hours": BAD["opening-hours"]}, {**GOOD, "greeting": {"text": "no", "tool_calls": []}}
     world.service.run(lambda hub: add_run(hub, "run_one", decide_all(before), name="n", at="2026-11-17T09:00:00.000Z"))
     world.service.run(lambda hub: add_run(hub, "run_two", decide_all({**before, **after}), name="n", at="2026-11-18T09:00:00.000Z"))

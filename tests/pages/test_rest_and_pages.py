@@ -1,4 +1,4 @@
-"""What REST can do, a person can do on a page: the table of routes and screens is complete."""
+"""Every REST operation is available on a page: the table of routes and screens is complete."""
 
 from __future__ import annotations
 
@@ -29,5 +29,5 @@ def test_every_screen_that_is_named_is_there() -> None:
     assert not sorted(set(TABLE["screens"].values()) - screens)
 
 
-def test_every_reason_says_something() -> None:
+def test_every_reason_has_a_text() -> None:
     assert all(len(reason.split()) > 2 for reason in TABLE["programs"].values())

@@ -1,4 +1,4 @@
-"""What every screen shows, and to whom: one row per address and visitor."""
+"""Every screen for every visitor: one row per address."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ PAGES = [
 
 @pytest.mark.in_turn
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row["id"])
-def test_the_screen_answers_every_visitor_as_the_table_says(seen: World, row: dict[str, Any]) -> None:
+def test_the_screen_answers_every_visitor_as_in_the_table(seen: World, row: dict[str, Any]) -> None:
     method = row["screen"].partition(" ")[0]
     wrong: list[str] = []
     for who, status in {**TABLE["visitors"], **{name: row[name] for name in TABLE["visitors"] if name in row}}.items():
@@ -34,8 +34,8 @@ def test_the_screen_answers_every_visitor_as_the_table_says(seen: World, row: di
         if who.startswith("foreign") and "shop" in answer.text:
             wrong.append(f"{who}: is shown what belongs to home")
     assert not wrong, "\n".join(wrong)
-    words = Markup(seen.get(row["path"], "organization").text).words if "says" in row else ""
-    for sentence in row.get("says", ()):
+    words = Markup(seen.get(row["path"], "organization").text).words if "texts" in row else ""
+    for sentence in row.get("texts", ()):
         assert sentence in words, words
 
 
@@ -47,7 +47,7 @@ def test_every_screen_is_in_the_table() -> None:
 def test_a_page_is_whole_small_and_made_of_our_own_markup(seen: World, path: str) -> None:
     answer = seen.get(path, "organization", headers={"accept-encoding": "gzip"})
     page = Markup(answer.text)
-    assert page.strange == []
+    assert page.problems == []
     assert page.elements <= 2_000
     assert int(answer.headers["content-length"]) <= 30_000
     assert answer.headers["content-encoding"] == "gzip"
@@ -57,7 +57,7 @@ def test_a_page_is_whole_small_and_made_of_our_own_markup(seen: World, path: str
 
 
 @pytest.mark.parametrize("path", PAGES)
-def test_a_browser_is_told_to_run_nothing_but_our_modules(seen: World, path: str) -> None:
+def test_a_browser_may_run_only_our_modules(seen: World, path: str) -> None:
     headers = seen.get(path, "organization").headers
     policy = dict(part.strip().partition(" ")[::2] for part in headers["content-security-policy"].split(";"))
     assert policy["default-src"] == "'none'" and policy["script-src"] == "'self'" and policy["style-src"] == "'self'"
@@ -76,7 +76,7 @@ def test_a_run_shows_what_went_wrong_first_and_groups_it_by_reason(seen: World) 
     assert text.count("data-row") == 12 + 2
 
 
-def test_attempts_are_narrowed_by_what_stands_in_the_address(seen: World) -> None:
+def test_the_address_filters_attempts(seen: World) -> None:
     narrowed = seen.get(f"{RUN}?outcome=pass&case=greeting", "organization").text
     rows = narrowed[narrowed.index('id="all"') :]
     assert rows.count('scope="row"') == 4 and "opening-hours" not in rows
@@ -84,7 +84,7 @@ def test_attempts_are_narrowed_by_what_stands_in_the_address(seen: World) -> Non
     assert "No matching attempts." in seen.get(f"{RUN}?case=nobody", "organization").text
 
 
-def test_a_result_has_each_assertion_beside_the_step_it_is_about(seen: World) -> None:
+def test_a_result_has_each_assertion_next_to_its_step(seen: World) -> None:
     text = seen.get(f"{RUN}/r/att_after_0", "organization").text
     words = Markup(text).words
     assert "expected" in words and "71" in words and "order 71 was paid once" in words
@@ -101,7 +101,7 @@ def test_the_whole_result_can_be_had_as_json(seen: World) -> None:
     assert answer.json() == seen.get("/api/runs/run_after/results/att_after_0", "organization").json()
 
 
-def test_a_comparison_says_whether_it_is_more_than_chance(seen: World) -> None:
+def test_a_comparison_shows_whether_it_is_more_than_chance(seen: World) -> None:
     address = "/ui/p/proj_home/compare?runs=run_after&runs=run_before"
     words = Markup(seen.get(address, "organization").text).words
     # The older run is the base, whichever was ticked first.
@@ -125,7 +125,7 @@ def test_a_run_that_goes_on_shows_how_far_it_is_and_can_be_ended(world: World) -
     assert world.post(f"{path}/cancel", "project", proof=world.find_proof("/ui/", "project")).status_code == 403
     answer = world.post(f"{path}/cancel", "organization", proof=world.find_proof(path, "organization"))
     assert (answer.status_code, answer.headers["location"]) == (303, path)
-    # Nobody drives it (its lease has run out), so that it is over at once.
+    # No worker drives it (its lease has expired), so it ends at once.
     after = world.get(path, "organization").text
     assert "Cancelling" in after or "cancelled" in after
     assert "data-live" in after or "data-events" not in after
@@ -138,11 +138,11 @@ GOOD_TEXTS = {
 }
 
 
-def test_what_is_not_there_says_so(seen: World) -> None:
+def test_missing_things_have_a_page(seen: World) -> None:
     answer = seen.get("/ui/p/proj_home/runs/run_gone", "organization")
     assert answer.status_code == 404
     assert "Page not found" in answer.text and "run_gone" in answer.text and answer.headers["x-request-id"] in answer.text
-    assert Markup(answer.text).strange == []
+    assert Markup(answer.text).problems == []
     assert seen.get("/ui/nowhere", "organization").status_code == 404
     assert seen.ask("DELETE", "/ui/", "organization").status_code == 405
     assert seen.get("/ui/p/proj_home/compare?runs=a,b,c", "organization").status_code == 404
@@ -155,7 +155,7 @@ def test_the_front_door_leads_to_the_pages(seen: World) -> None:
         assert (answer.status_code, answer.headers["location"]) == (303, "/ui/")
 
 
-def test_every_attempt_that_did_not_pass_says_why_in_its_row(seen: World) -> None:
+def test_every_attempt_that_did_not_pass_shows_why_in_its_row(seen: World) -> None:
     rows = re.findall(r"<tr id=\"att_.*?</tr>", seen.get("/ui/p/proj_home/runs/run_after", "organization").text, re.S)
     failed = [row for row in rows if "outcome fail" in row]
     assert failed and all("expected" in row for row in failed)

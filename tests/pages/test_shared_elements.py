@@ -1,4 +1,4 @@
-"""The report in one file and the web pages are one family: what both show is drawn by the same functions."""
+"""The report file and the web pages share their elements: the same functions draw both."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.report.html_samples import live_run
 
 
 def read_elements(node: Any) -> Any:
-    """What a packet carries, as the elements it was written from."""
+    """The content of a packet, as its original elements."""
     return Element(map(read_elements, node)) if isinstance(node, list) else node
 
 
@@ -52,9 +52,9 @@ def test_a_change_to_one_part_is_seen_in_both(world: World, monkeypatch: pytest.
 
     monkeypatch.setattr(drawn_assertions, "draw_comparison", draw_otherwise)
     page = show(world, OBSERVED)
-    told = "".join(map(read_text, read_report(world)))
+    shown = "".join(map(read_text, read_report(world)))
     changed = set(re.findall(r'<p class="otherwise">([^<]*)</p>', page))
-    assert changed and all(text.replace("&quot;", '"') in told for text in changed)
+    assert changed and all(text.replace("&quot;", '"') in shown for text in changed)
 
 
 def test_marks_counts_and_rates_are_the_same_in_both() -> None:

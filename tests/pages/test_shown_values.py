@@ -1,4 +1,4 @@
-"""Where links, commands and questions of pages lead, and that values look as people write them, not as the program keeps them."""
+"""Targets of links, commands and queries on pages, and values in readable form."""
 
 from __future__ import annotations
 
@@ -39,11 +39,11 @@ def test_an_empty_page_proposes_a_command_that_reaches_this_service(world: World
         text = world.get(path, None if proxy else "organization", headers=sent).text
         command = re.findall(r'<pre class="command"[^>]*><code>(.*?)</code>', text, re.DOTALL)
         assert command and all(f"{'https' if proxy else 'http'}://{host}/" in each for each in command if "curl" in each), command
-        # Whoever logged in with a key needs one for the command too.
+        # A user who logged in with a key needs one for the command too.
         assert all("x-api-key" in each for each in command if "curl" in each)
 
 
-def test_what_was_posted_in_vain_leads_back_to_its_page_and_never_to_an_address_that_cannot_be_opened(world: World) -> None:
+def test_a_failed_post_leads_back_to_a_page_that_can_be_opened(world: World) -> None:
     path = f"{HOME}/runs/run_gone/cancel"
     proof = world.find_proof("/ui/", "organization")
     origin = str(world.service.client.base_url).rstrip("/")
@@ -56,7 +56,7 @@ def test_what_was_posted_in_vain_leads_back_to_its_page_and_never_to_an_address_
     ):
         answer = world.ask("POST", path, "organization", data={"proof": proof}, headers={"referer": referer} if referer else {})
         main = answer.text[answer.text.index("<main") :]
-        assert answer.status_code == 404 and Markup(answer.text).strange == []
+        assert answer.status_code == 404 and Markup(answer.text).problems == []
         assert find_links(main) == ([way] if way else []) + [HOME, "/ui/"]
         assert ("Back" in main) == bool(way) and "Try again" not in main
     # A page that does not exist is not there the next time either; the navigation leads elsewhere.
@@ -64,7 +64,7 @@ def test_what_was_posted_in_vain_leads_back_to_its_page_and_never_to_an_address_
     assert "Try again" not in again and 'href="/ui/keys"' in again.partition("</header>")[0]
 
 
-def test_what_comes_back_has_the_names_that_the_form_has_and_nothing_of_its_insides(world: World) -> None:
+def test_a_returned_form_has_its_own_field_names_and_no_internals(world: World) -> None:
     typed = {"name": "few", "webhook_url": "https://example.com/h", "seen": "2026", "only": "preview", "secret": "x" * 20}
     answer = world.post(f"{HOME}/alerts/new?kind=pass_rate", "organization", proof="00", **typed)
     labels = re.findall(r"<label[^>]*><bdi>([^<]*)</bdi>", answer.text)
@@ -119,8 +119,8 @@ def test_every_version_of_a_case_can_be_reached(world: World, monkeypatch: pytes
 
 
 def test_any_two_runs_can_be_chosen_to_be_compared(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    asked = world.get(f"{HOME}/compare?runs=run_after", "organization")
-    assert (asked.status_code, asked.headers["location"]) == (303, f"{HOME}/runs?runs=run_after")
+    redirect = world.get(f"{HOME}/compare?runs=run_after", "organization")
+    assert (redirect.status_code, redirect.headers["location"]) == (303, f"{HOME}/runs?runs=run_after")
     monkeypatch.setattr("proctor.pages.screens.run._LISTED", 1)
     first = world.get(f"{HOME}/runs?runs=run_after", "organization").text
     assert 'value="run_after"' in first and "checked" in first
@@ -129,7 +129,7 @@ def test_any_two_runs_can_be_chosen_to_be_compared(world: World, monkeypatch: py
     text = world.get(f"{HOME}/runs{older[1].replace('&amp;', '&')}", "organization").text
     assert '<input type="hidden" name="runs" value="run_after">' in text and "1 already selected" in text
     assert 'type="checkbox" name="runs" value="run_before"' in text and 'data-choose="5"' in text
-    assert Markup(text).strange == []
+    assert Markup(text).problems == []
 
 
 def test_an_attempt_that_is_not_among_the_newest_is_listed_with_them(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -167,7 +167,7 @@ def test_a_run_that_ended_without_a_result_does_not_promise_one(world: World) ->
     assert "No attempts finished." in words and "yet" not in words and "Compare with previous run" not in words
 
 
-def test_what_a_project_deletes_is_not_denied(world: World) -> None:
+def test_the_retention_of_a_project_is_shown(world: World) -> None:
     assert "Nothing is deleted by age or size." in world.get(f"{HOME}/settings", "organization").text
     fields = {"trace_days": "2", "run_days": "", "previewed": "2,"}
     assert send(world, f"{HOME}/retention", fields).status_code == 303
@@ -186,12 +186,12 @@ def test_what_a_project_deletes_is_not_denied(world: World) -> None:
         (f"{HOME}/retention", "Settings"),
     ],
 )
-def test_the_navigation_says_where_the_reader_is(seen: World, path: str, where: str) -> None:
+def test_the_navigation_shows_the_current_page(seen: World, path: str, where: str) -> None:
     header = seen.get(path, "organization").text.partition("</header>")[0]
     assert re.findall(r'aria-current="(?:page|true)">([^<]+)', header) == [where]
 
 
-def test_what_is_found_leads_to_itself_and_not_to_its_list(seen: World) -> None:
+def test_a_search_result_links_to_itself_and_not_to_its_list(seen: World) -> None:
     text = seen.get("/ui/search?q=agent_home_1", "organization").text
     assert f'<a href="{HOME}/agents/agent_home_1">' in text
 

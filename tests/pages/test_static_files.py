@@ -1,4 +1,4 @@
-"""Static files: named after their content, kept by browsers for ever, small, and all that pages load."""
+"""Static files: named after their content, cached by browsers for ever, small, and all that pages load."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.pages.world import World
 MOST_SCRIPT, MOST_EDITING = 10_000, 6_000
 
 
-def test_a_file_is_kept_for_ever_under_the_name_of_its_content(seen: World) -> None:
+def test_a_file_is_cached_for_ever_under_the_name_of_its_content(seen: World) -> None:
     for file in load_static_files().values():
         plain = seen.get(file.address, headers={"accept-encoding": "identity"})
         assert plain.status_code == 200 and plain.headers["content-type"].startswith(file.kind)
@@ -50,7 +50,7 @@ def test_the_scripts_are_small_and_write_no_markup() -> None:
     files = load_static_files()
     scripts = [file for name, file in files.items() if name.endswith(".js")]
     editing = files["editing.js"]
-    # What one page may load: that of a run, that of a trace, and the editor.
+    # The scripts of a run page, a trace page and the editor.
     for names in (("pages", "live", "window"), ("pages", "live", "spans"), ("pages", "editor")):
         assert sum(len(files[f"{name}.js"].compressed) for name in names) <= MOST_SCRIPT
     assert len(editing.compressed) <= MOST_EDITING
@@ -80,7 +80,7 @@ def list_colours_by_width(style: str) -> set[str]:
 def test_no_colour_depends_on_the_width_of_the_window() -> None:
     # So colours that pass at one width pass at every other: tests/live/browser/accessibility.py examines one width in the dark scheme.
     style = "".join(file.body.decode() for name, file in load_static_files().items() if name.endswith(".css"))
-    # The names of columns that stand before each value where there is no room for a table, and the lines between: as they are elsewhere.
+    # Column names before each value, for screens too narrow for a table, and the lines between: as elsewhere.
     assert list_colours_by_width(style) == {"color: var(--muted)", "border-top: 1px solid var(--line)"}
     assert list_colours_by_width("a{color:red} @media (width<1px){b{border:1px solid #fff}} @media print{b{color:red}}") == {
         "border:1px solid #fff"

@@ -1,6 +1,6 @@
-"""Every operation of the verification API done on a page: the rows of the authorization table, asked by a person.
+"""Every operation of the verification API on a page, from the rows of the authorization table.
 
-A row of REST says which path, which body and which status; here the same is done with the form that is made of the declaration.
+A row of REST has a path, a body and a status; here the same is done with the form generated from the declaration.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from proctor.pages.nouns import OPERATIONS, collect_names, find_operation, find_
 from proctor.service.verification.shared.declaration import Operation
 from tests.pages.hostile.test_hostile import HOSTILE
 from tests.pages.markup import Markup
-from tests.pages.world import KeptWorld, World, copy_world, keep_world
+from tests.pages.world import World, WorldTemplate, copy_world, keep_world
 from tests.rest.seeds import sow
 from tests.rest.server.test_authorization import ROWS, expected, route_of
 from tests.rest.verial import Author
@@ -33,19 +33,19 @@ WRITES = [row for row in VERIFICATION if not row["id"].startswith("GET ")]
 
 
 @pytest.fixture(scope="module")
-def sown(sqlite_template: Path, tmp_path_factory: pytest.TempPathFactory) -> KeptWorld:
+def sown(sqlite_template: Path, tmp_path_factory: pytest.TempPathFactory) -> WorldTemplate:
     """A world with one of everything."""
     return keep_world(sqlite_template, tmp_path_factory.mktemp("sown"), sow)
 
 
 @pytest.fixture(scope="module")
-def shared(sown: KeptWorld, tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
+def shared(sown: WorldTemplate, tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
     with copy_world(sown, tmp_path_factory.mktemp("nouns")) as opened:
         yield opened
 
 
 @pytest.fixture
-def own(sown: KeptWorld, tmp_path: Path) -> Iterator[World]:
+def own(sown: WorldTemplate, tmp_path: Path) -> Iterator[World]:
     """The same for a test that takes something away."""
     with copy_world(sown, tmp_path) as opened:
         yield opened
@@ -53,11 +53,11 @@ def own(sown: KeptWorld, tmp_path: Path) -> Iterator[World]:
 
 @pytest.mark.in_turn
 @pytest.mark.parametrize("row", READS, ids=lambda row: row["id"])
-def test_whatever_is_read_has_a_page(shared: World, row: dict[str, Any]) -> None:
+def test_every_read_has_a_page(shared: World, row: dict[str, Any]) -> None:
     path = "/ui" + row.get("path", route_of(row).partition(" ")[2])
     answer = shared.get(path, "organization", headers={"accept-encoding": "gzip"})
     page = Markup(answer.text)
-    assert answer.status_code == 200 and page.strange == []
+    assert answer.status_code == 200 and page.problems == []
     assert page.elements <= 2_000 and int(answer.headers["content-length"]) <= 30_000
     assert shared.get(path, "project").status_code == 403
     assert shared.get(path).status_code == 303
@@ -66,7 +66,7 @@ def test_whatever_is_read_has_a_page(shared: World, row: dict[str, Any]) -> None
     assert foreign.status_code != 200 or "?" in path or "_home" not in foreign.text
 
 
-def test_what_has_no_name_is_called_by_what_it_is_about() -> None:
+def test_unnamed_objects_are_named_by_their_subject() -> None:
     snapshot = {"id": "task_1", "name": "Book", "criteria": [{"id": "crit_1", "label": "greets"}, {"id": "crit_2", "label": None}]}
     names = collect_names(snapshot)
     assert names == {"task_1": "Book", "crit_1": "greets"}
@@ -98,7 +98,7 @@ def test_the_page_of_a_task_run_names_its_criteria(world: World) -> None:
 
 
 def find_form(operation: Operation, row: dict[str, Any]) -> tuple[str, dict[str, str]]:
-    """The address of a form and what is typed into it to do what a row of REST does."""
+    """The address of a form, and the input that has the effect of a REST row."""
     path = "/ui" + row.get("path", operation.path)
     typed: dict[str, str] = {}
     if operation.takes is not None:
@@ -116,7 +116,7 @@ def find_form(operation: Operation, row: dict[str, Any]) -> tuple[str, dict[str,
 
 @pytest.mark.in_turn
 @pytest.mark.parametrize("row", WRITES, ids=lambda row: row["id"])
-def test_whatever_is_done_is_done_with_a_form(shared: World, request: pytest.FixtureRequest, row: dict[str, Any]) -> None:
+def test_every_action_has_a_form(shared: World, request: pytest.FixtureRequest, row: dict[str, Any]) -> None:
     world = shared
     if row["id"].startswith("DELETE ") or row.get("fresh"):
         world = request.getfixturevalue("own")
@@ -125,7 +125,7 @@ def test_whatever_is_done_is_done_with_a_form(shared: World, request: pytest.Fix
     proof = world.find_proof("/ui/benchmarks", "organization")
     shown = [path, f"{path}/new"]
     if typed and find_operation("POST", path.split("/")[2:]) is None:
-        # A change begins with what is there: the form that is sent has all of it.
+        # A change begins with the current values, so the sent form has all of them.
         forms = [text for text in (world.get(one, "organization").text for one in shown) if 'class="sheet fields"' in text]
         assert forms, path
         typed = {**read_form(forms[0]), **typed}
@@ -143,7 +143,7 @@ def test_whatever_is_done_is_done_with_a_form(shared: World, request: pytest.Fix
 
 
 def read_form(text: str) -> dict[str, str]:
-    """What stands in the inputs of a form."""
+    """The values of the inputs of a form."""
     form = text[text.index('class="sheet fields"') :]
     found = {name: html.unescape(value) for name, value in re.findall(r'<input type="text"[^>]* name="(\w+)"[^>]* value="([^"]*)"', form)}
     found |= {name: html.unescape(value) for name, value in re.findall(r'<textarea[^>]* name="(\w+)"[^>]*>\n([^<]*)</textarea>', form)}
@@ -155,7 +155,7 @@ def read_form(text: str) -> dict[str, str]:
 
 
 @pytest.mark.parametrize(
-    ("path", "typed", "said"),
+    ("path", "typed", "message"),
     [
         ("/ui/criteria", {"task_id": "task_home", "label": "c", "assertion": '{"assert": "voice-transcript",\n "contains": [}'}, "line 2"),
         ("/ui/criteria", {"task_id": "task_home", "label": "c", "assertion": '{"assert": "voice-transcrpt"}'}, "voice-transcript"),
@@ -168,14 +168,12 @@ def read_form(text: str) -> dict[str, str]:
     ],
     ids=lambda value: str(value)[:50],
 )  # fmt: skip
-def test_a_form_that_is_refused_tells_the_problem_in_place_and_loses_nothing(
-    shared: World, path: str, typed: dict[str, str], said: str
-) -> None:
+def test_a_refused_form_shows_the_problem_in_place_and_loses_nothing(shared: World, path: str, typed: dict[str, str], message: str) -> None:
     proof = shared.find_proof("/ui/benchmarks", "organization")
     answer = shared.post(path, "organization", proof=proof, **typed)
     page = Markup(answer.text)
     assert answer.status_code in (400, 404), answer.text
-    assert page.strange == [] and said in page.words and "Your input is below." in page.words
+    assert page.problems == [] and message in page.words and "Your input is below." in page.words
     for name, value in typed.items():
         assert html.escape(value) in answer.text.replace("&#34;", "&quot;"), name
 
@@ -217,7 +215,7 @@ def test_the_page_of_a_leaderboard_shows_every_place_and_hostile_names_stay_text
     own.service.run(publish)
     answer = own.get("/ui/leaderboard/bench-home", "organization")
     page = Markup(answer.text)
-    assert answer.status_code == 200 and page.strange == [] and "\u202e" not in answer.text
+    assert answer.status_code == 200 and page.problems == [] and "\u202e" not in answer.text
     for word in ("<b>Ann</b>", "safety <i>", "100 %", "Tasks passed", "0.75"):
         assert word in page.words, (word, page.words)
     assert 'href="/ui/leaderboard/bench-home%401"' in own.get("/ui/benchmarks/bench_home", "organization").text
@@ -239,19 +237,19 @@ def test_the_axes_of_a_task_run_are_shown_with_their_scores(own: World) -> None:
     own.service.run(score)
     answer = own.get("/ui/task-runs/tr_home", "organization")
     page = Markup(answer.text)
-    assert page.strange == [] and "safety <b>" in page.words and "partial" in page.words and "0.25" in page.words
+    assert page.problems == [] and "safety <b>" in page.words and "partial" in page.words and "0.25" in page.words
     # A single axis without a name repeats the score.
     axes = {"__default__": {"score": 0.25, "weight": 1}}
     own.service.run(score)
     assert "__default__" not in own.get("/ui/task-runs/tr_home", "organization").text
 
 
-def test_whatever_is_kept_can_be_had_as_json(shared: World) -> None:
+def test_everything_stored_is_available_as_json(shared: World) -> None:
     answer = shared.get("/ui/benchmarks/bench_home/json", "organization")
     assert answer.json() == shared.service.get("/benchmarks/bench_home", key=shared.keys["organization"]).json()
 
 
-def test_what_is_not_there_is_not_found(shared: World) -> None:
+def test_unknown_ids_are_not_found(shared: World) -> None:
     for path in (
         "/ui/nowhere",
         "/ui/nowhere/x",
@@ -277,7 +275,7 @@ def test_hostile_text_stays_text_in_lists_records_and_forms(own: World) -> None:
     from proctor.service.verification.authoring.criteria import create_criterion
     from proctor.service.verification.authoring.tasks import create_task
 
-    world, kept = own, list[str]()
+    world, stored = own, list[str]()
 
     async def sow_hostile(hub: Any) -> None:
         for text in HOSTILE[::4]:
@@ -287,7 +285,7 @@ def test_hostile_text_stays_text_in_lists_records_and_forms(own: World) -> None:
                 continue
             if not text.strip() or "\0" in text:
                 continue
-            kept.append(text)
+            stored.append(text)
             benchmark = await create_benchmark(hub, LOCAL, {"name": text[:200], "description": text[:1000]})
             task = {"benchmark_id": benchmark["id"], "name": text[:200], "task_item": {text[:80]: text[:500]}, "tags": [text[:80]]}
             made = await create_task(hub, LOCAL, task)
@@ -299,7 +297,7 @@ def test_hostile_text_stays_text_in_lists_records_and_forms(own: World) -> None:
             await create_key(hub, LOCAL, KeySpec(kind="organization", name=text[:200]))
 
     world.service.run(sow_hostile)
-    assert len(kept) > 20
+    assert len(stored) > 20
     for path in (
         "/ui/benchmarks",
         "/ui/tasks",
@@ -310,19 +308,19 @@ def test_hostile_text_stays_text_in_lists_records_and_forms(own: World) -> None:
         "/ui/tasks/new",
         "/ui/benchmark-runs/new",
     ):
-        assert Markup(world.get(path, "organization").text).strange == [], path
+        assert Markup(world.get(path, "organization").text).problems == [], path
     for noun in ("benchmarks", "tasks", "criteria"):
         for row in world.service.get(f"/{noun}?limit=40", key=world.keys["organization"]).json()["data"]:
             for path in (f"/ui/{noun}/{row['id']}", f"/ui/{noun}/{row['id']}/change", f"/ui/{noun}/{row['id']}/delete"):
                 answer = world.get(path, "organization")
-                assert answer.status_code == 200 and Markup(answer.text).strange == [], path
+                assert answer.status_code == 200 and Markup(answer.text).problems == [], path
     proof = world.find_proof("/ui/keys", "organization")
-    for text in kept[::2]:
+    for text in stored[::2]:
         answer = world.get("/ui/search", "organization", params={"q": text[:200]})
-        assert answer.status_code == 200 and Markup(answer.text).strange == [], text
+        assert answer.status_code == 200 and Markup(answer.text).problems == [], text
         typed = {"name": text[:300], "settings": text, "description": text}
         answer = world.post("/ui/projects/new", "organization", proof=proof, **typed)
-        assert answer.status_code in (303, 400) and (answer.status_code == 303 or Markup(answer.text).strange == [])
+        assert answer.status_code in (303, 400) and (answer.status_code == 303 or Markup(answer.text).problems == [])
 
 
 def test_a_change_that_changes_nothing_writes_nothing(own: World) -> None:
@@ -359,7 +357,7 @@ def test_a_sandbox_shows_what_differs_what_happened_and_what_it_holds(world: Wor
     for path in (here, f"{here}/diff"):
         text = world.get(path, "organization").text
         page = Markup(text)
-        assert page.strange == [] and "± changed" in page.words and "Patient/ann" in page.words
+        assert page.problems == [] and "± changed" in page.words and "Patient/ann" in page.words
         assert re.search(r"<del>.*Smith.*</del><ins>.*&lt;/pre&gt;Jones.*</ins>", text)
     text = world.get(here, "organization").text
     assert (
@@ -373,7 +371,7 @@ def test_a_sandbox_shows_what_differs_what_happened_and_what_it_holds(world: Wor
     assert "Changes" in shown and "Current state" in shown
 
 
-def test_a_sandbox_behind_which_nothing_runs_says_so(seen: World) -> None:
+def test_an_empty_sandbox_shows_that_it_has_no_data(seen: World) -> None:
     page = Markup(seen.get("/ui/sandboxes/sb_home", "organization").text)
     assert "the sandbox has no data" in page.words
 

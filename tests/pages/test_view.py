@@ -1,4 +1,4 @@
-"""`proctor view`: the same screens over the runs of a folder, for whoever sits at the machine, and for nobody else."""
+"""`proctor view`: the same screens over the runs of a folder, for local users only."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def client(tmp_path_factory: pytest.TempPathFactory) -> Any:
 
 
 @pytest.mark.parametrize(
-    ("path", "says"),
+    ("path", "sentences"),
     [
         ("/ui/", ["Latest runs", "shop"]),
         (RUNS, ["Select 2 to 6 runs.", "failed", "passed", "cancelled", "failed to finish"]),
@@ -67,16 +67,16 @@ def client(tmp_path_factory: pytest.TempPathFactory) -> Any:
         ("/ui/p/local/compare/answers?runs=20261115-090000-a,20261116-090000-b&case=opening-hours", ["I do not know.", "Attempt 1"]),
     ],
 )
-def test_a_screen_shows_what_the_folder_has(client: TestClient, path: str, says: list[str]) -> None:
+def test_a_screen_shows_what_the_folder_has(client: TestClient, path: str, sentences: list[str]) -> None:
     answer = client.get(path)
     page = Markup(answer.text)
-    assert answer.status_code == 200 and page.strange == []
-    for sentence in says:
+    assert answer.status_code == 200 and page.problems == []
+    for sentence in sentences:
         assert sentence in page.words, page.words
     assert "Log out" not in page.words and "/api/" not in answer.text
 
 
-def test_a_run_that_cannot_be_read_says_why(client: TestClient) -> None:
+def test_an_unreadable_run_shows_why(client: TestClient) -> None:
     answer = client.get(f"{RUNS}/20261116-110000-d")
     assert answer.status_code == 200 and "d/results.jsonl:1: a broken entry" in answer.text
 
@@ -84,7 +84,7 @@ def test_a_run_that_cannot_be_read_says_why(client: TestClient) -> None:
 @pytest.mark.parametrize(
     "path", [f"{RUNS}/nothing", f"{RUNS}/latest", f"{RUNS}/..%2F..%2Fetc", f"{RUNS}/20261116-090000-b/r/99", "/ui/p/other", "/ui/login"]
 )
-def test_what_is_not_there_is_not_found(client: TestClient, path: str) -> None:
+def test_unknown_ids_are_not_found(client: TestClient, path: str) -> None:
     answer = client.get(path)
     assert answer.status_code == 404 and "Page not found" in answer.text
 
@@ -158,7 +158,7 @@ def test_a_page_in_the_middle_reads_its_own_attempts(tmp_path: Path, monkeypatch
 
 
 @pytest.mark.parametrize(
-    ("entries", "threshold", "says"),
+    ("entries", "threshold", "outcome"),
     [
         (decide_all(GOOD), "", "pass"),
         (decide_all(BAD), "", "fail"),
@@ -170,12 +170,12 @@ def test_a_page_in_the_middle_reads_its_own_attempts(tmp_path: Path, monkeypatch
     ],
     ids=["passes", "fails", "incomplete", "one twice and one missing", "skipped", "broke", "often enough"],
 )
-def test_the_outcome_is_the_one_that_show_tells(tmp_path: Path, entries: list[RunEntry], threshold: str, says: str) -> None:
+def test_the_outcome_is_the_one_that_show_prints(tmp_path: Path, entries: list[RunEntry], threshold: str, outcome: str) -> None:
     keep(tmp_path, RUN, entries, planned=max(3, len(entries)))
     suite = tmp_path / f"runs/{RUN}/suite.yaml"
     if threshold:
         suite.write_text(re.sub(r"(?m)^(\s+)- id: .*$", rf"\g<0>\n\1  repeat: 2\n\1  {threshold}", SUITE), encoding="utf-8")
-    assert asyncio.run(FolderSource(tmp_path).get_run(RUN))["outcome"] == open_run(tmp_path, RUN)[0].outcome == says
+    assert asyncio.run(FolderSource(tmp_path).get_run(RUN))["outcome"] == open_run(tmp_path, RUN)[0].outcome == outcome
 
 
 def test_runs_are_compared_as_the_command_compares_them(tmp_path: Path) -> None:

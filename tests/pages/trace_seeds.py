@@ -32,12 +32,12 @@ cases:
       - judged: {criteria: The answer names the amount., threshold: 0.8}
 """
 START = 1_794_700_000
-ASKED = "I was charged twice for order 17"
+QUESTION = "I was charged twice for order 17"
 ANSWER = "Sorry about that. The second payment of 42.50 was refunded."
 
 
-def make_spans(answer: str = ANSWER, *, asked: str = ASKED, more: int = 0, trace_id: str = "a" * 32) -> list[Span]:
-    """An agent that asks a model, calls two tools, and answers; `more` steps below it."""
+def make_spans(answer: str = ANSWER, *, question: str = QUESTION, more: int = 0, trace_id: str = "a" * 32) -> list[Span]:
+    """An agent that calls a model and two tools, and answers; with `more` steps below it."""
     at = START * 1_000_000_000
     ms = 1_000_000
 
@@ -48,7 +48,7 @@ def make_spans(answer: str = ANSWER, *, asked: str = ASKED, more: int = 0, trace
     model = {"gen_ai.operation.name": "chat", "gen_ai.request.model": "small", "gen_ai.usage.input_tokens": 320}
     refund = {"gen_ai.operation.name": "execute_tool", "gen_ai.tool.name": "refund", "gen_ai.tool.call.arguments": '{"id": 17}'}
     lookup = {"gen_ai.operation.name": "execute_tool", "gen_ai.tool.name": "lookup_order", "gen_ai.tool.call.arguments": '{"id": 17}'}
-    root = {"gen_ai.operation.name": "invoke_agent", "gen_ai.agent.name": "shop", "input.value": asked, "output.value": answer}
+    root = {"gen_ai.operation.name": "invoke_agent", "gen_ai.agent.name": "shop", "input.value": question, "output.value": answer}
     found = [
         span("0000000000000001", None, "invoke_agent shop", 0, 2100, root),
         span("0000000000000002", "0000000000000001", "chat small", 10, 700, model),
@@ -66,8 +66,8 @@ def make_spans(answer: str = ANSWER, *, asked: str = ASKED, more: int = 0, trace
 
 
 async def add_trace(hub: Hub, mark: str, spans: Sequence[Span] | None = None, *, agent: int = 1, at: float = START, **more: Any) -> None:
-    """A trace `trc_MARK` of an agent of `home` as it is kept; without spans a body in one piece."""
-    body = {"data": {"input": ASKED, "response": ANSWER}} if spans is None else [SpanGroup({"service.name": "shop"}, list(spans))]
+    """Store a trace `trc_MARK` of an agent of `home`; without spans, its body is one piece."""
+    body = {"data": {"input": QUESTION, "response": ANSWER}} if spans is None else [SpanGroup({"service.name": "shop"}, list(spans))]
     packed = pack(body)
     values = {
         "id": f"trc_{mark}",
@@ -79,7 +79,7 @@ async def add_trace(hub: Hub, mark: str, spans: Sequence[Span] | None = None, *,
         "status": "evaluated",
         "size": len(packed),
         "body": packed,
-        "input_text": ASKED,
+        "input_text": QUESTION,
         # As the evaluator writes it; reading the evidence of thousands of spans would take long.
         "digest": make_digest(read_evidence([packed], None)) if spans is not None and len(spans) < 200 else None,
         "created_at": stamp(at),
@@ -92,7 +92,7 @@ async def add_trace(hub: Hub, mark: str, spans: Sequence[Span] | None = None, *,
 
 async def add_result(hub: Hub, mark: str, evidence: Evidence, decide: Any, *, at: float = START) -> str:
     """The case `case_apology` decided on the trace `trc_MARK`, with a judge; returns the outcome."""
-    # `proctor.check` runs an event loop of its own.
+    # `proctor.check` runs its own event loop.
     made = await asyncio.to_thread(proctor.check, read_suite(JUDGED, name="apology"), evidence, judge=ScriptedJudge(decide))
     result = made.cases[0]
     values = {
@@ -132,9 +132,9 @@ async def add_case(hub: Hub) -> None:
 
 def score_by_words(question: Any) -> float:
     """A judge that looks for a word, and is never quite sure."""
-    said = str(question.material.subject).lower()
+    subject = str(question.material.subject).lower()
     wanted = "sorry" if "sorry" in question.criterion else "42.50"
-    return 0.9 if wanted in said else 0.3
+    return 0.9 if wanted in subject else 0.3
 
 
 async def seed_traces(hub: Hub) -> None:

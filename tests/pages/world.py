@@ -1,7 +1,7 @@
 """A service in this process with a project of two runs, and visitors of every kind.
 
-world.get("/ui/", "organization")       what somebody with a session of that key sees
-world.get("/ui/")                       what a stranger sees
+world.get("/ui/", "organization")       the page for a session of that key
+world.get("/ui/")                       the page without a session
 """
 
 from __future__ import annotations
@@ -84,9 +84,9 @@ def decide(suite: Suite, case: Case, observed: dict[str, Any], attempt: int, at:
     """One finished attempt, decided as a run decides it."""
     evidence = proctor.read_evidence({"case": case.id, "input": case.input, **observed})
     result = next(one for one in proctor.check(suite, evidence).cases if one.case.id == case.id)
-    kept = {name: getattr(result, name) for name in ("outcome", "score", "verdict", "code", "reason")}
-    kept["verdicts"] = tuple(verdict.with_words() for verdict in result.verdicts)
-    return RunEntry(case=case.id, attempt=attempt, evidence=evidence, started_at=at, duration_ms=observed.get("duration_ms"), **kept)
+    fields = {name: getattr(result, name) for name in ("outcome", "score", "verdict", "code", "reason")}
+    fields["verdicts"] = tuple(verdict.with_words() for verdict in result.verdicts)
+    return RunEntry(case=case.id, attempt=attempt, evidence=evidence, started_at=at, duration_ms=observed.get("duration_ms"), **fields)
 
 
 def decide_all(observed: dict[str, dict[str, Any]], *, repeat: int = 1, at: str = "2026-11-15T09:00:00.000Z") -> list[RunEntry]:
@@ -141,46 +141,46 @@ async def seed(hub: Hub) -> None:
 
 
 async def add_label(hub: Hub) -> None:
-    """The label `ann_said`: what somebody said about the trace `trc_shop` as a whole."""
+    """The label `ann_said` of the whole trace `trc_shop`."""
     at = "2026-11-15T12:00:00.000Z"
     ours = {"organization_id": LOCAL.organization_id, "project_id": "proj_home", "agent_id": "agent_home_1"}
     about = {"subject": "trace", "subject_id": "trc_shop", "parent_id": "trc_shop", "claim": None}
-    said = {"label": "fail", "note": "too curt", "author": "key_seed", "created_at": at, "updated_at": at}
+    fields = {"label": "fail", "note": "too curt", "author": "key_seed", "created_at": at, "updated_at": at}
     async with hub.database.writing() as connection:
-        await connection.execute(annotation_rows.insert().values(id="ann_said", **ours, **about, **said))
+        await connection.execute(annotation_rows.insert().values(id="ann_said", **ours, **about, **fields))
 
 
-class KeptWorld(NamedTuple):
-    """A world as it is when a test comes to it: the folder of its database, its keys and its sessions."""
+class WorldTemplate(NamedTuple):
+    """The initial state of a world: the folder of its database, its keys and its sessions."""
 
     folder: Path
     keys: dict[str, str]
     sessions: dict[str, str]
 
 
-def keep_world(template: Path, folder: Path, *more: Callable[[Hub], Awaitable[None]]) -> KeptWorld:
-    """Make a world of which tests get copies, with more in it: to fill one anew takes ten times as long."""
+def keep_world(template: Path, folder: Path, *more: Callable[[Hub], Awaitable[None]]) -> WorldTemplate:
+    """Make a template that tests copy, with more data; filling a new world takes ten times as long."""
     shutil.copyfile(template, folder / "proctor.db")
     (folder / "proctor.db").chmod(0o600)
     with World(f"sqlite:///{folder / 'proctor.db'}", folder) as opened:
         for add in more:
             opened.service.run(add)
-        return KeptWorld(folder, opened.keys, opened.sessions)
+        return WorldTemplate(folder, opened.keys, opened.sessions)
 
 
-def copy_world(kept: KeptWorld, home: Path) -> World:
-    """Return a world of a test's own that begins as the kept one."""
-    shutil.copytree(kept.folder, home, dirs_exist_ok=True)
-    return World(f"sqlite:///{home / 'proctor.db'}", home, kept=kept)
+def copy_world(template: WorldTemplate, home: Path) -> World:
+    """Return a copy of the template for one test."""
+    shutil.copytree(template.folder, home, dirs_exist_ok=True)
+    return World(f"sqlite:///{home / 'proctor.db'}", home, template=template)
 
 
 class World:
     """The service, its keys, and a session for each of them that may have one."""
 
-    def __init__(self, url: str, home: Path, *, kept: KeptWorld | None = None, **settings: Any) -> None:
+    def __init__(self, url: str, home: Path, *, template: WorldTemplate | None = None, **settings: Any) -> None:
         self.service = Service(url, home, **settings)
-        self.keys = dict(kept.keys) if kept is not None else {}
-        self.sessions = dict(kept.sessions) if kept is not None else {}
+        self.keys = dict(template.keys) if template is not None else {}
+        self.sessions = dict(template.sessions) if template is not None else {}
 
     def __enter__(self) -> World:
         self.service.__enter__()

@@ -35,8 +35,8 @@ async def seed_cases(hub: Hub) -> None:
         case = {"id": "case_manners", "name": "Greets politely", "dialect": "native", "document": SECOND, "version": 2, **ours, **at}
         await connection.execute(cases.insert().values(**case, when_matches={"tags": ["vip"]}))
         for version, document in ((1, FIRST), (2, SECOND)):
-            kept = {"case_id": "case_manners", "version": version, "dialect": "native", "document": document}
-            await connection.execute(case_versions.insert().values(**kept, created_at=f"2026-11-1{version + 3}T09:00:00.000Z"))
+            fields = {"case_id": "case_manners", "version": version, "dialect": "native", "document": document}
+            await connection.execute(case_versions.insert().values(**fields, created_at=f"2026-11-1{version + 3}T09:00:00.000Z"))
         for number, (text, outcome) in enumerate((("hello, I am here", "pass"), ("no idea", "fail")), 1):
             at = {"created_at": f"2026-11-1{number + 3}T10:00:00.000Z", "updated_at": f"2026-11-1{number + 3}T10:00:00.000Z"}
             trace = {"id": f"trc_shop_{number}", "external_id": f"shop-{number}", "format": "mibo", "status": "evaluated"}

@@ -1,4 +1,4 @@
-"""JSONPath: what RFC 9535 leaves to test beside its own suite, MCPLab's forms, errors and limits."""
+"""JSONPath: what the suite of RFC 9535 does not cover, MCPLab's forms, errors and limits."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One meaning, two engines, and limits that hold."""
+"""Two engines with the same semantics, and their limits."""
 
 from __future__ import annotations
 

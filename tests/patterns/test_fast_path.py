@@ -1,4 +1,4 @@
-"""The fast engine may only see what is proven cheap, and must then answer as the slow one does."""
+"""The fast engine gets only patterns proven cheap, and must agree with the slow one."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ TEXTS = (
 
 
 def engines(source: str, flags: str) -> tuple[Pattern, Pattern] | None:
-    """The pattern on both engines, if the fast one may be asked at all."""
+    """The pattern on both engines, if the fast one supports it."""
     plain = read_plain(source, flags)
     limit = 0 if plain is None else find_longest_text(plain.node)
     if limit == 0:

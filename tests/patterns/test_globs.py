@@ -44,7 +44,7 @@ PIECES = st.lists(st.sampled_from(["a", "b", "/", "*", "**/", "/**/", "?", "**"]
 @example("*/**", "a")
 @pytest.mark.timeout(60)
 def test_the_matcher_agrees_with_the_rules(pattern, path):
-    # What leading slashes mean is tested by table; here both texts are taken from the top.
+    # Leading slashes are tested by a table; here both texts start at the root.
     pattern, path = pattern.lstrip("/"), path.lstrip("/")
     if pattern and "***" not in pattern:
         assert matches_glob(compile_glob(pattern), path) is obvious(pattern, path)

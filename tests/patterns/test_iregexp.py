@@ -14,7 +14,7 @@ from tests.tables import rows
 
 
 @rows("patterns/cases/iregexp.yaml")
-def test_iregexp_means_what_rfc_9485_says(row: dict[str, Any]) -> None:
+def test_iregexp_follows_rfc_9485(row: dict[str, Any]) -> None:
     for whole, expected in ((True, row["match"]), (False, row["search"])):
         pattern = compile_iregexp(row["pattern"], whole=whole)
         assert (pattern is None) == (expected is None)

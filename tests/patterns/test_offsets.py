@@ -31,6 +31,6 @@ def test_half_a_character_becomes_the_whole() -> None:
     assert span(3, 3) == (2, 2)
 
 
-def test_what_a_text_holds() -> None:
+def test_surrogates_and_the_basic_plane_are_detected() -> None:
     assert has_surrogates("\ud800") and not has_surrogates("é😀") and not has_surrogates("abc")
     assert is_within_basic_plane("é") and not is_within_basic_plane("😀") and not is_within_basic_plane("\ud800")

@@ -54,7 +54,7 @@ def gone_within(pids: list[int], seconds: float = 10.0) -> bool:
     ("ending", "stray_stays"),
     [("SIGKILL", False), ("SIGTERM", False), ("SIGHUP", False), ("at once", False), ("interrupted", False), ("well", True), ("tidy", True)],
 )
-def test_whatever_ends_a_process_ends_its_children(ending: str, stray_stays: bool) -> None:
+def test_children_end_with_their_process(ending: str, stray_stays: bool) -> None:
     command = [sys.executable, "-c", PARENT, ending]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as parent:
         assert parent.stdin is not None and parent.stdout is not None
@@ -93,7 +93,7 @@ def test_a_guard_that_was_ended_is_replaced_and_hears_the_goodbye() -> None:
             stray.kill()
 
 
-def test_a_guard_that_cannot_be_replaced_is_told_nothing_through_a_file_of_others(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_irreplaceable_guard_gets_nothing_through_a_foreign_file(monkeypatch: pytest.MonkeyPatch) -> None:
     guard = ProcessGuard()
     guard.mark_child()
     end_guard(guard)

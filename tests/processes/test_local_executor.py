@@ -19,7 +19,7 @@ ROOT = Path(__file__).parents[2]
 
 
 def open_work(payload: bytes) -> DoTask:
-    """What the processes do: `payload` says how it goes wrong."""
+    """The work of the processes; `payload` chooses the fault."""
     if payload == b"no setup":
         raise ValueError("nothing to work with")
 
@@ -55,14 +55,14 @@ def test_tasks_are_done_by_processes_that_are_prepared_once() -> None:
     assert len(processes) <= 2 and str(os.getpid()).encode() not in processes
 
 
-def test_a_task_that_fails_or_kills_is_told_and_the_others_are_done() -> None:
+def test_a_task_that_fails_or_kills_is_reported_and_others_complete() -> None:
     done = {one.task: one for one in LocalExecutor(1, tries=2).map(make_work(), [b"a", b"raise", b"die", b"b"])}
     assert done[0].error is None and done[3].error is None
     assert done[1].error == "RuntimeError: this one"
     assert done[2].error is not None and "2 times: killed" in done[2].error and done[2].deaths == 2
 
 
-def test_a_process_that_ends_before_it_is_prepared_is_told_and_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_process_that_ends_before_it_is_prepared_is_reported_and_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(local_executor, "_COMMAND", (sys.executable, "-S", "-c", "raise SystemExit(3)"))
     executor = LocalExecutor(1, tries=2)
     # More than a pipe takes: the process has ended before all of it is written.
@@ -71,9 +71,9 @@ def test_a_process_that_ends_before_it_is_prepared_is_told_and_forgotten(monkeyp
     assert executor.list_processes() == []
 
 
-@pytest.mark.parametrize(("payload", "task", "told"), [(b"no setup", b"a", "nothing to work with"), (b"", b"stop", "nothing more")])
-def test_what_cannot_go_on_at_all_stops(payload: bytes, task: bytes, told: str) -> None:
-    with pytest.raises(StopWork, match=told):
+@pytest.mark.parametrize(("payload", "task", "message"), [(b"no setup", b"a", "nothing to work with"), (b"", b"stop", "nothing more")])
+def test_an_unrecoverable_fault_stops_the_work(payload: bytes, task: bytes, message: str) -> None:
+    with pytest.raises(StopWork, match=message):
         list(LocalExecutor(2).map(make_work(payload), [task, task, task]))
 
 

@@ -1,4 +1,4 @@
-"""Texts kept in files. `PROCTOR_REGEN=1` writes them anew; read the difference before you keep it."""
+"""Golden files. `PROCTOR_REGEN=1` rewrites them; review the difference before you commit it."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ HERE = Path(__file__).parent / "golden"
 
 
 def assert_golden(name: str, text: str) -> None:
-    """The text is the one kept in `golden/<name>`."""
+    """The text equals `golden/<name>`."""
     path = HERE / name
     if os.environ.get("PROCTOR_REGEN") == "1":
         path.write_text(text, encoding="utf-8")
-    assert text == path.read_text(encoding="utf-8"), f"{path.name} differs; PROCTOR_REGEN=1 writes it anew"
+    assert text == path.read_text(encoding="utf-8"), f"{path.name} differs; PROCTOR_REGEN=1 rewrites it"

@@ -56,12 +56,12 @@ class Page(HTMLParser):
         return "".join(read_text(node) for attempt in self.details(case_id)["attempts"] for node in attempt["view"])
 
     def find(self, tag: str, look: str) -> list[dict[str, str | None]]:
-        """The attributes of every element of this kind that stands in the page before any script runs."""
+        """The attributes of every element of this kind in the page before any script runs."""
         return [attrs for name, attrs in self.elements if name == tag and look in (attrs.get("class") or "").split()]
 
     @property
     def policy(self) -> str:
-        """What the page allows itself."""
+        """The content security policy of the page."""
         return next(attrs["content"] or "" for _, attrs in self.elements if attrs.get("http-equiv") == "Content-Security-Policy")
 
 

@@ -18,7 +18,7 @@ Entries = dict[tuple[str, int], RunEntry]
 
 
 def entry_of(result: CaseResult, evidence: Evidence | None, **more: Any) -> RunEntry:
-    """What a live run keeps of a result."""
+    """The stored entry of a result of a live run."""
     return RunEntry(
         case=result.case.id, attempt=result.attempt, outcome=result.outcome, verdicts=result.verdicts, evidence=evidence, **more
     )
@@ -127,11 +127,11 @@ def live_run() -> tuple[RunResult, Entries]:
         suite_name="Refunds & visits",
     )
     entries: Entries = {}
-    kept = {"refund-twice": refund_conversation(), "book-visit": visit_workflow()}
+    conversations = {"refund-twice": refund_conversation(), "book-visit": visit_workflow()}
     for result in trouble.cases:
-        if result.case.id in kept:
+        if result.case.id in conversations:
             entries[result.case.id, 0] = entry_of(
-                result, kept[result.case.id], started_at="2026-11-15T09:00:02Z", duration_ms=4310.0, reason=result.reason
+                result, conversations[result.case.id], started_at="2026-11-15T09:00:02Z", duration_ms=4310.0, reason=result.reason
             )
     for result in repeats:
         entries[result.case.id, result.attempt] = entry_of(result, parcel(result.passed, result.attempt), duration_ms=950.0)

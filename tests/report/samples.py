@@ -83,7 +83,7 @@ def failing_conversation() -> CaseResult:
 
 
 def weighted_case() -> CaseResult:
-    """A scored case with axes, some of whose fields hold."""
+    """A scored case with axes and partly passing fields."""
     fields = [
         {"path": "status", "expected": "booked", "actual": "booked", "passed": True},
         {"path": "participant.0.actor.display", "expected": "Dr. Rivera", "actual": "Dr. Riviera", "passed": False},
@@ -142,13 +142,13 @@ def skipped_case(case_id: str = "refund-late", name: str = "Refund after the dea
 
 
 def passing_case(case_id: str = "greeting", name: str = "The agent greets", **more: Any) -> CaseResult:
-    """A case in which everything holds."""
+    """A case in which every claim passes."""
     case = Case(id=case_id, name=name, assertions=(claim("greets", 3),), tags={"test_dimension": "manners"})
     return decided(case, passed("the text contains it"), **more)
 
 
 def advised_case() -> CaseResult:
-    """A case that passes although an advisory assertion does not hold."""
+    """A case that passes although an advisory assertion fails."""
     case = Case(id="polite", name="Polite", assertions=(claim("greets", 3), claim("says please", 5, advisory=True)))
     return decided(case, passed("yes"), failed('expected text containing "please", found "Give me the number."'))
 

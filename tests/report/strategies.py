@@ -12,7 +12,7 @@ from proctor.model.result import AxisScore, CaseResult, RunResult
 from proctor.model.verdict import OUTCOMES, Verdict
 from proctor.scoring.metrics import Tally
 
-# Any text, and text made of what does harm, halves of surrogate pairs included, more often than chance would have it.
+# Any text, with more harmful characters than by chance, lone surrogates included.
 HARMFUL = "\x00\x1b\x9b\x07\n\r\t\u202e\u2066\u200b\u2028\ufeff\ud800\udfff\ufffe\uffff|`*_<>&@#$\\[]()~:/-\"' a1漢"
 text = st.text(max_size=40) | st.text(alphabet=HARMFUL, max_size=40)
 chosen = [

@@ -66,7 +66,7 @@ def hostile() -> Calibration:
     return summarize_calibration(items, threshold=0.8)
 
 
-def test_the_text_says_the_finding_the_table_and_every_kind_of_disagreement(sample: Calibration) -> None:
+def test_the_text_has_the_finding_the_table_and_every_kind_of_disagreement(sample: Calibration) -> None:
     text = render_calibration(sample)
     table = sample.table
     assert f" · {len(sample.items)} labelled answers, 66 right and 66 wrong" in text
@@ -80,7 +80,7 @@ def test_the_text_says_the_finding_the_table_and_every_kind_of_disagreement(samp
     assert "\x1b[1m" in render_calibration(sample, colour=True)
 
 
-def test_long_lists_are_cut_in_the_text_and_the_cut_is_told(sample: Calibration) -> None:
+def test_long_lists_are_cut_in_the_text_with_a_note(sample: Calibration) -> None:
     assert f"and {sample.table.false_pass - 20} more, which the JSON and HTML reports list" in render_calibration(sample)
 
 
@@ -143,7 +143,7 @@ def test_many_items_are_bounded_on_the_page() -> None:
 
 
 @pytest.mark.parametrize(
-    ("items", "threshold", "told"),
+    ("items", "threshold", "sentence"),
     [
         ([], 0.8, "decided nothing"),
         ([judged(True, 0.9)], 0.8, "kappa means nothing"),
@@ -152,10 +152,10 @@ def test_many_items_are_bounded_on_the_page() -> None:
     ],
     ids=["nothing", "one item", "yes or no", "all wrong"],
 )
-def test_every_report_can_tell_of_very_little(items: list[JudgedAnswer], threshold: float | None, told: str) -> None:
+def test_every_report_handles_very_few_answers(items: list[JudgedAnswer], threshold: float | None, sentence: str) -> None:
     found = summarize_calibration(items, threshold=threshold)
     text, page = render_calibration(found), Page(render_calibration_html(found)).seen
-    assert told in text or told in page
+    assert sentence in text or sentence in page
     assert json.loads(render_calibration_json(found))["schema"] == "proctor.calibration/1"
 
 
@@ -169,7 +169,7 @@ def test_the_advice_follows_the_cut() -> None:
     assert "Keep the threshold 0.8: none is better." in render_calibration(steady)
 
 
-def test_a_judge_that_decided_nothing_is_told_once() -> None:
+def test_a_judge_that_decided_nothing_is_reported_once() -> None:
     away = Opinion(outcome="error", reason='the judge "m" could not be reached: connection refused', code="judge_unreachable")
     items = [
         JudgedAnswer(item=LabelledAnswer(answer=f"a{n}", criterion="c", label=n % 2 == 0, id=f"i{n}"), opinion=away) for n in range(30)

@@ -1,4 +1,4 @@
-"""Results as OpenTelemetry events: what stands in them, and that both forms of OTLP say the same."""
+"""Results as OpenTelemetry events: their content, and that both forms of OTLP agree."""
 
 from __future__ import annotations
 
@@ -77,13 +77,13 @@ def test_a_case_and_each_of_its_assertions_is_an_event_of_the_convention() -> No
     assert {record.event_name for record in records(found)} == {"gen_ai.evaluation.result"}
     assert {(record.trace_id.hex(), record.span_id.hex()) for record in records(found)} == {(TRACE, SPAN)}
     assert {record.time_unix_nano for record in records(found)} == {ABOUT.time_ns}
-    told = attributes(case)
-    assert told["gen_ai.evaluation.name"] == told["proctor.case.id"] == "refund"
-    assert (told["gen_ai.evaluation.score.label"], told["proctor.result.kind"]) == ("fail", "case")
-    assert told["gen_ai.evaluation.score.value"] == refund().score and "error.type" not in told
-    assert told["gen_ai.evaluation.explanation"] == "expected '$40', found '$4'; no judge"
+    fields = attributes(case)
+    assert fields["gen_ai.evaluation.name"] == fields["proctor.case.id"] == "refund"
+    assert (fields["gen_ai.evaluation.score.label"], fields["proctor.result.kind"]) == ("fail", "case")
+    assert fields["gen_ai.evaluation.score.value"] == refund().score and "error.type" not in fields
+    assert fields["gen_ai.evaluation.explanation"] == "expected '$40', found '$4'; no judge"
     lookup, amount, polite = map(attributes, assertions)
-    assert [told["gen_ai.evaluation.name"] for told in (lookup, amount, polite)] == [
+    assert [fields["gen_ai.evaluation.name"] for fields in (lookup, amount, polite)] == [
         "refund/lookup",
         "refund/response_contains",
         "refund/tool_called",
@@ -114,36 +114,36 @@ def test_json_and_protobuf_say_the_same() -> None:
 @given(reason=st.text(st.characters(exclude_categories=())), score=st.floats(), id=st.text(), trace=st.text(), span=st.text())
 def test_nothing_in_a_result_makes_a_request_that_cannot_be_read(reason: str, score: float, id: str, trace: str, span: str) -> None:
     claims = [{"outcome": "fail", "score": score, "reason": reason, "check": "x", "id": id, "code": reason}]
-    told = {"id": id, "outcome": "fail", "score": score, "assertions": claims}
+    result = {"id": id, "outcome": "fail", "score": score, "assertions": claims}
     about = About(time_ns=1, trace_id=trace, span_id=span, attributes={"proctor.run.id": reason, "proctor.attempt": 2**70})
-    events = list(iterate_events(told, about))
+    events = list(iterate_events(result, about))
     assert of_json(to_json(events)) == ExportLogsServiceRequest.FromString(to_protobuf(events))
     assert all(len(value) <= LONGEST_TEXT for event in events for value in event.attributes.values() if isinstance(value, str))
 
 
 def test_ids_that_are_none_of_opentelemetry_are_left_out() -> None:
-    for trace, span, kept in (
+    for trace, span, expected in (
         ("request-1", SPAN, ("", "")),
         ("0" * 32, SPAN, ("", "")),
         (TRACE.upper(), "x" * 16, (TRACE, "")),
         (TRACE, "", (TRACE, "")),
     ):
         event = next(iterate_events({"id": "c", "outcome": "pass"}, About(time_ns=1, trace_id=trace, span_id=span)))
-        assert (event.trace_id, event.span_id) == kept
+        assert (event.trace_id, event.span_id) == expected
 
 
 def test_a_long_explanation_is_cut_and_many_failures_are_counted() -> None:
     case = Case(id="c", assertions=tuple(claim(str(number)) for number in range(8)))
     result = decided(case, *(failed(f"reason {number}") for number in range(7)), failed("x" * 10_000))
     events = list(iterate_events(document(result), ABOUT))
-    told = events[0].attributes["gen_ai.evaluation.explanation"]
-    assert str(told).startswith("reason 0; reason 1") and str(told).endswith("and 3 more")
+    explanation = events[0].attributes["gen_ai.evaluation.explanation"]
+    assert str(explanation).startswith("reason 0; reason 1") and str(explanation).endswith("and 3 more")
     assert len(str(events[-1].attributes["gen_ai.evaluation.explanation"])) == LONGEST_TEXT
 
 
-def test_skipped_and_missing_evidence_are_told_as_what_they_are() -> None:
+def test_skipped_and_missing_evidence_have_their_own_outcome() -> None:
     case = Case(id="c", assertions=(claim("a"), claim("b")))
-    _, absent, left = iterate_events(document(decided(case, missing("tool calls"), skipped("dependency_failed", "not asked"))), ABOUT)
+    _, absent, left = iterate_events(document(decided(case, missing("tool calls"), skipped("dependency_failed", "not decided"))), ABOUT)
     assert (absent.attributes["gen_ai.evaluation.score.value"], absent.attributes["proctor.code"]) == (0.0, "missing_evidence")
     assert left.attributes["gen_ai.evaluation.score.label"] == "skip" and "gen_ai.evaluation.score.value" not in left.attributes
 
@@ -165,8 +165,8 @@ def test_half_a_character_does_not_keep_a_run_from_being_written() -> None:
     half = "a\ud83db"
     case = Case(id=half, name=half, assertions=(claim(half),))
     (line,) = render_otlp(run_of(decided(case, failed(half))), {})
-    told = [attributes(record) for record in records(of_json(line))]
-    assert [one["gen_ai.evaluation.explanation"] for one in told][1:] == ["a?b"]
+    listed = [attributes(record) for record in records(of_json(line))]
+    assert [one["gen_ai.evaluation.explanation"] for one in listed][1:] == ["a?b"]
 
 
 def test_many_events_are_several_requests() -> None:

@@ -1,4 +1,4 @@
-"""What was asked and answered, beside the verdicts; and results in a notebook."""
+"""Inputs and answers next to the verdicts, and results in a notebook."""
 
 from __future__ import annotations
 
@@ -26,17 +26,17 @@ def test_all_that_was_recorded_is_there() -> None:
         "tool_calls": [{"name": "search", "arguments": {"q": 1}, "failed": False}, {"name": "buy", "arguments": "x", "failed": True}],
         "tokens": {"input": 3, "output": 4, "total": 7},
     }
-    told = [("input", "hello"), ("answered", "hi"), ("called", 'search {"q":1}'), ("called", 'buy "x" (failed)'), ("tokens", "7")]
-    assert describe_exchange(exchange) == told
+    lines = [("input", "hello"), ("answered", "hi"), ("called", 'search {"q":1}'), ("called", 'buy "x" (failed)'), ("tokens", "7")]
+    assert describe_exchange(exchange) == lines
 
 
-def test_what_was_not_recorded_is_null_and_not_empty() -> None:
+def test_unrecorded_parts_are_null_and_not_empty() -> None:
     exchange = write_exchange(CASE, Evidence())
     assert exchange == {"input": "hello", "answer": None, "tool_calls": None, "tokens": None}
     assert write_exchange(CASE, Evidence(tool_calls=()))["tool_calls"] == []
 
 
-def test_turns_of_a_conversation_are_told_in_order() -> None:
+def test_turns_of_a_conversation_are_listed_in_order() -> None:
     turns = tuple(EvidenceTurn(input=text, tool_calls=(ToolCall(name=text),)) for text in ("one", "two"))
     exchange = write_exchange(CASE, Evidence(turns=turns))
     assert exchange["input"] == ["one", "two"] and [call["name"] for call in exchange["tool_calls"]] == ["one", "two"]
@@ -70,5 +70,5 @@ def test_a_notebook_shows_a_run_with_failures_first_and_obeys_nothing() -> None:
 
 def test_the_same_call_again_and_again_is_one_line_with_its_number() -> None:
     calls = (*(ToolCall(name="look", arguments={"id": 1}) for _ in range(20)), ToolCall(name="look", arguments={"id": 2}))
-    told = describe_exchange(write_exchange(CASE, Evidence(tool_calls=calls)))
-    assert [text for label, text in told if label == "called"] == ['look {"id":1}, 20 times', 'look {"id":2}']
+    lines = describe_exchange(write_exchange(CASE, Evidence(tool_calls=calls)))
+    assert [text for label, text in lines if label == "called"] == ['look {"id":1}, 20 times', 'look {"id":2}']

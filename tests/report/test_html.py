@@ -1,4 +1,4 @@
-"""The HTML report, taken apart: what it carries, and that nothing in it can be more than text."""
+"""The HTML report, parsed: its content, and that hostile text stays text."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def test_the_script_draws_text_only() -> None:
         assert "</" not in text
 
 
-def test_the_head_says_what_came_of_it_before_any_script_runs(live: Page) -> None:
+def test_the_head_shows_the_outcome_before_any_script_runs(live: Page) -> None:
     assert "Refunds & visits: 53.8 % of 13 attempts passed; 3 of 9 cases" in live.seen
     # Every heading below the head is inside a landmark.
     names = [name for name, _ in live.elements]
@@ -87,7 +87,7 @@ def test_the_head_has_the_name_of_the_run_before_that_of_its_suite() -> None:
     assert "nightly · a new prompt: 53.8 %" in seen  # the title of the page
 
 
-def test_hostile_text_stays_text_wherever_it_stands() -> None:
+def test_hostile_text_stays_text_everywhere() -> None:
     page, harmless = Page(render_html(*hostile_run())), Page(render_html(*live_run()))
     assert {tag for tag, _ in page.elements} == {tag for tag, _ in harmless.elements}
     # The head has a few facts more or less; no element comes from the text.
@@ -96,9 +96,9 @@ def test_hostile_text_stays_text_wherever_it_stands() -> None:
     shown = HOSTILE.replace("\u202e", "\\u202e").replace("\x1b", "\\x1b").replace("\ud800", "\\ud800")
     assert page.index["rows"][0]["id"] == shown
     assert shown in page.seen
-    told = page.read_case(shown)
-    assert "\x1b" not in told and "\u202e" not in told
-    assert f"User{shown}" in told
+    text = page.read_case(shown)
+    assert "\x1b" not in text and "\u202e" not in text
+    assert f"User{shown}" in text
 
 
 @given(runs())
@@ -162,7 +162,7 @@ def test_a_case_with_a_threshold_passes_although_it_is_flaky() -> None:
     assert row["outcome"] == "pass" and row["flaky"] and "3 of 4 decided attempts passed" in repr(row["rate"])
 
 
-def test_a_row_is_found_by_its_tags_and_by_what_the_agent_was_told(live: Page) -> None:
+def test_a_row_is_found_by_its_tags_and_by_its_input(live: Page) -> None:
     row = next(row for row in live.index["rows"] if row["id"] == "greeting-in-german")
     assert "Guten Tag, wo ist mein Paket?" in row["words"]
     assert [live.index["tags"][number] for number in row["tags"]] == [
@@ -188,7 +188,7 @@ def assertion(case_id: str, title: str) -> Any:
     return next(one for one in written["assertions"] if title in one["title"])
 
 
-def test_expected_stands_beside_found_with_the_place_it_was_written() -> None:
+def test_expected_is_next_to_found_with_its_origin() -> None:
     one = assertion("refund-twice", "looked up")
     assert one["comparisons"] == [{"about": "arguments of lookup_order", "expected": "id 17", "found": "id 71"}]
     assert one["place"] == "suites/refund.yaml:14:7"
@@ -285,14 +285,14 @@ def test_an_mcp_error_is_an_error_and_its_result_is_not_shown_twice() -> None:
     assert step["error"] == "no funds" and step["error_kind"] == "content-error" and "result" not in step
 
 
-def test_a_long_conversation_is_cut_and_says_so() -> None:
+def test_a_long_conversation_is_cut_with_a_note() -> None:
     steps = build_timeline(Evidence(tool_calls=tuple(ToolCall(name=f"t{number}") for number in range(1000)), error="broken off"))
     assert len(steps) == MOST_STEPS + 2
     assert steps[-2]["text"] == "800 more steps are not shown here"
     assert steps[-1] == {"kind": "broken", "text": "broken off", "at": ["$.error"]}
 
 
-def test_without_entries_the_page_says_that_there_is_no_conversation() -> None:
+def test_without_entries_the_page_shows_that_there_is_no_conversation() -> None:
     page = Page(render_html(samples.troubled_run()))
     assert NO_EVIDENCE in page.read_case("refund-twice")
 
@@ -357,7 +357,7 @@ def test_an_mcp_result_of_text_is_shown_as_that_text() -> None:
         (float("nan"), "unknown"),
     ],
 )
-def test_durations_are_told_in_the_unit_that_fits(ms: float, words: str) -> None:
+def test_durations_use_the_unit_that_fits(ms: float, words: str) -> None:
     assert duration_words(ms) == words
 
 
@@ -371,7 +371,7 @@ def test_hundreds_of_conversations_stay_below_their_share_of_eight_megabytes() -
     assert LEFT_OUT not in Page(page).read_case("case-00000")
 
 
-def test_when_there_is_no_room_for_all_conversations_failures_keep_theirs(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_conversations_of_failures_come_first_when_space_is_short(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(html, "CONVERSATION_BUDGET", 400_000)
     chance = random.Random(5)
     results, entries = [], Entries()
@@ -383,12 +383,12 @@ def test_when_there_is_no_room_for_all_conversations_failures_keep_theirs(monkey
     text = render_html(run_of(*results), entries)
     page = Page(text)
     assert len(text) < 800_000
-    kept = {result.case.id for result in results if LEFT_OUT not in page.read_case(result.case.id)}
-    assert {result.case.id for result in results if not result.passed} <= kept
-    assert len(kept) < 200
+    with_conversation = {result.case.id for result in results if LEFT_OUT not in page.read_case(result.case.id)}
+    assert {result.case.id for result in results if not result.passed} <= with_conversation
+    assert len(with_conversation) < 200
 
 
-def test_of_very_many_attempts_only_some_come_with_their_conversation(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_with_very_many_attempts_only_some_have_their_conversation(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(html, "_MOST_OF_A_CASE", 20_000)
     case = Case(id="often", assertions=(claim("greets", 3),))
     results = [decided(case, passed("yes") if number < 19 else failed("no"), attempt=number) for number in range(20)]
@@ -410,8 +410,8 @@ def test_a_pass_rate_counts_what_was_decided(outcomes: list[str]) -> None:
 
 
 def test_failures_are_grouped_by_reason_the_most_frequent_first_with_links_to_their_cases() -> None:
-    def wrong(id: str, attempt: int, said: str) -> Any:
-        result = decided(Case(id=id, assertions=(claim("says it", 3),)), failed(f'expected "{said}", found nothing'))
+    def wrong(id: str, attempt: int, reason: str) -> Any:
+        result = decided(Case(id=id, assertions=(claim("says it", 3),)), failed(f'expected "{reason}", found nothing'))
         return msgspec.structs.replace(result, attempt=attempt)
 
     other = decided(Case(id="c&d", assertions=(claim("is short", 3),)), failed("too long"))

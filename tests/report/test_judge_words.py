@@ -1,4 +1,4 @@
-"""Reports say who judged, how far the score lay from the threshold, and how many agreed."""
+"""Reports show who judged, how far the score was from the threshold, and how many agreed."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def run_of(verdict: Verdict) -> RunResult:
         ("fail", {}, ""),
     ],
 )
-def test_a_judged_verdict_is_told_in_one_line(outcome: Any, details: dict[str, Any], words: str) -> None:
+def test_a_judged_verdict_is_described_in_one_line(outcome: Any, details: dict[str, Any], words: str) -> None:
     found = describe_judging(Verdict(outcome, 0.5, "why", None, details))
     assert found == words.replace("0.5,", "0.50,").replace("0.9,", "0.90,")
 
@@ -65,7 +65,7 @@ def test_a_reply_that_could_not_be_read_is_shown() -> None:
     assert quote_unreadable_reply(Verdict("fail", 0.0, "curt", None, details)) == ""
 
 
-def test_every_report_says_who_judged_and_by_which_measure() -> None:
+def test_every_report_shows_who_judged_and_by_which_measure() -> None:
     run, words = run_of(FAILED), "m · score 0.79, passes from 0.8"
     report = RunReport("terminal")
     report.add(run.cases[0])
@@ -103,20 +103,20 @@ def terminal(*results: CaseResult, most_failures: int = 20) -> str:
     return write_terminal(report.finish(RunResult(suite_name="Parcels", dialect="native", outcome="error", counts={"error": len(results)})))
 
 
-def test_a_judge_that_is_away_is_told_once_with_what_it_touches() -> None:
+def test_an_unreachable_judge_is_reported_once_with_its_checks() -> None:
     dead = Verdict("error", 0.0, DEAD, "judge_unreachable", {"judge": "m", "models": ["m"], "samples": [NONE]})
     text = terminal(
         undecided("a", dead, dead), undecided("b", dead, Verdict("fail", 0.0, "too long")), undecided("c", Verdict("pass", 1.0, ""))
     )
     assert text.count("could not be reached") == 1
-    told = text[text.index("Not judged") :]
-    assert told.splitlines()[1:3] == [f"  ! {DEAD} [judge_unreachable]", "      3 checks in 2 cases"]
+    section = text[text.index("Not judged") :]
+    assert section.splitlines()[1:3] == [f"  ! {DEAD} [judge_unreachable]", "      3 checks in 2 cases"]
     assert "  ! claim 0 of a [judge_unreachable, see below]\n  ! claim 1 of a [judge_unreachable, see below]\n" in text
     assert "  ! claim 0 of b [judge_unreachable, see below]\n\n" in text
     assert "too long" in text
 
 
-def test_what_is_not_shown_for_want_of_room_is_counted_too() -> None:
+def test_entries_hidden_for_lack_of_space_are_counted_too() -> None:
     dead = Verdict("error", 0.0, DEAD, "judge_unreachable")
     text = terminal(*(undecided(f"case-{number}", dead, dead) for number in range(30)), most_failures=3)
     assert text.count("could not be reached") == 1 and "    60 checks in 30 cases\n" in text
@@ -140,7 +140,7 @@ def test_faults_of_many_kinds_are_bounded() -> None:
     assert text.count("2 checks in 1 case\n") <= 20 and len(text) < 20_000
 
 
-def test_a_remark_about_the_judge_is_told_once_too() -> None:
+def test_a_remark_about_the_judge_is_shown_once() -> None:
     dead = Verdict("error", 0.0, DEAD, "judge_unreachable")
     advisory = [
         CaseResult(
@@ -155,7 +155,7 @@ def test_a_remark_about_the_judge_is_told_once_too() -> None:
     assert text.count("could not be reached") == 1 and "3 checks in 3 cases" in text
 
 
-def test_what_the_judge_replied_instead_is_shown_once() -> None:
+def test_an_invalid_judge_reply_is_shown_once() -> None:
     details: dict[str, Any] = {"judge": "m", "models": ["m"], "samples": [{**NONE, "reply": "I think it is fine!"}]}
     odd = Verdict("error", 0.0, 'the judge "m" returned invalid JSON', "judge_not_json", details)
     text = terminal(undecided("a", odd, odd), undecided("b", odd))

@@ -80,7 +80,7 @@ def test_outcomes_are_failure_error_skipped_or_nothing() -> None:
     assert kinds["refund-late"] == [Skipped]
 
 
-def test_a_failure_tells_label_reason_and_origin_of_every_failed_assertion() -> None:
+def test_a_failure_has_label_reason_and_origin_of_every_failed_assertion() -> None:
     case = next(case for case in suite_of(samples.troubled_run()) if case.name == "refund-twice")
     (failure,) = case.result
     assert failure.type == "tool_called"
@@ -122,14 +122,14 @@ def test_score_and_verdict_are_properties_of_the_run_and_the_output_of_a_case() 
     assert found["score"] == "0.542" and found["verdict"] == "fail" and found["axis:safety"] == "1.00"
 
 
-def test_several_results_of_a_case_are_told_apart_by_their_evidence() -> None:
+def test_several_results_of_a_case_are_distinguished_by_their_evidence() -> None:
     places = [Source(file="a.jsonl", line=1), Source(file="a.jsonl", line=2), Source(file="b.json"), Source(file="b.json")]
     results = [samples.passing_case(source=place, attempt=attempt) for attempt, place in enumerate(places)]
     names = [case.name for case in suite_of(samples.run_of(*results))]
     assert names == ["greeting [a.jsonl:1]", "greeting [a.jsonl:2]", "greeting [b.json]", "greeting [b.json] #2"]
 
 
-def test_a_case_skipped_by_its_assertions_says_why() -> None:
+def test_a_case_skipped_by_its_assertions_shows_why() -> None:
     case = Case(id="c", assertions=(samples.claim("holds"),))
     (found,) = suite_of(samples.run_of(samples.decided(case, skipped("dependency_failed", "'a' did not pass"))))
     assert found.result[0].message == "holds: 'a' did not pass"

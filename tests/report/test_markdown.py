@@ -1,4 +1,4 @@
-"""Markdown, rendered by a real renderer to see what a reader would see."""
+"""Markdown, rendered by a real renderer."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tests.report.golden import assert_golden
 from tests.report.strategies import runs, words
 
 GITHUB = MarkdownIt("gfm-like", {"html": True})
-# GitHub links only what says that it is a link; a bare `example.com` stays text.
+# GitHub links only addresses with a scheme or `www.`; a bare `example.com` stays text.
 GITHUB.linkify.set({"fuzzy_link": False})  # type: ignore[union-attr]  # the preset turns it on
 
 
@@ -46,7 +46,7 @@ def seen(markdown: str) -> str:
         ("empty_markdown.txt", samples.run_of()),
     ],
 )
-def test_the_text_is_the_one_kept(name: str, run: RunResult) -> None:
+def test_the_text_matches_the_golden_file(name: str, run: RunResult) -> None:
     assert_golden(name, render_markdown(run))
 
 
@@ -57,7 +57,7 @@ def test_any_text_is_seen_as_the_characters_it_has(text: str) -> None:
     for frame in ("{}", "- {}", "## {}", "| {} |\n|---|", "**{}**"):
         if not expected and frame == "**{}**":
             continue
-        # The paragraph around it goes on, so that nothing depends on standing alone.
+        # Inside a longer paragraph, so that the result does not depend on its position.
         assert seen(frame.format(write_plain(text))) == expected
     assert seen(f"| {write_code(text)} |\n|---|") == expected
 
@@ -74,7 +74,7 @@ def test_any_text_brings_no_markup_of_its_own(text: str) -> None:
 @pytest.mark.parametrize(
     "text", ["@octocat", "ann@example.org", "fixes #12", "https://evil.example/x", "www.evil.example", "GH-12", ":boom:"]
 )
-def test_nobody_is_notified_and_nothing_is_linked(text: str) -> None:
+def test_text_notifies_no_user_and_links_nothing(text: str) -> None:
     rendered = GITHUB.render(write_plain(text))
     assert "<a" not in rendered
     assert not re.search(r"@\w|#\d|://|(?i:gh-\d)|www\.|:boom:", re.sub(r"&#\d+;", "", rendered))

@@ -1,4 +1,4 @@
-"""The files MCPLab leaves behind, in its shapes: results, trace, summary; and the trace read back gives the same verdicts."""
+"""The files of MCPLab in its formats: results, trace, summary; and the trace read back gives the same verdicts."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def suite() -> Suite:
     return parse_suite(SUITE, name="orders")
 
 
-def said(role: str, text: str = "", calls: list[str] | None = None) -> dict[str, Any]:
+def write_message(role: str, text: str = "", calls: list[str] | None = None) -> dict[str, Any]:
     message: dict[str, Any] = {"role": role, "text": text}
     if calls:
         message["tool_calls"] = [{"id": "call_0", "name": name, "arguments": {}} for name in calls]
@@ -53,12 +53,12 @@ def said(role: str, text: str = "", calls: list[str] | None = None) -> dict[str,
 
 
 def evidence(text: str | None, calls: list[ToolCall], *, groups: list[list[ToolCall]] | None = None, **more: Any) -> Evidence:
-    messages = [said("system", "Be kind."), said("user", "Where is order 17?")]
+    messages = [write_message("system", "Be kind."), write_message("user", "Where is order 17?")]
     for group in groups if groups is not None else [[call] for call in calls]:
-        messages.append(said("assistant", "let me see", [call.name for call in group]))
-        messages += [said("tool", "...") for _ in group]
+        messages.append(write_message("assistant", "let me see", [call.name for call in group]))
+        messages += [write_message("tool", "...") for _ in group]
     if text is not None and more.get("error") is None:
-        messages.append(said("assistant", text))
+        messages.append(write_message("assistant", text))
     metadata = {
         "messages": messages,
         "servers": [{"id": "shop", "version": "1.4.2"}],
@@ -190,7 +190,7 @@ def test_a_rule_keeps_its_name_in_results_and_config() -> None:
     assert rules_of(case) == {"response_assertions": rules}
 
 
-def test_what_was_not_recorded_was_not_evaluated() -> None:
+def test_unrecorded_parts_are_not_evaluated() -> None:
     seen = Evidence(case="lookup", text="17 shipped")
     run = json.loads(texts(decided(seen))["results.json"])["scenarios"][0]["runs"][0]
     assert [check["status"] for check in run["check_results"]][:4] == ["not_evaluated"] * 4
@@ -222,8 +222,8 @@ def test_the_page_shows_every_scenario_and_runs_nothing_it_carries() -> None:
     page = texts(decided(seen))["report.html"]
     assert "&lt;script&gt;alert(1)&lt;/script&gt; shipped 17" in page and "<script>alert" not in page
     assert "<dt>Run note</dt><dd>a|b</dd>" in page and "default-src 'none'" in page
-    for told in ("<b>1</b> Scenarios", "0.0%", "[&quot;lookup_order&quot;,&quot;search&quot;]", "1/1", "0/1", "Captured number"):
-        assert told in page, told
+    for text in ("<b>1</b> Scenarios", "0.0%", "[&quot;lookup_order&quot;,&quot;search&quot;]", "1/1", "0/1", "Captured number"):
+        assert text in page, text
     assert page.count(' data-state="fail">') == 2 and 'data-show="mixed"' in page
 
 
@@ -283,9 +283,9 @@ def test_results_are_found_even_where_a_model_uses_one_id_again_and_again() -> N
     assert [each.result["n"] for each in again.tool_calls or ()] == [0, 1, 2, 3]
 
 
-def test_calls_that_were_asked_for_and_never_made_are_not_in_the_trace() -> None:
+def test_requested_calls_that_were_never_made_are_not_in_the_trace() -> None:
     seen = evidence(None, GOOD[:1], error="timeout", metadata={"code": "timeout"})
-    messages = [*seen.metadata["messages"], said("assistant", "one more", ["search"])]
+    messages = [*seen.metadata["messages"], write_message("assistant", "one more", ["search"])]
     seen = msgspec.structs.replace(seen, metadata={**seen.metadata, "messages": messages})
     (again,) = read_back(texts(decided(seen)))
     assert [each.name for each in again.tool_calls or ()] == ["lookup_order"]
@@ -311,8 +311,8 @@ def test_an_attempt_that_left_nothing_is_an_error_with_its_reason() -> None:
     st.lists(st.tuples(st.sampled_from(["lookup_order", "search", "cancel"]), st.integers(0, 20)), max_size=5),
     st.lists(st.integers(1, 3), max_size=5),
 )
-def test_whatever_was_said_and_called_reads_back(text: str, wanted: list[tuple[str, int]], sizes: list[int]) -> None:
-    # A run that neither said nor did anything leaves no message, and what is not there is unknown.
+def test_messages_and_calls_read_back(text: str, wanted: list[tuple[str, int]], sizes: list[int]) -> None:
+    # A run without text and calls leaves no message, and what is missing is unknown.
     assume(text or wanted)
     calls = [call(name, {"id": number}) for name, number in wanted]
     groups: list[list[ToolCall]] = []

@@ -93,7 +93,7 @@ def test_the_axes_of_the_matrix_are_the_default_and_an_unknown_one_is_refused() 
         read_axes("modle", [result.case for result in RUN.cases])
 
 
-def test_a_page_escapes_what_stands_in_a_tag() -> None:
+def test_a_page_escapes_tags() -> None:
     run = make_run([({"model": "<img src=x onerror=alert(1)>"}, "pass")])
     page = render_html(run, {}, ["model"])
     assert "<img src=x" not in page and "&lt;img src=x" in page

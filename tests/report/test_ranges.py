@@ -86,7 +86,7 @@ def test_every_check_that_names_characters_is_in_the_table() -> None:
 
 @pytest.mark.in_turn
 @rows("report/cases/ranges_of_checks.yaml")
-def test_what_is_said_of_a_check_and_its_characters_is_true(row: dict[str, Any]) -> None:
+def test_reported_ranges_of_a_check_are_true(row: dict[str, Any]) -> None:
     entry = REGISTRY.get(row["id"])
     finds = entry.locate is not None or entry.locate_by is not None
     shown = [case for case in load("report/cases/ranges.yaml") if case["check"] == row["id"] and case["expect"] and case.get("found")]
@@ -96,14 +96,14 @@ def test_what_is_said_of_a_check_and_its_characters_is_true(row: dict[str, Any])
         assert not finds and not shown and row["why"]
 
 
-def test_the_page_of_results_tells_of_every_check_that_names_characters() -> None:
+def test_the_results_page_covers_every_check_with_ranges() -> None:
     page = (Path(__file__).parents[2] / "docs/reference/results.md").read_text()
     section = page.split("### Ranges")[1].split("\n## ")[0]
     assert [name for name, row in TABLE.items() if row["ranges"] == "carries" and f"`{name}`" not in section] == []
 
 
 @given(st.text("aAİıßΣσ.😀", max_size=12), st.text("aAİıßΣσ.😀", min_size=1, max_size=3), st.booleans())
-def test_what_is_told_is_there_whenever_the_claim_holds(text: str, wanted: str, ignore_case: bool) -> None:
+def test_reported_text_is_present_whenever_the_claim_holds(text: str, wanted: str, ignore_case: bool) -> None:
     assertion = make_assertion("response_contains", {"text": wanted, "ignore_case": ignore_case})
     evidence = Evidence(text=text)
     verdict = decide(assertion, evidence)
@@ -127,21 +127,21 @@ TREES = st.recursive(
 def test_places_in_the_json_text_of_arguments_are_places_in_their_texts(arguments: Any, wanted: str) -> None:
     found = list(locate_in_json(arguments, "$", lambda text: find_spans(text, wanted, ignore_case=False)))
     texts = {path: text for _, path, text in iterate_texts(arguments, "$")}
-    # No letter of the keys is looked for, so each find lies inside of a text.
+    # The searched letters are not in the keys, so each match is inside a text.
     assert [texts[one.path][one.start : one.end] for one in found] == [wanted] * len(found)
     assert len(found) == min(20, sum(text.count(wanted) for text in texts.values()))
 
 
 @given(TREES, st.sampled_from([None, 2]), st.randoms(use_true_random=False))
-def test_a_value_stands_in_a_json_text_where_it_is_said_to(document: Any, indent: int | None, random: Any) -> None:
+def test_a_value_is_at_its_reported_place_in_a_json_text(document: Any, indent: int | None, random: Any) -> None:
     text = json.dumps(document, indent=indent, ensure_ascii=bool(indent))
     places: list[tuple[Any, tuple[str | int, ...]]] = [(document, ())]
     for value, keys in places:
         inside = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
         places += [(item, (*keys, key)) for key, item in inside]
-    asked = random.sample(places, min(len(places), 5))
-    found = find_value_spans(f"  {text} ", [keys for _, keys in asked], 2)
-    for value, keys in asked:
+    sampled = random.sample(places, min(len(places), 5))
+    found = find_value_spans(f"  {text} ", [keys for _, keys in sampled], 2)
+    for value, keys in sampled:
         start, end = found[keys]
         written = f"  {text} "[start:end]
         assert json.loads(f'"{written}"' if isinstance(value, str) and value else written) == value
@@ -164,7 +164,7 @@ def test_texts_that_have_little_in_common_are_not_aligned_piece_by_piece() -> No
 
 
 @pytest.mark.parametrize("verdict", [errored("judge_unavailable", "no"), failed("no", code="missing_evidence")])
-def test_what_was_not_decided_by_the_text_has_no_range(verdict: Verdict) -> None:
+def test_verdicts_not_decided_by_text_have_no_range(verdict: Verdict) -> None:
     assert find_ranges(make_assertion("response_contains", {"text": "a"}), verdict, Evidence(text="a")) == ()
 
 
@@ -173,7 +173,7 @@ def test_a_limit_that_is_reached_leaves_the_verdict_without_a_range() -> None:
     assert find_ranges(slow, failed("no"), Evidence(text="a" * 40 + "b")) == ()
 
 
-def test_json_has_the_ranges_behind_everything_that_was_there_before() -> None:
+def test_json_appends_ranges_after_the_existing_fields() -> None:
     assertions = (make_assertion("response_contains", {"text": "b"}), make_assertion("response_not_empty", {}))
     case = Case(id="a", assertions=assertions)
     evidence = Evidence(text="abc")
@@ -203,18 +203,18 @@ def test_marks_are_drawn_in_what_steps_put_out_and_tools_gave_back() -> None:
 def test_a_line_of_a_long_file_keeps_its_own_ranges() -> None:
     case = Case(id="a", assertions=(make_assertion("response_contains", {"text": "b"}),))
     suite, encoder = Suite(name="s", cases=(case,)), CaseEncoder()
-    told = [
+    ranges = [
         msgspec.json.decode(encoder.encode(add_ranges(result, evidence) if shown else result))["assertions"][0].get("ranges")
         for text, shown in (("b", False), ("ab", True), ("aab", True), ("b", False))
         for evidence in [Evidence(text=text)]
         for result in CheckStream(suite).over([Record(source=Source(file="f", line=1), evidence=evidence)])
     ]
-    assert [places and places[0]["start"] for places in told] == [None, 1, 2, None]
+    assert [places and places[0]["start"] for places in ranges] == [None, 1, 2, None]
 
 
 def test_a_stream_of_verdicts_looks_for_no_place(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*given: object) -> object:
-        raise AssertionError("asked for a place while deciding")
+        raise AssertionError("ranges were computed while deciding")
 
     monkeypatch.setattr("proctor.report.words.ranges.find_ranges", refuse)
     case = Case(id="a", assertions=(make_assertion("response_not_contains", {"text": "b"}),))

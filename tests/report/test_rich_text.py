@@ -36,13 +36,13 @@ def draw(text: object) -> str:
 )
 def test_a_small_part_of_markdown_is_rendered(text: str, drawn: str) -> None:
     found = draw(text)
-    assert drawn in found and Markup(found).strange == [] and "As sent" in found
+    assert drawn in found and Markup(found).problems == [] and "As sent" in found
 
 
 @pytest.mark.parametrize("text", ["plain", "2 * 3 * 4", "snake_case_name", "a\nb", "", "<b>not bold</b>"])
 def test_text_without_formatting_is_shown_once_and_as_it_is(text: str) -> None:
     found = draw(text)
-    assert found.startswith('<div class="rich plain"') and "As sent" not in found and Markup(found).strange == []
+    assert found.startswith('<div class="rich plain"') and "As sent" not in found and Markup(found).problems == []
 
 
 def test_values_that_are_no_text_are_json() -> None:
@@ -51,7 +51,7 @@ def test_values_that_are_no_text_are_json() -> None:
 
 @given(st.text(alphabet="*_`#>-|[]()!<&\"'\n \t1a{}:\u202e\ud800", max_size=300))
 def test_no_text_becomes_markup(text: str) -> None:
-    assert Markup(draw(text)).strange == []
+    assert Markup(draw(text)).problems == []
 
 
 @pytest.mark.parametrize("piece", ["**", "*a ", "[", "`a", "- ", "|", "_a", ">", "# ", "[a](", "```\n", "|-", "1. "])

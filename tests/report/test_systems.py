@@ -1,4 +1,4 @@
-"""What happened in simulated systems: before and after, field by field, in the report in one file and on the pages."""
+"""Changes in simulated systems: before and after, field by field, in the report file and on the pages."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def draw(state: State | None) -> str:
         ({"a": 1}, [1], [("", {"a": 1}, [1])]),
     ],
 )
-def test_what_differs_is_found_field_by_field(before: Any, after: Any, found: list[Any]) -> None:
+def test_differences_are_found_field_by_field(before: Any, after: Any, found: list[Any]) -> None:
     assert list(iterate_differences(before, after)) == found
 
 
@@ -60,17 +60,17 @@ def test_a_field_that_came_or_went_has_one_side_only() -> None:
     assert change["fields"][3][1:] == [None, "FRAGILE"]
 
 
-def test_changes_stand_open_with_both_sides_and_requests_behind_their_number() -> None:
+def test_changes_are_expanded_with_both_sides_and_requests_are_collapsed() -> None:
     text = draw(STATE)
     words = Markup(text).words
     assert "3 changes" in words and "± changed" in words and "ORDERS/7" in words
     assert '<del><span class="hidden">Before: </span><bdi class="pre">PAID</bdi></del><ins>' in text
     assert text.startswith('<details open="">') and "2 requests to the systems" in words
     assert "PATCH /ORDERS/7" in words and "404" in words and "1.5 s" in words
-    assert Markup(text).strange == []
+    assert Markup(text).problems == []
 
 
-def test_nothing_is_said_of_systems_that_were_not_there_and_that_nothing_changed_is_said() -> None:
+def test_missing_systems_are_omitted_and_unchanged_ones_are_noted() -> None:
     assert draw(None) == draw(State()) == ""
     assert "No changes in the systems." in draw(State(changes=()))
     assert "No changes" not in draw(State(requests=STATE.requests))
@@ -85,7 +85,7 @@ def test_very_many_changes_and_hostile_values_are_bounded_and_harmless() -> None
     request = StateRequest(system=evil, method=evil, path=evil, status=500, body=evil, response={evil: evil})
     text = draw(State(changes=(change, *[many] * 10_000), requests=(request,) * 10_000))
     page = Markup(text)
-    assert page.strange == [] and "<script" not in text and "\u202e" not in text
+    assert page.problems == [] and "<script" not in text and "\u202e" not in text
     assert len(text) < 1_000_000 and "More fields changed." in page.words
     assert f"and {10_001 - MOST_CHANGES:,} more" in page.words and f"and {10_000 - MOST_REQUESTS:,} more" in page.words
 

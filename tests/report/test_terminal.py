@@ -48,7 +48,7 @@ def streamed(results: Iterable[CaseResult], run: RunResult) -> str:
         ("empty.txt", samples.run_of(), {}),
     ],
 )
-def test_the_text_is_the_one_kept(name: str, run: RunResult, options: dict[str, int]) -> None:
+def test_the_text_matches_the_golden_file(name: str, run: RunResult, options: dict[str, int]) -> None:
     assert_golden(name, rendered(run, **options))
 
 
@@ -72,7 +72,7 @@ def test_a_run_whose_results_were_never_added_is_read_from_the_run_itself() -> N
     assert write_terminal(RunReport("terminal").finish(run)) == rendered(run)
 
 
-def test_only_the_first_failures_are_kept_of_a_hundred_thousand() -> None:
+def test_only_the_first_failures_are_stored_of_a_hundred_thousand() -> None:
     case = Case(id="many", assertions=(samples.claim("holds"),), tags={"test_dimension": "load"})
     report = RunReport("terminal", most_failures=7)
     verdicts = (failed("expected 1, found 2"),)
@@ -93,7 +93,7 @@ def _make_fault(name: str, reason: str, attempt: int = 0) -> CaseResult:
     return CaseResult(Case(id=name), "error", None, (), code="target_failed", reason=reason, attempt=attempt)
 
 
-def test_faults_that_have_no_room_are_counted_among_what_is_not_shown() -> None:
+def test_faults_beyond_the_limit_are_counted_as_not_shown() -> None:
     results = [_make_fault("first", "down"), _make_fault("second", "gone")]
     results += [_make_fault(f"third-{number}", "lost") for number in range(50)] + [_make_fault("again", "down")]
     text = rendered(samples.run_of(*results), most_failures=2)
@@ -109,7 +109,7 @@ def test_attempts_at_one_case_with_one_fault_are_no_others() -> None:
     assert "case-10 and others\n" in rendered(samples.run_of(*many))
 
 
-def test_passes_skips_and_remarks_are_not_kept_without_bound() -> None:
+def test_passes_skips_and_remarks_are_stored_up_to_a_limit() -> None:
     report = RunReport("terminal")
     for _ in range(1000):
         report.add(samples.advised_case())
@@ -136,7 +136,7 @@ def test_thirty_passes_are_listed() -> None:
     assert text.count("✓ PASS  case-") == 30
 
 
-def test_a_case_with_several_attempts_says_how_many_passed() -> None:
+def test_a_case_with_several_attempts_shows_how_many_passed() -> None:
     case = Case(id="flaky", assertions=(samples.claim("holds"),), pass_threshold=0.5)
     attempts = [samples.decided(case, passed("yes") if n < 3 else failed("no"), attempt=n) for n in range(5)]
     text = rendered(samples.run_of(*attempts))
@@ -154,7 +154,7 @@ def test_passes_of_a_scored_suite_show_their_score_within_the_width() -> None:
     assert "safety  ███████████████████░  0.95  weight 1" in text
 
 
-def test_a_case_that_fails_without_assertions_says_so() -> None:
+def test_a_case_that_fails_without_assertions_shows_it() -> None:
     text = rendered(samples.run_of(samples.decided(Case(id="bare", scoring=Scoring(mode="weighted", when_empty="fail")))))
     assert "nothing is asserted in this case" in text
 

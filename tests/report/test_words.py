@@ -17,7 +17,7 @@ from tests.tables import rows
 
 
 @rows("report/cases/wording.yaml")
-def test_words_are_as_the_table_says(row: dict[str, Any]) -> None:
+def test_words_match_the_table(row: dict[str, Any]) -> None:
     given_, expect = row["given"], row["expect"]
     found: dict[str, Any] = {}
     if "counts" in given_:
@@ -35,7 +35,7 @@ def test_words_are_as_the_table_says(row: dict[str, Any]) -> None:
 
 
 @rows("report/cases/findings.yaml")
-def test_details_become_findings_as_the_table_says(row: dict[str, Any]) -> None:
+def test_details_become_findings_as_in_the_table(row: dict[str, Any]) -> None:
     verdict = failed(row["given"]["reason"], details=row["given"]["details"])
     assert write_findings(verdict) == row["expect"]
 
@@ -55,7 +55,7 @@ def test_harmful_characters_are_shown_as_their_escape(row: dict[str, Any]) -> No
 
 
 @rows("report/cases/markdown.yaml")
-def test_text_in_markdown_is_escaped_as_the_table_says(row: dict[str, Any]) -> None:
+def test_text_in_markdown_is_escaped_as_in_the_table(row: dict[str, Any]) -> None:
     assert write_plain(row["given"]) == row["expect"]
 
 
@@ -67,7 +67,7 @@ def test_line_breaks_of_every_kind_part_a_longer_text() -> None:
     assert to_lines("a\r\nb\u2028c\x0bd\n\te\n") == ["a", "b", "c", "d", "    e"]
 
 
-def test_a_text_of_many_lines_is_cut_and_says_so() -> None:
+def test_a_text_of_many_lines_is_cut_with_a_note() -> None:
     assert to_lines("\n".join("abc"), most_lines=2) == ["a", "b", "… 1 more lines"]
 
 

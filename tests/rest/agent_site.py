@@ -1,4 +1,4 @@
-"""An address of the agent's own on loopback that the service asks: a test says what it answers."""
+"""A server of the agent on loopback that the service calls; a test chooses its answers."""
 
 from __future__ import annotations
 
@@ -9,21 +9,21 @@ from typing import Any
 
 
 class AgentSite:
-    """Answers every request with what `answer` makes of its method, headers and body; `while_asked` happens before it is sent."""
+    """Answers each request with `answer(method, headers, body)`, and calls `before_answer` before sending it."""
 
     def __init__(self, path: str, answer: Callable[[str, Mapping[str, str], bytes], bytes]) -> None:
-        self.while_asked: Callable[[], object] = lambda: None
+        self.before_answer: Callable[[], object] = lambda: None
         outer = self
 
         class Handler(BaseHTTPRequestHandler):
             def _answer(self) -> None:
                 sent = self.rfile.read(int(self.headers.get("content-length", 0)))
-                told = answer(self.command, self.headers, sent)
-                outer.while_asked()
+                body = answer(self.command, self.headers, sent)
+                outer.before_answer()
                 self.send_response(200)
-                self.send_header("content-length", str(len(told)))
+                self.send_header("content-length", str(len(body)))
                 self.end_headers()
-                self.wfile.write(told)
+                self.wfile.write(body)
 
             do_GET = do_POST = _answer
 

@@ -27,6 +27,6 @@ def clock(service: Service) -> Clock:
 
 @pytest.fixture(scope="module")
 def shared_service(shared_database_url: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
-    """One service for all tests of a file that only ask it, or are refused."""
+    """One service for all tests of a file that only read, or are refused."""
     with Service(shared_database_url, tmp_path_factory.mktemp("home")) as running:
         yield running

@@ -1,4 +1,4 @@
-"""What there is in a service before the authorization table is asked: one of everything, in two organizations.
+"""The data of a service for the authorization table: one of everything, in two organizations.
 
 A seed is an async function `(hub, caller, place)` that is called for the organization `home` and for `foreign`, after `Service.keys()`
 has made projects, agents, solvers and benchmark runs. Ids end in the place: `case_home`, `trc_foreign`. To add one, write it and list it in
@@ -59,8 +59,8 @@ async def seed_cases(hub: Hub, caller: Caller, place: str) -> None:
                 "agent_id": f"agent_{place}_{number}",
             }
             await connection.execute(cases.insert().values(**values, name=id, dialect="native", document=SUITE, **at))
-            kept = {"case_id": id, "version": 1, "dialect": "native", "document": SUITE, "created_at": hub.now()}
-            await connection.execute(case_versions.insert().values(kept))
+            version = {"case_id": id, "version": 1, "dialect": "native", "document": SUITE, "created_at": hub.now()}
+            await connection.execute(case_versions.insert().values(version))
 
 
 async def seed_traces(hub: Hub, caller: Caller, place: str) -> None:
@@ -157,7 +157,7 @@ async def seed_runs(hub: Hub, caller: Caller, place: str) -> None:
 
 async def seed_annotations(hub: Hub, caller: Caller, place: str) -> None:
     at = {"created_at": hub.now(), "updated_at": hub.now(), "organization_id": caller.organization_id, "project_id": f"proj_{place}"}
-    said = {"label": "fail", "note": f"of {place}", "author": "local"}
+    fields = {"label": "fail", "note": f"of {place}", "author": "local"}
     async with hub.database.writing() as connection:
         for mark, agent, subject, subject_id, parent in (
             ("", f"agent_{place}_1", "result", f"res_{place}", f"trc_{place}"),
@@ -165,7 +165,7 @@ async def seed_annotations(hub: Hub, caller: Caller, place: str) -> None:
             ("_run", "", "attempt", f"att_{place}", f"run_{place}"),
         ):
             about = {"subject": subject, "subject_id": subject_id, "parent_id": parent, "agent_id": agent}
-            await connection.execute(annotation_rows.insert().values(id=f"ann_{place}{mark}", **about, **said, **at))
+            await connection.execute(annotation_rows.insert().values(id=f"ann_{place}{mark}", **about, **fields, **at))
 
 
 SEEDS: list[Seed] = [
@@ -189,6 +189,6 @@ async def sow(hub: Hub) -> None:
 
 
 async def sow_place(hub: Hub, caller: Caller, place: str) -> None:
-    """One of everything; what `fill_place` makes is there already."""
+    """One of everything, except what `fill_place` already made."""
     for seed in SEEDS:
         await seed(hub, caller, place)

@@ -1,10 +1,10 @@
-"""A service in this process for tests: the real application on a fresh database, asked over HTTP.
+"""A service in this process for tests: the real application on a fresh database, over HTTP.
 
     def test_something(service: Service) -> None:
         keys = service.keys()                       # one key of every kind, of two organizations
         answer = service.get("/api/projects", key=keys["organization"])
 
-Without `key` nobody is named; before the first key was made that is the local user. Workers do not run unless a test wants them
+Without `key` a request is anonymous; before the first key is made that is the local user. Workers do not run unless a test wants them
 (`Service(..., with_workers=True)`). `run` does something with the hub in the service's own event loop.
 """
 
@@ -110,7 +110,7 @@ _FILLED = (organizations, projects, agents, records, keys, audit)
 async def make_keys(hub: Hub) -> dict[str, str]:
     """See `Service.keys`."""
     # More than a thousand tests begin with this. Twelve keys in twelve transactions took more than all the rest of a short test, so
-    # they are made once, and what was written is written again; only the first one, which turns the local user away, is made anew.
+    # they are made once and their rows are inserted again; only the first one, which locks out the local user, is made each time.
     async with hub.database.writing() as connection:
         await _fill_place(connection, hub.now(), LOCAL, "home")
         first = (await issue_key(connection, hub, LOCAL, _list_keys("home").pop("organization")))[1]

@@ -1,4 +1,4 @@
-"""A document before it is kept (validated, tried on stored traces), a case over time, and a run before it is started."""
+"""A document before it is stored (validated, tried on stored traces), a case over time, and a run before it is started."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def validate(service: Service, document: Any, **more: Any) -> Any:
     return service.post("/api/cases/validate", json={"document": document, **more})
 
 
-def test_a_document_is_validated_with_line_column_and_nearest_word_and_not_kept(service: Service, project: str) -> None:
+def test_a_document_is_validated_with_line_column_and_nearest_word_and_not_stored(service: Service, project: str) -> None:
     answer = validate(service, BROKEN)
     assert answer.status_code == 200, answer.text
     found = answer.json()
@@ -55,13 +55,13 @@ def test_a_document_is_validated_with_line_column_and_nearest_word_and_not_kept(
     ("document", "more", "field"),
     [("x" * 1_000_001, {}, "document"), ("a\0b", {}, "document"), (SUITE, {"dialect": "mibbo"}, "dialect")],
 )
-def test_what_is_not_looked_at_is_refused_and_not_called_valid(service: Service, document: Any, more: Any, field: str) -> None:
+def test_unchecked_fields_are_refused_and_not_called_valid(service: Service, document: Any, more: Any, field: str) -> None:
     answer = validate(service, document, **more)
     assert answer.status_code == 400 and field in answer.json()["error"]["details"]
 
 
 @pytest.mark.parametrize("document", ["", "{", "hello", [], {"nothing": "known"}, {"proctor": 1, "cases": 3}])
-def test_what_is_no_suite_is_not_valid_and_says_why(service: Service, document: Any) -> None:
+def test_a_document_without_a_suite_is_invalid_with_a_reason(service: Service, document: Any) -> None:
     found = validate(service, document).json()
     assert found["valid"] is False and found["problems"][0]["message"]
 
@@ -84,7 +84,7 @@ async def add_trace(hub: Hub, project: str, agent: str, number: int, body: Any, 
         await connection.execute(traces.insert().values(**row, created_at=at, updated_at=at, **more))
 
 
-def test_a_document_is_tried_on_the_newest_traces_and_nothing_is_kept(service: Service, project: str, agent: str) -> None:
+def test_a_document_is_tried_on_the_newest_traces_and_nothing_is_stored(service: Service, project: str, agent: str) -> None:
     async def add(hub: Hub) -> None:
         await add_trace(hub, project, agent, 1, {"data": {"output": "hello you"}})
         await add_trace(hub, project, agent, 2, {"data": {"output": "bye now"}}, metadata={"env": "prod"})
@@ -160,11 +160,11 @@ def test_a_run_of_other_cases_is_no_history_of_a_case_with_the_same_ids(service:
     planned = {"project_id": project, "cases": [other, mine], "target": TARGET}
     run = service.post("/api/runs", json=planned).json()["id"]
 
-    async def kept(hub: Hub) -> Any:
+    async def read_links(hub: Hub) -> Any:
         async with hub.database.reading() as connection:
             return (await connection.execute(runs.select().where(runs.c.id == run))).mappings().one()["settings"]["from_cases"]
 
-    assert service.run(kept) == {other: {}, mine: {"greets": "m/greets", "leaves": "m/leaves"}}
+    assert service.run(read_links) == {other: {}, mine: {"greets": "m/greets", "leaves": "m/leaves"}}
 
 
 def test_the_history_over_runs_goes_on_from_page_to_page(service: Service, project: str) -> None:
@@ -228,7 +228,7 @@ def dry_run(service: Service, project: str, **more: Any) -> Any:
     return answer.json()
 
 
-def test_a_dry_run_says_what_would_be_driven_and_starts_nothing(service: Service, project: str) -> None:
+def test_a_dry_run_lists_what_would_be_driven_and_starts_nothing(service: Service, project: str) -> None:
     found = dry_run(service, project, suite=TWO, target=TARGET, repeat=3)
     assert found["startable"] is True and found["problems"] == [] and found["attempts"] == 6 and found["cases"] == ["greets", "leaves"]
     assert dry_run(service, project, suite=TWO, target=TARGET, selection="greets")["case_count"] == 1
@@ -238,7 +238,7 @@ def test_a_dry_run_says_what_would_be_driven_and_starts_nothing(service: Service
 
 
 @pytest.mark.parametrize(
-    ("asked", "field", "told"),
+    ("fields", "field", "message"),
     [
         ({}, "suite", "either `suite`"),
         ({"suite": BROKEN, "target": TARGET}, "suite", "tool_caled"),
@@ -250,27 +250,27 @@ def test_a_dry_run_says_what_would_be_driven_and_starts_nothing(service: Service
         ({"suite": TWO, "target": TARGET, "tags": ["a b,c"]}, "tags", ""),
     ],
 )
-def test_a_dry_run_lists_what_keeps_a_run_from_being_started(service: Service, project: str, asked: Any, field: str, told: str) -> None:
-    found = dry_run(service, project, **asked)
+def test_a_dry_run_lists_what_keeps_a_run_from_being_started(service: Service, project: str, fields: Any, field: str, message: str) -> None:
+    found = dry_run(service, project, **fields)
     assert found["startable"] is False and found["attempts"] is None
-    assert any(problem["field"].startswith(field) and told in problem["message"] for problem in found["problems"]), found["problems"]
-    started = service.post("/api/runs", json={"project_id": project, **asked})
+    assert any(problem["field"].startswith(field) and message in problem["message"] for problem in found["problems"]), found["problems"]
+    started = service.post("/api/runs", json={"project_id": project, **fields})
     assert started.status_code in (400, 404)
 
 
-def test_a_dry_run_tells_problems_of_the_fields_and_of_the_suite_together(service: Service, project: str) -> None:
+def test_a_dry_run_lists_problems_of_fields_and_suite_together(service: Service, project: str) -> None:
     found = dry_run(service, project, suite=BROKEN, tags=["a b,c"])
     assert {problem["field"] for problem in found["problems"]} >= {"suite", "tags"}
     assert [problem["line"] for problem in found["problems"] if problem["field"] == "suite"] == [6, 7]
 
 
-def test_a_dry_run_in_a_paused_project_says_so(service: Service, project: str) -> None:
+def test_a_dry_run_in_a_paused_project_reports_it(service: Service, project: str) -> None:
     service.post(f"/api/projects/{project}/pause")
     found = dry_run(service, project, suite=TWO, target=TARGET)
     assert found["startable"] is False and "paused" in found["problems"][0]["message"]
 
 
-def test_a_case_is_tried_on_what_is_kept_by_a_run_that_is_read_as_any_other(service: Service, project: str, agent: str) -> None:
+def test_a_case_is_tried_on_stored_traces_by_an_ordinary_run(service: Service, project: str, agent: str) -> None:
     case = service.post("/api/cases", json={"project_id": project, "agent_id": agent, "document": SUITE, "active": False}).json()["id"]
     nothing = service.post(f"/api/cases/{case}/backtest", json={})
     assert nothing.status_code == 409 and "no stored traces" in nothing.text

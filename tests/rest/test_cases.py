@@ -30,7 +30,7 @@ def make(service: Service, project: str, document: Any = SUITE, **more: Any) -> 
     return service.post("/api/cases", json={"project_id": project, "document": document, **more})
 
 
-def test_a_case_is_kept_as_it_was_written(service: Service, project: str, agent: str) -> None:
+def test_a_case_is_stored_as_written(service: Service, project: str, agent: str) -> None:
     when = {"input": "^book", "metadata": {"env": "prod"}, "tags": ["vip"]}
     made = make(service, project, agent_id=agent, name="greets", when=when, sample=0.5, active=False)
     assert made.status_code == 201, made.text
@@ -62,7 +62,7 @@ def test_documents_of_every_dialect_are_recognised(service: Service, project: st
     assert set(found) == {"native", "mcplab", "mibo", "verial", "mcpjam"}
 
 
-def test_every_problem_is_told_with_its_place_and_the_nearest_name(service: Service, project: str) -> None:
+def test_every_problem_is_reported_with_its_place_and_the_nearest_name(service: Service, project: str) -> None:
     document = "proctor: 1\ncases:\n  - id: a\n    input: hi\n    expect:\n      - tool_caled: x\n      - response_mtches: y\n"
     answer = make(service, project, document)
     assert answer.status_code == 400
@@ -94,7 +94,7 @@ def test_every_problem_is_told_with_its_place_and_the_nearest_name(service: Serv
         (SUITE, {"name": ""}, "name"),
     ],
 )
-def test_what_cannot_be_used_is_refused_at_its_field(service: Service, project: str, document: Any, more: Any, field: str) -> None:
+def test_invalid_values_are_refused_at_their_field(service: Service, project: str, document: Any, more: Any, field: str) -> None:
     answer = make(service, project, document, **more)
     assert answer.status_code == 400, answer.text
     assert field in answer.json()["error"]["details"], answer.text
@@ -114,7 +114,7 @@ MCPLAB = {
 TARGET = {"type": "http", "url": "https://example.com", "headers": {"authorization": "Bearer verysecretvalue1234567890"}}
 
 
-def test_a_document_that_holds_a_secret_is_refused_and_not_kept(service: Service, project: str) -> None:
+def test_a_document_with_a_secret_is_refused_and_not_stored(service: Service, project: str) -> None:
     native = {"proctor": 1, "cases": [{"id": "c", "input": "x", "expect": [{"response_contains": "x"}]}]}
     case = make(service, project, native).json()["id"]
     (server,) = MCPLAB["scenarios"][0]["mcp_servers"]
@@ -172,7 +172,7 @@ def test_a_case_is_paused_resumed_and_deleted(service: Service, project: str) ->
     assert "document" not in json.dumps(notes)
 
 
-def test_warnings_of_a_document_are_told_and_do_not_keep_it_out(service: Service, project: str) -> None:
+def test_warnings_of_a_document_are_reported_and_do_not_refuse_it(service: Service, project: str) -> None:
     answer = make(service, project, {"name": "empty", "input_utterance": "hi", "assertions": {}}, dialect="mibo")
     assert answer.status_code == 201, answer.text
     assert [(one["level"], one["code"]) for one in answer.json()["warnings"]] == [("warning", "no_assertions")]

@@ -1,4 +1,4 @@
-"""`/api/comparisons` over HTTP: several runs with the figures of two, and what was answered."""
+"""`/api/comparisons` over HTTP: several runs with the figures of two, and their answers."""
 
 from __future__ import annotations
 

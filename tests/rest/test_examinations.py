@@ -118,7 +118,7 @@ def test_a_command_that_the_operator_allows_is_examined(examining: Service) -> N
         ({}, 400, "server", ""),
     ],
 )
-def test_what_the_operator_does_not_allow_is_refused(guarded: Service, server: Any, status: int, field: str, why: str) -> None:
+def test_servers_not_allowed_by_the_operator_are_refused(guarded: Service, server: Any, status: int, field: str, why: str) -> None:
     project = a_project(guarded)
     answer = guarded.post("/api/examinations", json={"project_id": project, "server": server})
     assert answer.status_code == status, answer.text

@@ -1,4 +1,4 @@
-"""Labels and notes of people over REST, and what judges are worth by them."""
+"""Labels and notes of people over REST, and the accuracy of judges measured with them."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ def key(service: Service) -> str:
     return found
 
 
-def label(service: Service, key: str, **said: Any) -> Any:
-    body = {"subject": "result", "subject_id": "res_shop", "claim": 1, "label": "pass", **said}
+def label(service: Service, key: str, **fields: Any) -> Any:
+    body = {"subject": "result", "subject_id": "res_shop", "claim": 1, "label": "pass", **fields}
     answer = service.post("/api/annotations", key=key, json=body)
     assert answer.status_code == 201, answer.text
     return answer.json()
 
 
-def test_a_label_says_who_and_when_and_what_was_judged(service: Service, key: str) -> None:
+def test_a_label_has_its_author_time_and_judge(service: Service, key: str) -> None:
     made = label(service, key, note="polite")
     assert made["author"].startswith("key_") and made["created_at"] and made["parent_id"] == "trc_shop"
     judged = service.get(f"/api/annotations/{made['id']}", key=key).json()["judged"]
@@ -40,13 +40,13 @@ def test_a_label_says_who_and_when_and_what_was_judged(service: Service, key: st
     assert [one["id"] for one in listed] == [made["id"]]
 
 
-def test_who_labels_a_claim_again_changes_what_they_said(service: Service, key: str) -> None:
+def test_labelling_a_claim_again_replaces_the_label(service: Service, key: str) -> None:
     first, second = label(service, key), label(service, key, label="fail", note="on second thought")
     assert first["id"] == second["id"] and second["label"] == "fail"
     assert label(service, key, claim=2)["id"] != first["id"]
 
 
-def test_a_claim_that_no_judge_decided_can_be_labelled_and_says_nothing_about_judges(service: Service, key: str) -> None:
+def test_a_claim_without_a_judge_can_be_labelled_and_counts_for_no_judge(service: Service, key: str) -> None:
     made = label(service, key, claim=0)
     assert service.get(f"/api/annotations/{made['id']}", key=key).json()["judged"] is None
     assert service.get("/api/annotations/agreement?project_id=proj_home", key=key).json()["labels"] == 0
@@ -65,7 +65,7 @@ def test_a_claim_that_no_judge_decided_can_be_labelled_and_says_nothing_about_ju
         ({"subject": "result", "subject_id": "res_shop", "claim": -1, "label": "pass"}, 400),
     ],
 )
-def test_what_cannot_be_kept_is_refused(service: Service, key: str, body: dict[str, Any], status: int) -> None:
+def test_an_invalid_label_is_refused(service: Service, key: str, body: dict[str, Any], status: int) -> None:
     assert service.post("/api/annotations", key=key, json=body).status_code == status
 
 
@@ -78,7 +78,7 @@ def test_an_annotation_is_changed_by_its_new_author_and_taken_back(service: Serv
     assert service.get(path, key=key).status_code == 404
 
 
-def test_what_was_said_about_a_trace_goes_with_it(service: Service, key: str) -> None:
+def test_labels_of_a_trace_are_deleted_with_it(service: Service, key: str) -> None:
     made = label(service, key)
 
     async def forget(hub: Hub) -> None:
@@ -89,9 +89,9 @@ def test_what_was_said_about_a_trace_goes_with_it(service: Service, key: str) ->
     assert service.get(f"/api/annotations/{made['id']}", key=key).status_code == 404
 
 
-def test_claims_of_judges_wait_until_somebody_has_labelled_them(service: Service, key: str) -> None:
+def test_judged_claims_wait_until_they_are_labelled(service: Service, key: str) -> None:
     queue = service.get("/api/annotations/queue?project_id=proj_home", key=key).json()
-    # What failed and what passed take turns; of each the least certain first.
+    # Failed and passed claims alternate; of each, the least certain come first.
     assert [(one["subject_id"], one["claim"], one["outcome"]) for one in queue["waiting"]] == [
         ("res_rude", 1, "fail"),
         ("res_shop", 1, "pass"),

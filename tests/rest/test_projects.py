@@ -135,7 +135,7 @@ def test_an_agent_that_cannot_be_made_is_refused(service: Service, body: dict[st
 
 
 @pytest.mark.parametrize("noun", ["projects", "agents", "cases"])
-def test_what_must_be_there_cannot_be_emptied(service: Service, noun: str) -> None:
+def test_required_fields_cannot_be_emptied(service: Service, noun: str) -> None:
     key = service.keys()["organization"]
     service.run(sow)
     id = {"projects": "proj_home", "agents": "agent_home_1", "cases": "case_home"}[noun]
@@ -183,7 +183,7 @@ def test_deleting_a_project_leaves_nothing_of_it_and_revokes_its_keys(service: S
     assert service.delete("/api/projects/proj_home", key=made["organization"]).status_code == 204
     assert service.get("/api/projects", key=made["project"]).status_code == 401
     assert service.get("/api/projects", key=made["agent"]).status_code == 401
-    # What is left is the other organization's.
+    # Only rows of the other organization remain.
     left = counts(service, projects, agents, cases, case_versions, traces, trace_parts, results)
     assert left == {"projects": 1, "agents": 2, "cases": 2, "case_versions": 2, "traces": 2, "trace_parts": 0, "results": 2}
     assert counts(service, keys)["keys"] > 5
@@ -210,7 +210,7 @@ def test_every_table_that_hangs_on_a_project_is_known_to_its_deletion() -> None:
     assert with_project == known
 
 
-def test_who_sends_finds_an_agent_as_it_is_and_not_as_it_was_a_moment_ago(service: Service) -> None:
+def test_senders_see_the_current_state_of_an_agent(service: Service) -> None:
     project = make(service)
 
     def send(id: str) -> int:

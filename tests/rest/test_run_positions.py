@@ -43,7 +43,7 @@ def test_a_page_begins_at_its_position(long: World, position: int) -> None:
     assert (page["_meta"]["prev"] is not None) == (0 < position < 230) and (page["_meta"]["next"] is not None) == (position < 210)
 
 
-def test_a_position_counts_what_is_asked_for_and_leads_on_by_cursor(long: World) -> None:
+def test_a_position_counts_the_filtered_results_and_continues_by_cursor(long: World) -> None:
     failed = [entry for entry in reversed(ENTRIES) if entry.outcome == "fail"]
     page = ask(long, "/api/runs/run_long/results?outcome=fail&position=4&limit=5").json()
     assert [row["case"] for row in page["data"]] == [entry.case for entry in failed[4:9]] and page["_meta"]["total"] == 23
@@ -111,16 +111,16 @@ def test_a_query_that_is_too_long_is_refused(long: World) -> None:
     assert ask(long, f"/api/runs?query={'x' * 201}").status_code == 400
 
 
-def test_how_long_attempts_took_is_told_with_its_distribution(long: World) -> None:
+def test_durations_of_attempts_are_shown_with_their_distribution(long: World) -> None:
     found = ask(long, "/api/runs/run_long/latency").json()
     assert (found["least_ms"], found["median_ms"], found["p95_ms"], found["most_ms"]) == (0.0, 114.0, 218.0, 229.0)
     assert found["looked_at"] == found["total"] == 230 == sum(part["count"] for part in found["bins"]) and not found["is_sample"]
     assert ask(long, "/api/runs/run_before/latency").json()["median_ms"] == 800.0
 
 
-def test_of_a_long_run_some_attempts_are_looked_at_spread_over_all_of_it(long: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_long_run_is_sampled_over_its_whole_length(long: World, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("proctor.service.runs.figures.MOST_READ", 48)
-    # As of a run that goes on: of one that has ended the test before may have made the service remember all.
+    # As for an unfinished run: of a finished one, an earlier test may have filled the cache.
     monkeypatch.setattr("proctor.service.runs.figures.find_finished_key", lambda *rows: None)
     found = ask(long, "/api/runs/run_long/latency").json()
     assert found["is_sample"] and found["looked_at"] == 48 and found["total"] == 230

@@ -1,4 +1,4 @@
-"""A link to a run: it shows what it was made to show, to anybody, and nothing else; revoked, it never was."""
+"""A shared link to a run: it shows only that run to anyone, and is unknown once revoked."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def test_hostile_text_stays_text_on_the_page(author: Author) -> None:
     link = share(author, complete_run(author), visibility="evidence")
     answer = author.service.get(link["page_path"])
     page = Markup(answer.text)
-    assert answer.status_code == 200 and page.strange == [] and "Shared link." in page.words
+    assert answer.status_code == 200 and page.problems == [] and "Shared link." in page.words
     assert "Ann <script>alert(1)</script>" in page.words and "\u202e" not in answer.text and "Rivera" in page.words
     assert "<script>alert" not in answer.text
     assert answer.headers["referrer-policy"] == "no-referrer" and answer.headers["x-robots-tag"] == "noindex, nofollow"
@@ -73,9 +73,11 @@ def test_unknown_revoked_and_deleted_are_answered_alike(author: Author) -> None:
     run = complete_run(author)
     link = share(author, run)
     author.ask("DELETE", f"/benchmark-runs/{run['id']}/shares/{link['id']}")
-    asked = [author.service.get(path) for path in (f"/shared/{UNKNOWN}", link["json_path"], f"/shared/{link['token'][:-1]}", "/shared/%00")]
-    assert {answer.status_code for answer in asked} == {404} and len({answer.text for answer in asked}) == 1
-    assert link["token"] not in asked[1].text
+    answers = [
+        author.service.get(path) for path in (f"/shared/{UNKNOWN}", link["json_path"], f"/shared/{link['token'][:-1]}", "/shared/%00")
+    ]
+    assert {answer.status_code for answer in answers} == {404} and len({answer.text for answer in answers}) == 1
+    assert link["token"] not in answers[1].text
     pages = [author.service.get(path) for path in (f"/ui/shared/{UNKNOWN}", link["page_path"])]
     assert [answer.status_code for answer in pages] == [404, 404] and link["token"] not in pages[1].text
     assert author.get(f"/benchmark-runs/{run['id']}/shares")["data"] == []
@@ -90,7 +92,7 @@ def test_a_link_is_revoked_under_its_own_run_only(author: Author) -> None:
     assert author.service.get(link["json_path"]).status_code == 200
 
 
-def test_the_token_is_kept_as_a_hash_and_shown_once(author: Author) -> None:
+def test_the_token_is_stored_as_a_hash_and_shown_once(author: Author) -> None:
     link = share(author, complete_run(author))
     listed = author.get(f"/benchmark-runs/{link['benchmark_run_id']}/shares")["data"]
     assert [(one["id"], one["suffix"], one["visibility"]) for one in listed] == [(link["id"], link["token"][-4:], "scores")]
@@ -122,7 +124,7 @@ def test_a_run_that_withholds_details_from_its_agent_shares_scores_only(author: 
     author.post(f"/benchmark-runs/{run['id']}/shares", {"visibility": "everything"}, status=400)
 
 
-def test_who_opted_out_of_leaderboards_is_not_named(author: Author) -> None:
+def test_a_solver_that_opted_out_is_not_named(author: Author) -> None:
     run = complete_run(author)
     link = share(author, run)
     author.ask("PATCH", f"/solvers/{run['solver']}", {"unlisted": True})
@@ -144,12 +146,12 @@ def test_links_are_bounded_per_run_and_requests_per_address(database_url: str, t
         refused = service.get(links[0]["json_path"])
         assert refused.status_code == 429 and int(refused.headers["retry-after"]) >= 1
         assert service.get(links[0]["page_path"]).status_code == 429
-        # Who has a key is not held up by those who guess.
+        # Guessing does not delay callers with a key.
         author.get("/benchmarks")
 
 
-def test_a_link_to_work_in_simulated_systems_tells_no_token_and_no_id_of_them(author: Author) -> None:
-    """Also where the agent wrote its token into the systems, and addresses with ids into what it is verified on."""
+def test_a_link_to_work_in_simulated_systems_reveals_no_token_or_id(author: Author) -> None:
+    """Even if the agent wrote its token into the systems, and addresses with ids into the verified values."""
     agent = Agent(author, benchmark(author, environment(author)))
     agent.start()
     agent.work("bob")

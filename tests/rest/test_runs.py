@@ -22,20 +22,20 @@ from tests.service.agents import LOOPBACK, suite
 
 
 class Agent:
-    """An agent in a thread of its own."""
+    """An agent in its own thread."""
 
     def __init__(self) -> None:
-        self.asked: list[str] = []
+        self.inputs: list[str] = []
         self.slow_s = 0.0
         self.more: dict[str, Any] = {}
         agent = self
 
         class Handler(BaseHTTPRequestHandler):
             def do_POST(self) -> None:
-                said = json.loads(self.rfile.read(int(self.headers["content-length"])))["input"]
-                agent.asked.append(said)
+                text = json.loads(self.rfile.read(int(self.headers["content-length"])))["input"]
+                agent.inputs.append(text)
                 time.sleep(agent.slow_s)
-                body = json.dumps({"text": f"hello {said}", **agent.more}).encode()
+                body = json.dumps({"text": f"hello {text}", **agent.more}).encode()
                 self.send_response(200)
                 self.send_header("content-type", "application/json")
                 self.send_header("content-length", str(len(body)))
@@ -97,10 +97,10 @@ def test_a_run_is_sent_followed_and_read(driving: Service, agent: Agent) -> None
     assert sent.json()["status"] == "queued"
     stream = driving.get(f"/api/runs/{run_id}/events")
     assert stream.headers["content-type"].startswith("text/event-stream") and stream.headers["cache-control"] == "no-store"
-    told = parsed(stream.text)
-    assert [int(event["id"]) for event in told] == list(range(1, len(told) + 1))
-    assert [told[0]["event"], told[-1]["event"]] == ["queued", "completed"]
-    assert json.loads(told[-1]["data"])["counts"] == {"pass": 4}
+    events = parsed(stream.text)
+    assert [int(event["id"]) for event in events] == list(range(1, len(events) + 1))
+    assert [events[0]["event"], events[-1]["event"]] == ["queued", "completed"]
+    assert json.loads(events[-1]["data"])["counts"] == {"pass": 4}
     run = driving.get(f"/api/runs/{run_id}").json()
     assert (run["status"], run["outcome"], run["counts"]["pass"], run["target"]) == ("completed", "pass", 4, "shop")
     page = driving.get(f"/api/runs/{run_id}/results?limit=3").json()
@@ -108,7 +108,7 @@ def test_a_run_is_sent_followed_and_read(driving: Service, agent: Agent) -> None
     whole = driving.get(f"/api/runs/{run_id}/results/{page['data'][0]['id']}").json()
     assert whole["result"]["assertions"][0]["outcome"] == "pass" and whole["evidence"]["text"].startswith("hello")
     assert driving.get("/api/runs?status=completed").json()["data"][0]["id"] == run_id
-    assert sorted(agent.asked) == ["a", "a", "b", "b"]
+    assert sorted(agent.inputs) == ["a", "a", "b", "b"]
 
 
 def test_a_stream_is_taken_up_where_it_was_left(driving: Service, agent: Agent) -> None:
@@ -155,7 +155,7 @@ def test_reports_come_in_every_format(format: str, kind: str, service: Service) 
     assert policy.startswith("sandbox allow-scripts; ") if format == "html" else policy.startswith("default-src 'none'")
 
 
-def test_a_report_as_opentelemetry_events_says_which_trace_each_is_about(service: Service) -> None:
+def test_a_report_as_opentelemetry_events_names_the_trace_of_each(service: Service) -> None:
     service.run(sow_runs)
     trace = "0af7651916cd43dd8448eb211c80319c"
 
@@ -167,9 +167,10 @@ def test_a_report_as_opentelemetry_events_says_which_trace_each_is_about(service
     service.run(observed)
     (line,) = service.get("/api/runs/run_home/report?format=otlp").text.splitlines()
     (record,) = json.loads(line)["resourceLogs"][0]["scopeLogs"][0]["logRecords"]
-    told = {pair["key"]: pair["value"] for pair in record["attributes"]}
+    attributes = {pair["key"]: pair["value"] for pair in record["attributes"]}
     assert (record["eventName"], record["traceId"]) == ("gen_ai.evaluation.result", trace)
-    assert told["proctor.run.id"] == {"stringValue": "run_home"} and told["gen_ai.evaluation.score.label"] == {"stringValue": "pass"}
+    assert attributes["proctor.run.id"] == {"stringValue": "run_home"}
+    assert attributes["gen_ai.evaluation.score.label"] == {"stringValue": "pass"}
 
 
 def test_runs_are_compared(service: Service) -> None:
@@ -260,10 +261,10 @@ async def sow_runs(hub: Any) -> None:
     await seed_runs(hub, LOCAL, "home")
 
 
-def test_what_cannot_be_driven_is_answered_with_every_problem(service: Service) -> None:
+def test_an_invalid_run_is_answered_with_every_problem(service: Service) -> None:
     project = a_project(service)
     good = {"type": "http", "url": "https://example.com/"}
-    for body, status, told in (
+    for body, status, message in (
         ({"suite": "proctor: 1\ncases: [{id: a, expect: [{response_contain: x}]}]", "target": good}, 400, "nearest"),
         ({"suite": suite("a"), "target": {"type": "http", "url": "http://127.0.0.1/"}}, 400, "--allowed-address"),
         ({"suite": suite("a"), "target": {"type": "callable", "function": "os:system"}}, 403, "--allowed-command"),
@@ -273,7 +274,7 @@ def test_what_cannot_be_driven_is_answered_with_every_problem(service: Service) 
         ({"target": good}, 400, "suite"),
     ):
         answer = service.post("/api/runs", json={"project_id": project, **body})
-        assert answer.status_code == status and told in answer.text, answer.text
+        assert answer.status_code == status and message in answer.text, answer.text
 
 
 @pytest.mark.live
@@ -291,6 +292,6 @@ def test_a_stream_over_a_real_socket_is_live_and_does_not_hold_up_the_end(tmp_pa
                 seen += line.startswith("event: finished")
                 if seen == 3:
                     break
-        assert 3 <= client.get(f"/api/runs/{run_id}").json()["finished"] < 10, "told while it went on"
+        assert 3 <= client.get(f"/api/runs/{run_id}").json()["finished"] < 10, "progress is shown during the run"
         running.app.state.stopping.set()
         client.close()

@@ -1,4 +1,4 @@
-"""A Verial client for tests: authors over REST, and what it authors most."""
+"""A Verial client for tests: authors over REST, and the objects they usually create."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def booked(doctor: str = "Dr. Rivera", status: str = "submitted") -> dict[str, A
 
 
 class Author:
-    """One organization's key (none: the local user) and what is made with it. Every call must succeed unless a status is named."""
+    """An organization's key (none: the local user) and the objects made with it. Calls must succeed unless a status is given."""
 
     def __init__(self, service: Service, key: str | None = None) -> None:
         self.service = service

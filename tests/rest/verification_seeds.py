@@ -69,7 +69,7 @@ async def seed_verification(hub: Hub, caller: Caller, place: str) -> None:
         await link(connection, f"task_{place}", "task_entity", f"ent_{place}", now)
         await add(f"crit_{place}", "criterion", f"task_{place}", label="c", assertion=VOICE, weight=1)
         await add(f"pg_{place}", "playground", f"env_{place}", status="active")
-        # In one sandbox somebody works by hand, in the other the started task of a run does.
+        # One sandbox is used by hand, the other by the started task of a run.
         for id, run in ((f"sb_{place}", None), (f"sbr_{place}", f"br_{place}")):
             await add_sandbox(connection, _sandbox(organization, id, run), now=now)
         await link(connection, f"sb_{place}", "sandbox_dataset", f"dsb_{place}", now)

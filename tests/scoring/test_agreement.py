@@ -1,4 +1,4 @@
-"""Agreement of a judge with labels: equal to scikit-learn's figures, with intervals that mean what they say."""
+"""Agreement of a judge with labels: equal to scikit-learn's figures, with correct intervals."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ LABELS = st.lists(st.tuples(st.booleans(), st.booleans()), max_size=60)
 
 
 def oracle(pairs: list[tuple[bool, bool]]) -> dict[str, float]:
-    """What scikit-learn says, `nan` where a figure has no value."""
-    truth, said = [label for label, _ in pairs], [decision for _, decision in pairs]
+    """The figures of scikit-learn, `nan` if a figure has no value."""
+    truth, decided = [label for label, _ in pairs], [decision for _, decision in pairs]
     precision, recall, f1, _ = metrics.precision_recall_fscore_support(
-        truth, said, average="binary", pos_label=True, zero_division=math.nan
+        truth, decided, average="binary", pos_label=True, zero_division=math.nan
     )
-    constant = len({*truth, *said}) == 1
+    constant = len({*truth, *decided}) == 1
     return {
-        "accuracy": float(metrics.accuracy_score(truth, said)),
+        "accuracy": float(metrics.accuracy_score(truth, decided)),
         "precision": float(precision),
         "recall": float(recall),
         "f1": float(f1),
         # scikit-learn divides 0 by 0 here, with a warning.
-        "kappa": math.nan if constant else float(metrics.cohen_kappa_score(truth, said)),
+        "kappa": math.nan if constant else float(metrics.cohen_kappa_score(truth, decided)),
     }
 
 
@@ -53,7 +53,7 @@ def test_large_random_tables_are_those_of_scikit_learn_too() -> None:
         theirs = oracle(pairs)
         table = count_table(pairs)
         assert all(same(value, theirs[name]) for name, value in table.compute_figures().items())
-        cells = metrics.confusion_matrix([label for label, _ in pairs], [said for _, said in pairs], labels=[True, False])
+        cells = metrics.confusion_matrix([label for label, _ in pairs], [decided for _, decided in pairs], labels=[True, False])
         assert [[table.true_pass, table.false_fail], [table.false_pass, table.true_fail]] == cells.tolist()
 
 
@@ -71,7 +71,7 @@ def test_large_random_tables_are_those_of_scikit_learn_too() -> None:
     ],
     ids=lambda value: "" if isinstance(value, set) else f"{value.true_pass}-{value.false_fail}-{value.false_pass}-{value.true_fail}",
 )
-def test_what_cannot_be_computed_is_nothing_and_has_no_interval(table: Table, missing: set[str]) -> None:
+def test_undefined_figures_are_none_and_have_no_interval(table: Table, missing: set[str]) -> None:
     figures = with_intervals(table, draws=200)
     assert {name for name, figure in figures.items() if figure.value is None} == missing
     has_both = table.true_pass + table.false_fail and table.false_pass + table.true_fail
@@ -79,7 +79,7 @@ def test_what_cannot_be_computed_is_nothing_and_has_no_interval(table: Table, mi
     assert {name for name, figure in figures.items() if figure.interval is None} == without_interval
 
 
-def test_a_judge_that_says_the_opposite_of_the_labels_has_a_kappa_below_chance() -> None:
+def test_a_judge_opposite_to_the_labels_has_a_kappa_below_chance() -> None:
     assert Table(false_fail=10, false_pass=10).kappa == -1
     assert Table(false_fail=5).kappa == 0
 

@@ -27,7 +27,7 @@ def test_a_percentile_is_near_that_of_the_sorted_amounts(first: list[float], sec
         assert found == pytest.approx(both[math.ceil(share * len(both)) - 1], rel=0.011)
 
 
-def test_what_is_no_amount_is_left_out() -> None:
+def test_invalid_amounts_are_left_out() -> None:
     buckets: dict[int, int] = {}
     count_amounts([-1.0, math.nan, math.inf, 5.0], buckets)
     assert sum(buckets.values()) == 1 and find_percentile(buckets, 0.5) == pytest.approx(5, rel=0.011)

@@ -1,4 +1,4 @@
-"""The threshold of a judge: what each one gives, and the one that cross-validation chooses."""
+"""The threshold of a judge: the effect of each, and the one that cross-validation chooses."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def test_on_scores_that_mean_nothing_the_held_out_figure_is_chance_and_the_fitte
     assert sum(fitted) / 12 > sum(held_out) / 12 + 0.05
 
 
-def test_the_held_out_figure_tells_what_new_answers_give() -> None:
+def test_the_held_out_figure_predicts_new_answers() -> None:
     gaps = []
     for seed in range(10):
         cut = choose_cut(drawn(seed, 80, 0.6, 0.4), 0.8, repeats=5)
@@ -98,7 +98,7 @@ def test_the_choice_is_the_same_every_time() -> None:
     [[], [(0.5, True)] * 20, [(0.1, False), (0.9, True)] * 4, [(0.5, True), (0.5, False)] * 20],
     ids=["nothing", "one label", "fewer than folds", "one score"],
 )
-def test_nothing_is_chosen_where_it_cannot_be_told(items: list[tuple[float, bool]]) -> None:
+def test_no_threshold_is_chosen_without_enough_labels(items: list[tuple[float, bool]]) -> None:
     assert choose_cut(items, 0.8) is None
 
 

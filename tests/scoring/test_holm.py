@@ -1,4 +1,4 @@
-"""Holm's adjustment: as published, and never smaller than what it adjusts."""
+"""Holm's adjustment: as published, and never below the adjusted value."""
 
 from __future__ import annotations
 

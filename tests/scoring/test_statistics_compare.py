@@ -1,4 +1,4 @@
-"""Two runs compared: the verdict, its reasons, the cases behind it, and how often it is wrong."""
+"""Two runs compared: the verdict, its reasons, its cases, and its error rate."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def test_runs_without_a_common_case_are_too_little_data() -> None:
     assert (found.detectable_drop, found.repeats_needed, found.changes) == (None, (), ())
 
 
-def test_a_smaller_effect_than_asked_for_is_no_regression() -> None:
+def test_an_effect_below_the_minimum_is_no_regression() -> None:
     base, candidate = run((200, 5, 5)), run((170, 5, 5), (30, 5, 4))
     assert compare_runs(base, candidate).verdict == "regressed"
     assert compare_runs(base, candidate, min_effect=0.05).verdict == "unchanged"
@@ -165,7 +165,7 @@ def test_the_sample_size_is_the_one_of_the_tables() -> None:
     assert repeats_needed(1, 0.6, 0.1) == 408
 
 
-def test_what_cannot_fall_so_far_needs_no_repeats() -> None:
+def test_a_rate_that_cannot_drop_so_far_needs_no_repeats() -> None:
     assert repeats_needed(20, 0.05, 0.1) is None
     assert repeats_needed(0, 0.9, 0.1) is None
     assert repeats_needed(20, 0.9, 0.0) is None
@@ -184,7 +184,7 @@ def test_more_repeats_see_smaller_drops() -> None:
         assert compute_power(50, repeats, 0.85, drop) >= 0.8 > compute_power(50, repeats, 0.85, drop - 0.002)
 
 
-def test_a_comparison_says_what_it_could_see_and_what_it_would_take() -> None:
+def test_a_comparison_reports_the_effect_it_could_detect() -> None:
     found = compare_runs(run((42, 2, 2), (8, 2, 0)), run((42, 2, 2), (8, 2, 0)))
     assert found.detectable_drop == detectable_drop(50, 2, 0.84)
     assert [(need.drop, need.repeats) for need in found.repeats_needed] == [
@@ -208,7 +208,7 @@ def test_the_gate_stays_silent_where_nothing_changed(suite: str) -> None:
 
 @pytest.mark.parametrize("suite", ["alike", "mixed"])
 @pytest.mark.timeout(60)
-def test_real_drops_are_seen_at_least_as_often_as_the_formula_says(suite: str) -> None:
+def test_real_drops_are_detected_at_least_as_often_as_the_formula_predicts(suite: str) -> None:
     comparisons = 100
     for drop in (0.05, 0.1, 0.2):
         found = simulate(suite, 60, 3, drop, comparisons)
@@ -232,7 +232,7 @@ def test_a_reason_names_why_a_change_is_not_called(before: int, after: int, runs
     assert "no change" not in found.reason or found.p_value > found.alpha
 
 
-def test_no_comparison_with_a_small_p_value_says_that_nothing_changed() -> None:
+def test_no_comparison_with_a_small_p_value_reports_no_change() -> None:
     for cases, runs, lost in itertools.product((1, 2, 3, 6), (2, 3, 5, 8), (1, 2, 3)):
         base = {f"c{number}": Counts(runs, runs) for number in range(cases)} | {"dead": Counts(runs, 0)}
         found = compare_runs(base, {case: Counts(runs, max(0, seen.passes - lost)) for case, seen in base.items()})

@@ -60,10 +60,10 @@ def test_one_attempt_per_case_makes_the_suite_test_the_one_of_mcnemar(cases: lis
     assert found.informative == cases.count((1, 0)) + cases.count((0, 1))
 
 
-def test_cases_that_tell_nothing_change_nothing() -> None:
-    telling = [(Counts(5, 5), Counts(5, 1)), (Counts(3, 3), Counts(3, 2))]
+def test_uninformative_cases_change_nothing() -> None:
+    informative = [(Counts(5, 5), Counts(5, 1)), (Counts(3, 3), Counts(3, 2))]
     silent = [(Counts(5, 5), Counts(5, 5)), (Counts(2, 0), Counts(9, 0)), (Counts(0, 0), Counts(4, 2)), (Counts(4, 2), Counts(0, 0))]
-    assert stratified_test(telling + silent) == stratified_test(telling)
+    assert stratified_test(informative + silent) == stratified_test(informative)
     nothing = stratified_test(silent)
     assert (nothing.p_value, nothing.p_regressed, nothing.p_improved, nothing.informative) == (1.0, 1.0, 1.0, 0)
 

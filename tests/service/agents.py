@@ -1,4 +1,4 @@
-"""What tests of runs need: a project, a suite, and an agent on loopback that counts what it is asked."""
+"""What tests of runs need: a project, a suite, and an agent on loopback that counts its requests."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def suite(*ids: str, expected: str = "hello", **more: Any) -> dict[str, Any]:
 
 
 class Agent:
-    """Answers `hello MESSAGE` after as long as it is told to take."""
+    """Answers `hello MESSAGE` after a configurable delay."""
 
     def __init__(self, server: Server) -> None:
         self.url = server.url
@@ -63,7 +63,7 @@ async def a_project(hub: Hub, **settings: Any) -> str:
 
 
 async def until(hub: Hub, run_id: str, holds: Callable[[dict[str, Any]], bool], *, within_s: float = 10.0) -> dict[str, Any]:
-    """The run as soon as something holds of it."""
+    """Wait until a condition on the run is true, and return the run."""
     async with asyncio.timeout(within_s):
         while not holds(run := await get_run(hub, LOCAL, run_id)):
             await asyncio.sleep(0.02)

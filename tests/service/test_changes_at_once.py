@@ -1,4 +1,4 @@
-"""Two who change the same thing at once: the second one finds what the first one wrote."""
+"""Concurrent changes of one object: the second one sees what the first one wrote."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ OTHER = SUITE.replace("refund", "other")
 THIRD = SUITE.replace("refund", "third")
 
 
-async def change_meanwhile(hub: Hub, table: sa.Table, id: str, values: Mapping[str, Any], change: Coroutine[Any, Any, Any]) -> Any:
-    """Change a row, and something else of it before that is committed; what came of the latter."""
+async def change_during(hub: Hub, table: sa.Table, id: str, values: Mapping[str, Any], change: Coroutine[Any, Any, Any]) -> Any:
+    """Change a row, run `change` before the commit, and return the result of `change`."""
     async with hub.database.writing() as connection:
         row = await change_row(connection, table, LOCAL.organization_id, id, values)
         assert row is not None
         if table is cases:
-            kept = {"case_id": id, **{name: row[name] for name in ("version", "dialect", "document")}, "created_at": hub.now()}
-            await connection.execute(case_versions.insert().values(kept))
+            fields = {"case_id": id, **{name: row[name] for name in ("version", "dialect", "document")}, "created_at": hub.now()}
+            await connection.execute(case_versions.insert().values(fields))
         task = asyncio.create_task(change)
         await _wait_until_held_up(connection, task)
     return await task
@@ -42,7 +42,7 @@ async def change_meanwhile(hub: Hub, table: sa.Table, id: str, values: Mapping[s
 
 async def _wait_until_held_up(connection: AsyncConnection, task: asyncio.Task[Any]) -> None:
     if connection.dialect.name == "sqlite":
-        await asyncio.sleep(0.05)  # there is one writer, whoever it is
+        await asyncio.sleep(0.05)  # there is only one writer
         return
     waiting = sa.text("SELECT count(*) FROM pg_locks WHERE NOT granted")
     while not task.done() and not (await connection.execute(waiting)).scalar_one():
@@ -53,45 +53,47 @@ async def _wait_until_held_up(connection: AsyncConnection, task: asyncio.Task[An
 async def test_a_document_that_is_written_at_the_same_time_is_the_next_version(hub: Hub, document: str) -> None:
     project, _ = await world(hub, suite=None)
     case = await create_case(hub, LOCAL, NewCase(project_id=project, document=SUITE))
-    meanwhile = {"document": OTHER, "version": 2}
-    changed = await change_meanwhile(hub, cases, case["id"], meanwhile, update_case(hub, LOCAL, case["id"], {"document": document}))
+    other_change = {"document": OTHER, "version": 2}
+    changed = await change_during(hub, cases, case["id"], other_change, update_case(hub, LOCAL, case["id"], {"document": document}))
     assert (changed["version"], changed["document"]) == (3, document)
-    kept = [(await get_version(hub, LOCAL, case["id"], version))["document"] for version in (1, 2, 3)]
-    assert kept == [SUITE, OTHER, document]
+    documents = [(await get_version(hub, LOCAL, case["id"], version))["document"] for version in (1, 2, 3)]
+    assert documents == [SUITE, OTHER, document]
 
 
-async def test_who_expects_the_version_before_is_told(hub: Hub) -> None:
+async def test_an_outdated_expected_version_is_a_conflict(hub: Hub) -> None:
     project, _ = await world(hub, suite=None)
     case = await create_case(hub, LOCAL, NewCase(project_id=project, document=SUITE))
     change = update_case(hub, LOCAL, case["id"], {"document": THIRD, "expected_version": 1})
-    with pytest.raises(Refusal, match="is at version 2"):
-        await change_meanwhile(hub, cases, case["id"], {"document": OTHER, "version": 2}, change)
+    with pytest.raises(Refusal, check=lambda error: error.fields == {"expected_version": ["is now 2"]}):
+        await change_during(hub, cases, case["id"], {"document": OTHER, "version": 2}, change)
 
 
-async def test_settings_of_a_rule_that_are_changed_at_the_same_time_are_both_kept(hub: Hub) -> None:
+async def test_concurrent_changes_of_a_rule_are_both_stored(hub: Hub) -> None:
     project, _ = await world(hub)
     rule = await create_alert(
         hub, LOCAL, NewAlert(project_id=project, name="r", kind="pass_rate", webhook_url="https://hooks.example.com/x")
     )
-    meanwhile = {"settings": {**rule["settings"], "below": 0.5}}
-    changed = await change_meanwhile(
-        hub, alert_rules, rule["id"], meanwhile, update_alert(hub, LOCAL, rule["id"], {"settings": {"minimum": 3}})
+    other_change = {"settings": {**rule["settings"], "below": 0.5}}
+    changed = await change_during(
+        hub, alert_rules, rule["id"], other_change, update_alert(hub, LOCAL, rule["id"], {"settings": {"minimum": 3}})
     )
     assert (changed["settings"]["below"], changed["settings"]["minimum"]) == (0.5, 3)
 
 
-async def test_nobody_takes_away_the_label_of_what_has_no_note_any_more(hub: Hub) -> None:
+async def test_a_label_cannot_be_removed_after_its_note(hub: Hub) -> None:
     _, agent = await world(hub)
     trace = await post(hub, {"data": {"text": "Refund"}, "platformId": agent})
-    said = await create_annotation(hub, LOCAL, NewAnnotation(subject="trace", subject_id=trace.id, label="pass", note="good"))
-    with pytest.raises(Refusal, match="nothing to store"):
-        await change_meanwhile(hub, annotation_rows, said["id"], {"note": ""}, change_annotation(hub, LOCAL, said["id"], {"label": None}))
+    annotation = await create_annotation(hub, LOCAL, NewAnnotation(subject="trace", subject_id=trace.id, label="pass", note="good"))
+    with pytest.raises(Refusal, check=lambda error: list(error.fields) == ["label"]):
+        await change_during(
+            hub, annotation_rows, annotation["id"], {"note": ""}, change_annotation(hub, LOCAL, annotation["id"], {"label": None})
+        )
 
 
-async def test_a_secret_that_is_set_while_all_are_locked_anew_is_kept(hub: Hub) -> None:
+async def test_a_secret_set_while_all_are_encrypted_again_is_stored(hub: Hub) -> None:
     project, _ = await world(hub)
     secret = await set_secret(hub, LOCAL, project, "TOKEN", "old")
-    await change_meanwhile(hub, secrets, secret["id"], {"value": make_box(hub).lock("new")}, relock_all(hub))
+    await change_during(hub, secrets, secret["id"], {"value": make_box(hub).lock("new")}, relock_all(hub))
     assert await read_secrets(hub, LOCAL.organization_id, project) == {"TOKEN": "new"}
 
 

@@ -1,4 +1,4 @@
-"""Every list in every combination of its filters goes along an index: nothing reads or sorts a whole table, on either database."""
+"""Every list uses an index for every combination of filters: no query reads or sorts a whole table, on either database."""
 
 from __future__ import annotations
 
@@ -70,8 +70,8 @@ def fixed(listing: Listing, id: str) -> Listing:
     return lambda hub, caller, **given: listing(hub, caller, id, **given)
 
 
-async def measure_anew(hub: Hub, caller: Caller, cursor: str | None) -> object:
-    """With nothing remembered: what is known of a run that has ended is not asked for again."""
+async def measure_again(hub: Hub, caller: Caller, cursor: str | None) -> object:
+    """Without the cache, which otherwise answers for finished runs."""
     return await measure_latency(msgspec.structs.replace(hub, run_facts=SizedLruCache(1)), caller, "run")
 
 
@@ -96,7 +96,7 @@ LISTS: dict[str, tuple[Listing, dict[str, tuple[Any, ...]]]] = {
     "run results": (list_attempts, {"outcome": ("pass",), "case": ("c",), "text": ("refund",)}),
     "run results at a position": (at_position, {"outcome": ("pass",), "case": ("c",), "position": (1, 7)}),
     "overview": (look_over, {"since": ("2001-01-01", MOMENT)}),
-    "latency": (measure_anew, {}),
+    "latency": (measure_again, {}),
     "cases": (cases.list_cases, {"project_id": ("p",), "agent_id": ("a",), "active": (True, False)}),
     "agents": (agents.list_agents, {"project_id": ("p",)}),
     "projects": (projects.list_projects, {}),
@@ -121,7 +121,7 @@ def combinations(options: dict[str, tuple[Any, ...]]) -> Iterator[dict[str, Any]
 
 @contextmanager
 def noted(hub: Hub) -> Iterator[list[tuple[str, Any]]]:
-    """The queries that are made meanwhile and have a page to them."""
+    """Collect the page queries that run inside the block."""
     found: list[tuple[str, Any]] = []
 
     def note(connection: Any, cursor: Any, statement: str, parameters: Any, context: Any, many: bool) -> None:
@@ -143,7 +143,7 @@ async def plan_of(connection: AsyncConnection, dialect: str, statement: str, par
 
 
 def complaint(dialect: str, plan: list[str], few: bool) -> str | None:
-    """What is wrong with a plan; `few` rows may be sorted, such as those of one trace."""
+    """Return the problem of a plan; `few` rows may be sorted, such as those of one trace."""
     for line in plan:
         if dialect == "sqlite":
             # A subquery with a limit is scanned, never a table.
@@ -157,7 +157,7 @@ def complaint(dialect: str, plan: list[str], few: bool) -> str | None:
 
 
 async def seed(hub: Hub) -> None:
-    """What lists below a thing ask for first."""
+    """Insert the parents of nested lists."""
     await projects.create_project(hub, LOCAL, projects.NewProject(name="shop"))
     at = {"created_at": hub.now(), "updated_at": hub.now(), "organization_id": LOCAL.organization_id, "project_id": "p"}
     async with hub.database.writing() as connection:
@@ -183,7 +183,7 @@ async def test_every_combination_of_filters_goes_along_an_index(name: str, hub: 
     turns = itertools.cycle(variants)
     async with hub.database.reading() as connection:
         if dialect == "postgresql":
-            # With few rows it would not look for an index; what is left then has none.
+            # With few rows it would not use an index; the remaining plans have none.
             for setting in ("enable_seqscan", "enable_sort", "enable_bitmapscan"):
                 await connection.exec_driver_sql(f"SET {setting} = off")
         for given in combinations(options):
@@ -215,12 +215,12 @@ async def test_a_page_of_a_rare_combination_may_be_short_and_leads_on_until_ever
     wanted = {note["resource_id"] for note in notes["data"]}
     assert wanted == set(made)
     seen: list[str] = []
-    cursor, asked = None, 0
+    cursor, requests = None, 0
     while True:
-        # Two filters, of which one leads and the other is looked at beside it.
+        # Two filters: one uses the index, the other is checked per row.
         page = await audit.list_notes(hub, LOCAL, resource="project", resource_id=made[3], cursor=cursor)
         seen += [note["resource_id"] for note in page["data"]]
-        cursor, asked = page["_meta"]["next"], asked + 1
+        cursor, requests = page["_meta"]["next"], requests + 1
         if cursor is None:
             break
     assert seen == [made[3]]

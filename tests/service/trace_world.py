@@ -65,7 +65,7 @@ def refusal(use: Any) -> Any:
 
 
 def project_key(project: str, *agent_ids: str) -> Caller:
-    """Who calls with a key of a project, restricted to some agents if any are named."""
+    """The caller with a key of a project, restricted to the named agents."""
     return Caller(organization_id=LOCAL.organization_id, kind="project", key_id="key_1", project_id=project, agent_ids=agent_ids or None)
 
 
@@ -175,7 +175,7 @@ def _attributes(holder: Any, pairs: list[dict[str, Any]]) -> None:
 
 
 async def send(hub: Hub, document: dict[str, Any], *, caller: Caller = LOCAL, binary: bool = False, **more: Any) -> list[ArrivalResult]:
-    """An OTLP request, kept."""
+    """Store an OTLP request."""
     received = receive_protobuf(protobuf(document)) if binary else receive_json(document)
     return await TraceWriter(hub).store((await read_spans(hub, caller, received, **more)).arrivals)
 
@@ -183,13 +183,13 @@ async def send(hub: Hub, document: dict[str, Any], *, caller: Caller = LOCAL, bi
 async def send_logs(
     hub: Hub, document: dict[str, Any], *, caller: Caller = LOCAL, binary: bool = False, **more: Any
 ) -> list[ArrivalResult]:
-    """An OTLP request with logs, kept."""
+    """Store an OTLP request with logs."""
     received = receive_logs_protobuf(logs_protobuf(document)) if binary else receive_logs_json(document)
     return await TraceWriter(hub).store((await read_spans(hub, caller, received, **more)).arrivals)
 
 
 async def post(hub: Hub, body: dict[str, Any], *, caller: Caller = LOCAL, request_id: str | None = None) -> ArrivalResult:
-    """A Mibo body, kept."""
+    """Store a Mibo body."""
     return (await TraceWriter(hub).store((await read_body(hub, caller, body, request_id=request_id)).arrivals))[0]
 
 

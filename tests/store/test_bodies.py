@@ -25,7 +25,7 @@ JSON = st.recursive(
 @settings(max_examples=100, deadline=None)
 @given(JSON)
 @pytest.mark.timeout(60)
-def test_what_was_packed_is_unpacked(value: object) -> None:
+def test_packed_values_read_back(value: object) -> None:
     assert unpack(pack(value)) == value
 
 
@@ -34,7 +34,7 @@ def test_a_struct_is_packed_as_its_json() -> None:
     assert unpack(pack(evidence))["tool_calls"][0]["arguments"] == {"a": "\ud800"}
 
 
-def test_repeating_text_takes_little_room() -> None:
+def test_repeating_text_takes_little_space() -> None:
     assert len(pack({"text": "the same again " * 1000})) < 500
 
 
@@ -47,12 +47,12 @@ def test_a_bomb_is_not_unpacked() -> None:
 
 
 @pytest.mark.parametrize("body", [b"", b"not zlib", zlib.compress(b"{}")[:-3], zlib.compress(b"not json"), zlib.compress(b"[" * 100_000)])
-def test_what_is_no_body_is_a_store_error(body: bytes) -> None:
+def test_an_invalid_body_is_a_store_error(body: bytes) -> None:
     with pytest.raises(StoreError):
         unpack(body)
 
 
-def test_large_numbers_are_kept_exactly() -> None:
+def test_large_numbers_are_stored_exactly() -> None:
     large = [3**50, -(3**60), 2**64]
     assert unpack(pack(large)) == large == json.loads(expand_bytes(pack(large)))
     assert {type(number) for number in unpack(pack(large))} == {int}

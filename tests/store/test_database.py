@@ -72,7 +72,7 @@ def test_a_new_database_has_every_table_and_can_be_opened_again(database: TestDa
     assert database.run(tables) == expected
 
 
-def test_what_was_written_is_there_and_what_failed_is_not(database: TestDatabase) -> None:
+def test_committed_writes_are_there_and_failed_ones_are_not(database: TestDatabase) -> None:
     async def use(opened: Database) -> None:
         async with opened.writing() as connection:
             await put(connection, "kept")
@@ -157,17 +157,17 @@ async def test_a_broken_rule_of_the_schema_passes_through_as_itself(opened: Data
 HARD_TEXTS = ["", "ü 🦊 \u2028", "a\0b", "\ud800 half", "x" * 100_000, "'; DROP TABLE meta; --", "%s :name $1 ?"]
 
 
-async def test_any_text_and_any_json_can_be_kept(opened: Database) -> None:
+async def test_any_text_and_any_json_can_be_stored(opened: Database) -> None:
     values: list[Any] = [*HARD_TEXTS, {"n": 3**50, "deep": [[[{"a\0": "\ud83d"}]]], "f": 1e300, "t": True, "z": None}, [], 0, False]
     for number, value in enumerate(values):
         row = {"id": f"proj_{number}", "organization_id": "o", "name": str(value)[:50], "created_at": "t", "updated_at": "t"}
         async with opened.writing() as connection:
             await connection.execute(projects.insert().values(settings=value, description=value if isinstance(value, str) else None, **row))
         async with opened.reading() as connection:
-            kept = (await connection.execute(sa.select(projects).where(projects.c.id == row["id"]))).mappings().one()
-        assert kept["settings"] == value
+            stored = (await connection.execute(sa.select(projects).where(projects.c.id == row["id"]))).mappings().one()
+        assert stored["settings"] == value
         if isinstance(value, str):
-            assert kept["description"] == value.replace("\0", "\ufffd").replace("\ud800", "?")
+            assert stored["description"] == value.replace("\0", "\ufffd").replace("\ud800", "?")
 
 
 # Migrations
@@ -213,7 +213,7 @@ def test_a_new_database_is_made_at_once_and_is_what_the_steps_make(tmp_path: Pat
     assert at_once == schema_of("by_steps.db") and len(at_once) > len(migrations.STEPS)
 
 
-def test_runs_kept_before_they_had_names_are_there_afterwards(database: TestDatabase) -> None:
+def test_runs_stored_before_they_had_names_survive_the_migration(database: TestDatabase) -> None:
     indices = [str(index.name) for index in runs.indexes]
     named = next(name for name in indices if "name" in name)
 
@@ -229,14 +229,14 @@ def test_runs_kept_before_they_had_names_are_there_afterwards(database: TestData
 
     async def look(opened: Database) -> tuple[Any, set[str | None]]:
         async with opened.reading() as connection:
-            kept = (await connection.execute(sa.select(runs.c.id, runs.c.name, runs.c.tags))).one()
-            return tuple(kept), await connection.run_sync(lambda sync: {index["name"] for index in sa.inspect(sync).get_indexes("runs")})
+            stored = (await connection.execute(sa.select(runs.c.id, runs.c.name, runs.c.tags))).one()
+            return tuple(stored), await connection.run_sync(lambda sync: {index["name"] for index in sa.inspect(sync).get_indexes("runs")})
 
     database.run(as_it_was)
     assert database.run(look) == (("r", None, None), set(indices))
 
 
-def test_attempts_kept_before_they_had_digests_are_there_afterwards(database: TestDatabase) -> None:
+def test_attempts_stored_before_they_had_digests_survive_the_migration(database: TestDatabase) -> None:
     async def as_it_was(opened: Database) -> None:
         async with opened.writing() as connection:
             await connection.execute(NOTES.delete().where(NOTES.c.name == "0009_digests_of_attempts"))
@@ -252,7 +252,7 @@ def test_attempts_kept_before_they_had_digests_are_there_afterwards(database: Te
     assert database.run(look) == ("a", None, b"b")
 
 
-def test_attempts_kept_before_they_were_counted_by_an_index_have_it_afterwards(database: TestDatabase) -> None:
+def test_attempts_stored_before_they_were_counted_by_an_index_get_it(database: TestDatabase) -> None:
     old = "run_entries_listed_by_run_id_case_id"
 
     async def as_it_was(opened: Database) -> None:
@@ -266,16 +266,16 @@ def test_attempts_kept_before_they_were_counted_by_an_index_have_it_afterwards(d
 
     async def look(opened: Database) -> tuple[Any, set[str | None]]:
         async with opened.reading() as connection:
-            kept = (await connection.execute(sa.select(run_entries.c.id, run_entries.c.shown, run_entries.c.body))).one()
+            stored = (await connection.execute(sa.select(run_entries.c.id, run_entries.c.shown, run_entries.c.body))).one()
             found = await connection.run_sync(lambda sync: sa.inspect(sync).get_indexes("run_entries"))
-            return tuple(kept), {index["name"] for index in found}
+            return tuple(stored), {index["name"] for index in found}
 
     database.run(as_it_was)
-    kept, indices = database.run(look)
-    assert kept == ("a", None, b"b") and "run_entries_by_case" in indices and old not in indices
+    stored, indices = database.run(look)
+    assert stored == ("a", None, b"b") and "run_entries_by_case" in indices and old not in indices
 
 
-def test_traces_kept_before_attempts_were_counted_are_there_afterwards(database: TestDatabase) -> None:
+def test_traces_stored_before_attempts_were_counted_survive_the_migration(database: TestDatabase) -> None:
     async def as_it_was(opened: Database) -> None:
         async with opened.writing() as connection:
             await connection.execute(NOTES.delete().where(NOTES.c.name == "0002_attempts_of_traces"))
@@ -364,7 +364,7 @@ await opened.close()
 
 
 @pytest.mark.timeout(60)
-def test_what_was_committed_survives_kill_9(database: TestDatabase) -> None:
+def test_committed_writes_survive_kill_9(database: TestDatabase) -> None:
     code = """
 opened = await open_database(URL)
 for number in range(5):
@@ -404,7 +404,7 @@ await opened.close()
     assert database.run(names) == ["ours", "theirs"]
 
 
-async def test_what_a_block_cannot_read_keeps_nobody_else_from_writing(opened: Database) -> None:
+async def test_a_store_error_in_a_block_does_not_block_other_writers(opened: Database) -> None:
     with pytest.raises(StoreError, match="cannot be read"):
         async with opened.writing() as connection:
             await put(connection, "lost")
@@ -417,7 +417,7 @@ async def test_what_a_block_cannot_read_keeps_nobody_else_from_writing(opened: D
 
 
 async def write_again(database: Database) -> None:
-    """Wait until writers are not told any more that the database is away."""
+    """Wait until writes are accepted again."""
     async with asyncio.timeout(10):
         while True:
             with contextlib.suppress(StoreError):
@@ -485,9 +485,9 @@ def test_sqlite_is_in_wal_mode_durable_and_for_its_owner_only(tmp_path: Path) ->
             await put(connection, "x")
             assert {stat.S_IMODE(found.stat().st_mode) for found in path.parent.iterdir()} == {0o600}
             pragmas = ("journal_mode", "synchronous", "foreign_keys", "busy_timeout")
-            told = {name: (await connection.exec_driver_sql(f"PRAGMA {name}")).scalar_one() for name in pragmas}
+            values = {name: (await connection.exec_driver_sql(f"PRAGMA {name}")).scalar_one() for name in pragmas}
         await opened.close()
-        return told
+        return values
 
     assert asyncio.run(use()) == {"journal_mode": "wal", "synchronous": 2, "foreign_keys": 1, "busy_timeout": 5_000}
 
@@ -501,14 +501,14 @@ async def test_a_reader_does_not_wait_for_a_writer(tmp_path: Path) -> None:
     await opened.close()
 
 
-def test_a_full_disk_is_a_store_error_and_loses_nothing_that_was_kept(tmp_path: Path) -> None:
+def test_a_full_disk_is_a_store_error_and_loses_nothing_stored(tmp_path: Path) -> None:
     async def use() -> None:
         opened = await open_database(tmp_path / "x.db", pool_size=1)
         async with opened.writing() as connection:
             await put(connection, "kept")
         with pytest.raises(StoreError, match="full"):
             async with opened.writing() as connection:
-                # As few pages as there are: what SQLite says is what it says of a full disk.
+                # No page may be added: SQLite reports the same error as for a full disk.
                 await connection.exec_driver_sql("PRAGMA max_page_count=1")
                 await put(connection, "too large", "x" * 5_000_000)
         await opened.close()
@@ -519,15 +519,15 @@ def test_a_full_disk_is_a_store_error_and_loses_nothing_that_was_kept(tmp_path: 
     connection.close()
 
 
-def test_files_that_are_no_database_are_told_apart(tmp_path: Path) -> None:
+def test_files_that_are_no_database_are_distinguished(tmp_path: Path) -> None:
     (tmp_path / "text").write_text("not a database, but long enough to be looked at" * 100)
     (tmp_path / "file").write_text("")
-    for path, told in (
+    for path, message in (
         (tmp_path / "text", "not a database"),
         (tmp_path, "unable to open"),
         (tmp_path / "file" / "x.db", "Not a directory|exists"),
     ):
-        with pytest.raises(StoreError, match=told):
+        with pytest.raises(StoreError, match=message):
             asyncio.run(open_database(path))
     with pytest.raises(StoreError, match="there is no database"):
         asyncio.run(open_database(tmp_path / "none.db", migrating=False))
@@ -535,7 +535,7 @@ def test_files_that_are_no_database_are_told_apart(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("url", "told"),
+    ("url", "message"),
     [
         ("://", "cannot be read"),
         ("postgresql://u@h:port/x", "cannot be read"),
@@ -545,13 +545,13 @@ def test_files_that_are_no_database_are_told_apart(tmp_path: Path) -> None:
         ("postgresql://u:secret@h/x?sslmod=require", "unknown option 'sslmod'"),
     ],
 )
-def test_a_wrong_address_is_explained_and_never_shown(url: str, told: str) -> None:
-    with pytest.raises(InputError, match=told) as wrong:
+def test_a_wrong_address_is_explained_and_never_shown(url: str, message: str) -> None:
+    with pytest.raises(InputError, match=message) as wrong:
         asyncio.run(open_database(url))
     assert "secret" not in str(wrong.value)
 
 
-def test_a_server_that_is_not_there_is_told_without_the_password() -> None:
+def test_a_missing_server_is_reported_without_the_password() -> None:
     with pytest.raises(StoreError, match="cannot be used") as gone:
         asyncio.run(open_database("postgresql://u:secret@127.0.0.1:1/x"))
     assert "secret" not in str(gone.value)
@@ -566,7 +566,7 @@ def test_a_missing_driver_names_what_to_install(driver: str, url: str, extra: st
 
 
 @pytest.mark.parametrize("moment", ["in a statement", "between two"])
-def test_closing_waits_for_connections_that_whoever_was_cancelled_gives_back(database: TestDatabase, moment: str) -> None:
+def test_closing_waits_for_connections_of_cancelled_tasks(database: TestDatabase, moment: str) -> None:
     slow = {
         "sqlite": "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 300000) SELECT count(*) FROM n",
         "postgresql": "SELECT pg_sleep(0.3)",
@@ -579,7 +579,7 @@ def test_closing_waits_for_connections_that_whoever_was_cancelled_gives_back(dat
                 await asyncio.sleep(5)
 
         threads = set(threading.enumerate())
-        # As a client that goes away ends its request: cancelled again wherever it waits, so that nobody waits for the connection.
+        # As for the request of a disconnected client: cancelled at every wait, so that no task awaits the connection.
         with anyio.move_on_after(0.05):
             await read()
         pool = opened.engine.pool

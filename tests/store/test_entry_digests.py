@@ -1,4 +1,4 @@
-"""What is kept of an attempt beside its body says the same as the body, and stays small whatever the evidence is."""
+"""The digest of an attempt agrees with its body, and stays small for any evidence."""
 
 from __future__ import annotations
 
@@ -37,14 +37,14 @@ ENTRIES = {
 }
 
 
-@pytest.mark.parametrize("kept", [True, False], ids=["from the digest", "from the body"])
+@pytest.mark.parametrize("has_digest", [True, False], ids=["from the digest", "from the body"])
 @pytest.mark.parametrize("name", ENTRIES)
-def test_a_digest_says_what_the_entry_says(name: str, kept: bool) -> None:
+def test_a_digest_agrees_with_its_entry(name: str, has_digest: bool) -> None:
     entry = ENTRIES[name]
     data = to_json(entry)
     digest = make_digest(data)
     assert digest is not None and len(digest) < 500
-    row: dict[str, Any] = {"digest": digest, "body": None} if kept else {"digest": None, "body": compress_bytes(data)}
+    row: dict[str, Any] = {"digest": digest, "body": None} if has_digest else {"digest": None, "body": compress_bytes(data)}
     found = read_digest(row)
     for field in ("case", "attempt", "outcome", "score", "verdict", "code", "reason", "started_at", "duration_ms", "cost"):
         assert getattr(found, field) == getattr(entry, field), field
@@ -71,6 +71,6 @@ def test_an_attempt_with_a_very_long_reason_has_no_digest_and_its_body_is_read()
 @pytest.mark.parametrize(
     "row", [{"digest": b"{", "body": None}, {"digest": None, "body": compress_bytes(b"[]")}, {"digest": None, "body": b"?"}]
 )
-def test_what_is_damaged_is_an_error_of_the_store(row: dict[str, Any]) -> None:
+def test_damaged_digests_are_a_store_error(row: dict[str, Any]) -> None:
     with pytest.raises(StoreError):
         read_digest(row)

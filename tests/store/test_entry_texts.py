@@ -21,7 +21,7 @@ VERDICTS = (Verdict("pass", 1.0, "it was Polite"), Verdict("fail", 0.0, "no refu
         (None, []),
     ],
 )
-def test_what_was_asked_answered_and_decided_is_found(evidence: Evidence | None, found: list[str]) -> None:
+def test_input_answer_and_verdicts_are_found(evidence: Evidence | None, found: list[str]) -> None:
     text = make_search_text(RunEntry(case="c", outcome="fail", reason="Timed OUT", verdicts=VERDICTS, evidence=evidence))
     for piece in (*found, "timed out", "it was polite", "no refund in 'strasse'"):
         assert piece in text, piece
@@ -39,5 +39,5 @@ def test_a_text_is_bounded_and_has_the_reasons_that_decided_however_long_the_oth
     assert len(text) <= MOST_ANSWERED + MOST_INPUT + MOST_REASONS + 60 and "here it broke" in text
 
 
-def test_what_is_looked_for_is_folded_like_what_is_kept() -> None:
+def test_queries_are_folded_like_stored_texts() -> None:
     assert fold_text("Stra\u00dfe \0 \ud800") == "strasse \ufffd ?"

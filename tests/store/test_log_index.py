@@ -1,4 +1,4 @@
-"""The index of a log says what the log says, whatever happens to the file; a page reads the lines that it shows."""
+"""The index of a log agrees with the log even if the file changes, and a page reads only the lines it shows."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def path(tmp_path: Path) -> Path:
     return tmp_path / "results.jsonl"
 
 
-def test_the_index_says_what_the_log_says(path: Path) -> None:
+def test_the_index_agrees_with_the_log(path: Path) -> None:
     write_log(path, 12)
     log = open_index(path)
     entries = [msgspec.json.decode(line, type=RunEntry) for line in path.read_bytes().splitlines()]
@@ -81,7 +81,7 @@ def test_half_a_line_that_is_cut_off_changes_nothing(path: Path) -> None:
 
 
 @pytest.mark.parametrize("way", ["shorter", "replaced", "written over", "gone"])
-def test_a_log_that_is_another_one_is_read_anew(path: Path, way: str) -> None:
+def test_a_replaced_log_is_read_again(path: Path, way: str) -> None:
     write_log(path, 5)
     logs = LogIndexes()
     before = logs.open(path)
@@ -130,7 +130,7 @@ def test_evidence_that_is_none_costs_its_own_attempt_when_it_is_read(path: Path)
     assert log.read(1).case == "case-1" and [entry.case for entry in log.iterate_digests()] == ["a", "case-1"]
 
 
-def test_many_lines_are_read_at_once_whatever_stands_between_them(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_many_lines_are_read_at_once_even_with_broken_ones_between(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     lines = [write_entry(number, text="x" * 9_000 if number % 7 == 5 else "hi") for number in range(50)]
     lines[12] = lines[49] = b"{broken\n"
     path.write_bytes(b"".join(lines))
@@ -157,7 +157,7 @@ def test_a_line_that_was_written_over_since_is_named(path: Path) -> None:
         list(log.iterate_digests())
 
 
-def test_of_a_long_line_lists_hold_the_digest(path: Path) -> None:
+def test_lists_have_only_the_digest_of_a_long_line(path: Path) -> None:
     write_log(path, 4, text="x" * 100_000)
     log = open_index(path)
     found = list(log.iterate_digests())
@@ -201,7 +201,7 @@ def test_no_more_logs_are_held_than_fit_and_counts_stay(tmp_path: Path, monkeypa
     assert [logs.count(path).different for path in paths] == [6] * 4
 
 
-def test_what_is_not_small_is_not_remembered(path: Path) -> None:
+def test_large_entries_are_not_cached(path: Path) -> None:
     write_log(path, 1)
     log = open_index(path)
     made = iter(range(9))

@@ -52,7 +52,7 @@ async def test_every_row_comes_once_newest_first_and_back_again(count: int, open
     assert back == pages
 
 
-async def test_rows_that_are_added_meanwhile_neither_repeat_nor_hide_others(opened: Database) -> None:
+async def test_rows_added_between_pages_neither_repeat_nor_hide_others(opened: Database) -> None:
     await fill(opened, 6)
     first = await get(opened)
     await fill(opened, 5, first=6)
@@ -61,10 +61,10 @@ async def test_rows_that_are_added_meanwhile_neither_repeat_nor_hide_others(open
     assert ids(await get(opened, second.prev)) == [5, 4, 3, 2]
 
 
-@pytest.mark.parametrize(("asked", "given"), [(None, 20), (0, 1), (-5, 1), (1, 1), (100, 100), (10**9, 100)])
-async def test_a_limit_is_brought_into_its_bounds(asked: int | None, given: int, opened: Database) -> None:
+@pytest.mark.parametrize(("requested", "given"), [(None, 20), (0, 1), (-5, 1), (1, 1), (100, 100), (10**9, 100)])
+async def test_a_limit_is_brought_into_its_bounds(requested: int | None, given: int, opened: Database) -> None:
     await fill(opened, 3)
-    found = await get(opened, limit=asked)
+    found = await get(opened, limit=requested)
     assert (found.limit, len(found.rows)) == (given, min(3, given))
 
 
@@ -99,7 +99,7 @@ async def test_a_forged_cursor_cannot_leave_the_query(opened: Database) -> None:
     await fill(opened, 2)
     for edge in (["older", "9' OR 1=1 --", "x"], ["newer", "", ""]):
         async with opened.reading() as connection:
-            query = sa.select(projects).where(projects.c.organization_id == "somebody else")
+            query = sa.select(projects).where(projects.c.organization_id == "another")
             assert (await fetch_page(connection, query, projects, cursor=forged(edge))).rows == []
 
 

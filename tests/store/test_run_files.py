@@ -22,7 +22,7 @@ def entry(case: str, attempt: int = 0) -> RunEntry:
     return RunEntry(case=case, attempt=attempt, outcome="pass", score=1.0, verdicts=(passed("yes"), failed("no")), evidence=evidence)
 
 
-def test_what_was_kept_is_read_again(tmp_path: Path) -> None:
+def test_stored_entries_are_read_again(tmp_path: Path) -> None:
     run = RunFiles(tmp_path).create(HEADER)
 
     async def append() -> None:
@@ -33,23 +33,23 @@ def test_what_was_kept_is_read_again(tmp_path: Path) -> None:
     run.close("completed")
     again = RunFiles(tmp_path).open("20261115")
     assert again.header == HEADER
-    assert sorted(kept.case for kept in again.entries()) == sorted(f"c{number}" for number in range(50))
+    assert sorted(stored.case for stored in again.entries()) == sorted(f"c{number}" for number in range(50))
     assert next(again.entries()).evidence == entry("c0").evidence
     assert again.read_end() == "completed"
 
 
-def test_a_half_written_entry_is_dropped_and_writing_goes_on_behind_the_last_whole_one(tmp_path: Path) -> None:
+def test_a_half_written_entry_is_dropped_and_writing_continues_after_the_last_whole_one(tmp_path: Path) -> None:
     files = RunFiles(tmp_path)
     run = files.create(HEADER)
     asyncio.run(run.append(entry("a")))
     run.release()
     path = run.folder / RESULTS
     path.write_bytes(path.read_bytes() + b'{"case": "b", "outco')
-    assert [kept.case for kept in files.open("latest").entries()] == ["a"]
+    assert [stored.case for stored in files.open("latest").entries()] == ["a"]
     resumed = files.open("latest", writing=True)
     asyncio.run(resumed.append(entry("c")))
     resumed.close("completed")
-    assert [kept.case for kept in files.open("latest").entries()] == ["a", "c"]
+    assert [stored.case for stored in files.open("latest").entries()] == ["a", "c"]
 
 
 def test_a_run_that_is_being_written_is_locked(tmp_path: Path) -> None:
@@ -62,7 +62,7 @@ def test_a_run_that_is_being_written_is_locked(tmp_path: Path) -> None:
     run.close("completed")
 
 
-def test_a_full_disk_is_said_and_nothing_half_is_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_is_reported_and_no_half_entry_is_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run = RunFiles(tmp_path).create(HEADER)
     asyncio.run(run.append(entry("a")))
     real = __import__("os").write
@@ -77,7 +77,7 @@ def test_a_full_disk_is_said_and_nothing_half_is_left(tmp_path: Path, monkeypatc
     monkeypatch.undo()
     asyncio.run(run.append(entry("c")))
     run.close("completed")
-    assert [kept.case for kept in run.entries()] == ["a", "c"]
+    assert [stored.case for stored in run.entries()] == ["a", "c"]
 
 
 def test_runs_are_found_by_id_beginning_and_latest(tmp_path: Path) -> None:
@@ -96,7 +96,7 @@ def test_runs_are_found_by_id_beginning_and_latest(tmp_path: Path) -> None:
         RunFiles(tmp_path / "empty").open("latest")
 
 
-def test_what_was_handed_over_is_written_even_when_nobody_waits_any_more(tmp_path: Path) -> None:
+def test_accepted_entries_are_written_even_if_no_caller_waits(tmp_path: Path) -> None:
     run = RunFiles(tmp_path).create(HEADER)
 
     async def hand_over_and_leave() -> None:
@@ -109,10 +109,10 @@ def test_what_was_handed_over_is_written_even_when_nobody_waits_any_more(tmp_pat
 
     asyncio.run(hand_over_and_leave())
     run.close("completed")
-    assert {kept.case for kept in run.entries()} == {*(f"c{number}" for number in range(20)), "last"}
+    assert {stored.case for stored in run.entries()} == {*(f"c{number}" for number in range(20)), "last"}
 
 
-def test_what_waits_to_be_handed_over_is_written_when_the_run_is_closed(tmp_path: Path) -> None:
+def test_pending_entries_are_written_when_the_run_is_closed(tmp_path: Path) -> None:
     run = RunFiles(tmp_path).create(HEADER)
 
     async def hand_in_and_close() -> None:
@@ -121,7 +121,7 @@ def test_what_waits_to_be_handed_over_is_written_when_the_run_is_closed(tmp_path
         await asyncio.wait_for(task, 5)
 
     asyncio.run(hand_in_and_close())
-    assert [kept.case for kept in run.entries()] == ["a"]
+    assert [stored.case for stored in run.entries()] == ["a"]
 
 
 def test_nothing_follows_half_a_line_that_could_not_be_taken_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -150,7 +150,7 @@ def test_nothing_follows_half_a_line_that_could_not_be_taken_back(tmp_path: Path
 @pytest.mark.parametrize("name", [RESULTS, SUITE, ENDED, "run.json"])
 @pytest.mark.parametrize("kind", ["link", "fifo"])
 def test_a_file_of_a_run_that_is_no_regular_file_is_not_opened(tmp_path: Path, name: str, kind: str) -> None:
-    """A run folder may come from somebody else: a link would show what lies elsewhere, and a FIFO would be waited for."""
+    """A run folder may be foreign: a link would expose other files, and reading a FIFO would block."""
     files = RunFiles(tmp_path)
     run = files.create(HEADER)
     asyncio.run(run.append(entry("a")))

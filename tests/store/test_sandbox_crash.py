@@ -1,4 +1,4 @@
-"""A server that is killed between a write in a sandbox and the event of the request that wrote it: both are kept, or neither is."""
+"""A server killed between a write in a sandbox and the event of its request: both are stored, or neither."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ asyncio.run(main())
 
 
 @pytest.mark.timeout(60)
-def test_a_write_and_its_event_are_both_kept_or_neither_after_kill_9(database: TestDatabase) -> None:
+def test_a_write_and_its_event_are_both_stored_or_neither_after_kill_9(database: TestDatabase) -> None:
     done = subprocess.run([sys.executable, "-c", SERVER, database.url], capture_output=True, text=True, timeout=50)
     assert done.returncode == -signal.SIGKILL, done.stderr
 

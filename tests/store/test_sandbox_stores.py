@@ -1,4 +1,4 @@
-"""What every store of sandboxes keeps to: in memory, and in either database."""
+"""The contract of every store of sandboxes: in memory, and in either database."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def event(path: str) -> StateRequest:
 
 
 def open_store(database: Database, *, organization: str = "org_1", rows: int = 1_000, most: int = 1_000_000) -> DatabaseStore:
-    """A server of its own as far as the database can tell: nothing is remembered from another one."""
+    """A separate server as the database sees it: it shares no cache with another one."""
     return DatabaseStore(
         database,
         SizedLruCache(1_000),
@@ -86,7 +86,7 @@ def make_place(request: pytest.FixtureRequest, folder: Path) -> Iterator[Place]:
                 runner.run(database.close())
 
 
-def test_a_change_is_kept_with_its_event(place: Place) -> None:
+def test_a_change_is_stored_with_its_event(place: Place) -> None:
     assert place.commit(PAID, Change("shop/orders", "2", None))
     assert place.load()["shop/orders"] == {"1": {"id": "1", "status": "paid"}}
     assert place.run(place.store.list_events("s1")) == (event("/orders/1"),)
@@ -99,14 +99,14 @@ def test_a_change_on_older_rows_keeps_neither_itself_nor_its_event(place: Place)
     assert place.paths() == ["/orders/1"]
 
 
-def test_an_event_without_changes_is_kept_on_any_rows(place: Place) -> None:
+def test_an_event_without_changes_is_stored_on_any_rows(place: Place) -> None:
     assert place.commit(Change("shop/orders", "1", None), revision=0)
     assert place.commit(revision=0, path="/read")
     assert place.paths() == ["/orders/1", "/read"]
 
 
 def test_rows_keep_their_order(place: Place) -> None:
-    """A row that is replaced stays in its place; one that is removed and added again goes to the end."""
+    """A replaced row stays in its place; one that is removed and added again moves to the end."""
     place.commit(Change("shop/orders", "3", {"id": "3"}))
     place.commit(PAID)
     assert list(place.load()["shop/orders"]) == ["1", "2", "3"]
@@ -123,7 +123,7 @@ def test_a_reset_brings_back_the_rows_and_leaves_the_events(place: Place) -> Non
     assert not place.commit(Change("shop/orders", "2", None), revision=1), "what was seen before the reset is older rows"
 
 
-def test_what_happens_by_itself_is_part_of_the_baseline_and_no_request(place: Place) -> None:
+def test_automatic_changes_are_part_of_the_baseline_and_no_request(place: Place) -> None:
     place.commit(PAID)
     note = {"step": "order_arrives"}
     assert place.run(place.store.advance("s1", 1, (Change("shop/orders", "9", {"id": "9"}),), note))

@@ -1,4 +1,4 @@
-"""What is kept of very long texts to be shown has their length, their ends and what verdicts are about, and nothing else of them."""
+"""The stored excerpt of very long texts has their length, their ends and the parts that verdicts are about."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ RANGES: Ranges = ((TextRange("$.text", 500_000, 500_010), TextRange("$.text", 70
 
 
 def make(entry: RunEntry, ranges: Ranges = RANGES) -> bytes:
-    kept = make_shown(entry, lambda _: ranges)
-    assert kept is not None
-    return kept
+    data = make_shown(entry, lambda _: ranges)
+    assert data is not None
+    return data
 
 
 def list_texts(entry: RunEntry) -> list[str]:
@@ -40,10 +40,10 @@ def list_texts(entry: RunEntry) -> list[str]:
 
 def test_long_texts_keep_their_length_their_ends_and_what_verdicts_are_about() -> None:
     before = msgspec.json.encode(ENTRY)
-    kept = make(ENTRY)
+    data = make(ENTRY)
     assert msgspec.json.encode(ENTRY) == before, "the attempt itself stays as it is"
-    assert len(kept) < 100_000
-    found, ranges = read_shown(kept)
+    assert len(data) < 100_000
+    found, ranges = read_shown(data)
     assert ranges == RANGES
     for text, shown in zip(list_texts(ENTRY), list_texts(found), strict=True):
         assert len(text) > LONG_TEXT and text != shown
@@ -76,13 +76,13 @@ def test_texts_that_differ_in_what_is_left_out_differ_still() -> None:
         RunEntry(case="a", outcome="pass", evidence=Evidence(text="x" * LONG_TEXT)),
         RunEntry(case="a", outcome="pass", evidence=Evidence(text="x" * (LONG_TEXT + 1), body=[LONG[:900_000], LONG[:900_000]])),
     ],
-    ids=["no evidence", "no long text", "too much beside it"],
+    ids=["no evidence", "no long text", "too much other data"],
 )
 def test_an_attempt_of_which_little_would_be_left_out_has_none(entry: RunEntry) -> None:
     assert make_shown(entry, lambda _: ((),)) is None
 
 
-@pytest.mark.parametrize("kept", [b"?", compress_bytes(b"{}"), compress_bytes(b'[{"case":"a","outcome":"pass"},[[["text"],[["x"]]]],[]]')])
-def test_what_is_damaged_is_an_error_of_the_store(kept: bytes) -> None:
+@pytest.mark.parametrize("data", [b"?", compress_bytes(b"{}"), compress_bytes(b'[{"case":"a","outcome":"pass"},[[["text"],[["x"]]]],[]]')])
+def test_damaged_excerpts_are_a_store_error(data: bytes) -> None:
     with pytest.raises(StoreError):
-        read_shown(kept)
+        read_shown(data)

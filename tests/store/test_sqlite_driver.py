@@ -23,7 +23,7 @@ TABLE = sa.Table("numbers", sa.MetaData(), sa.Column("id", sa.Integer, primary_k
 
 
 class Ways:
-    """How often somebody crossed over to the thread of a connection."""
+    """Counts the calls into the thread of a connection."""
 
     def __init__(self) -> None:
         self.count = 0
@@ -90,7 +90,7 @@ def test_more_rows_than_come_along_are_fetched_whole_and_streamed_in_part(
             assert (await connection.execute(query)).scalars().all() == list(range(count))
             streamed = await connection.stream(query.execution_options(yield_per=4))
             assert [row.id async for row in streamed] == list(range(count))
-            # Left in the middle: what follows is not disturbed.
+            # Abandoned in the middle: later use is not affected.
             started = await connection.stream(query.execution_options(yield_per=4))
             assert ((await started.fetchone()) is None) == (count == 0)
             await started.close()
@@ -99,7 +99,7 @@ def test_more_rows_than_come_along_are_fetched_whole_and_streamed_in_part(
     used(tmp_path, use)
 
 
-def test_what_breaks_a_rule_or_cannot_be_read_is_told_as_with_any_driver(tmp_path: Path) -> None:
+def test_constraint_and_read_errors_are_those_of_any_driver(tmp_path: Path) -> None:
     async def use(database: Database) -> None:
         await filled(database, 2)
         with pytest.raises(IntegrityError):
@@ -113,7 +113,7 @@ def test_what_breaks_a_rule_or_cannot_be_read_is_told_as_with_any_driver(tmp_pat
                 await connection.execute(sa.insert(TABLE).values(id=9, word="nine"))
                 raise ZeroDivisionError
         async with database.reading() as connection:
-            assert (await connection.execute(sa.select(TABLE.c.id))).scalars().all() == [0, 1], "nothing of it is kept"
+            assert (await connection.execute(sa.select(TABLE.c.id))).scalars().all() == [0, 1], "nothing of it is stored"
 
     used(tmp_path, use)
 
@@ -155,7 +155,7 @@ def test_the_id_of_a_new_row_is_known(tmp_path: Path) -> None:
     connection.close()
 
 
-def test_what_was_given_up_while_it_waited_for_the_lock_leaves_no_transaction_behind(tmp_path: Path) -> None:
+def test_a_write_cancelled_while_waiting_for_the_lock_leaves_no_transaction(tmp_path: Path) -> None:
     async def use(database: Database) -> None:
         other = sqlite3.connect(tmp_path / "numbers.db", isolation_level=None, check_same_thread=False)
         for _ in range(5):
@@ -172,7 +172,7 @@ def test_what_was_given_up_while_it_waited_for_the_lock_leaves_no_transaction_be
             other.execute("COMMIT")
             with pytest.raises(asyncio.CancelledError):
                 await task
-            # Whoever comes next can write, and so can anybody else.
+            # The next caller can write, and so can others.
             async with database.writing() as connection:
                 await connection.execute(sa.delete(TABLE))
             other.execute("BEGIN IMMEDIATE")

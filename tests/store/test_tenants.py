@@ -25,7 +25,7 @@ async def test_rows_of_others_are_not_there(opened: Database) -> None:
         assert await tenants.find_row(connection, projects, "ours", "proj_1") is None
 
 
-async def test_what_is_there_already_is_changed_or_left_as_asked(opened: Database) -> None:
+async def test_existing_rows_are_updated_or_left_as_requested(opened: Database) -> None:
     async with opened.writing() as connection:
         for value in ("1", "2"):
             statement = insert_or_update(connection, meta, {"name": "a", "value": value}, key=("name",), change=("value",))

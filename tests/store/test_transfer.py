@@ -175,14 +175,14 @@ WRONG: list[tuple[str, list[bytes], str]] = [
 
 
 @pytest.mark.in_turn
-@pytest.mark.parametrize(("lines", "told"), [pytest.param(lines, told, id=name) for name, lines, told in WRONG])
-def test_a_broken_export_is_refused_with_its_line_and_nothing_of_it_stays(database: TestDatabase, lines: list[bytes], told: str) -> None:
-    with pytest.raises(InputError, match=told):
+@pytest.mark.parametrize(("lines", "message"), [pytest.param(lines, message, id=name) for name, lines, message in WRONG])
+def test_a_broken_export_is_refused_with_its_line_and_nothing_of_it_stays(database: TestDatabase, lines: list[bytes], message: str) -> None:
+    with pytest.raises(InputError, match=message):
         database.run(importing(lines))
     assert not any(database.run(everything).values())
 
 
-def test_what_is_written_meanwhile_is_not_half_in_an_export(database: TestDatabase) -> None:
+def test_concurrent_writes_are_not_half_in_an_export(database: TestDatabase) -> None:
     async def use(opened: Database) -> int:
         await fill(opened, 2)
         async with opened.reading() as connection, contextlib.aclosing(export_lines(connection, "t")) as lines:

@@ -1,4 +1,4 @@
-"""Finds where our source uses a private part of somebody else's package: a name with a leading underscore that is not our own."""
+"""Finds uses of private names (with a leading underscore) of other packages in our source."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def private_uses(source: Path) -> set[Use]:
         file = str(path.relative_to(source))
         tree = ast.parse(path.read_text(encoding="utf-8"))
         nodes = [node for node in ast.walk(tree) if isinstance(node, _LOOKED_AT)]
-        found |= {(file, part) for part in (*_imported(nodes), *_asked(nodes, set(_defined(nodes))))}
+        found |= {(file, part) for part in (*_imported(nodes), *_accessed(nodes, set(_defined(nodes))))}
         module = ".".join(("proctor", *path.relative_to(source).with_suffix("").parts)).removesuffix(".__init__")
         found |= {(file, part) for part in _inherited(tree, module)}
     return found
@@ -70,8 +70,8 @@ def _imported(nodes: list[ast.AST]) -> Iterator[str]:
             yield from (name for name in names if any(map(_is_private, name.split("."))))
 
 
-def _asked(nodes: list[ast.AST], ours: set[str]) -> Iterator[str]:
-    """Private attributes of something else than `self` that nobody here defines, also by their name in a text."""
+def _accessed(nodes: list[ast.AST], ours: set[str]) -> Iterator[str]:
+    """Private attributes of objects other than `self` that our source does not define, also named in a text."""
     for node in nodes:
         if isinstance(node, ast.Attribute) and _is_private(node.attr) and node.attr not in ours:
             owner = node.value.id if isinstance(node.value, ast.Name) else "?"

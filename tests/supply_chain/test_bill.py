@@ -1,4 +1,4 @@
-"""The bill of materials: what the lock tells, in the words of CycloneDX, the same bytes each time."""
+"""The bill of materials: the content of the lock as CycloneDX, the same bytes each time."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from supply_chain.bill import bill_of_materials, package_url, write_bill
 from supply_chain.licences import find_licences, read_rules
 from supply_chain.locked import read_lock, runtime_packages
 
-# What bom-1.6.schema.json asks of the parts that are in it.
+# The requirements of bom-1.6.schema.json on the parts we write.
 TEXT = {"type": "string", "minLength": 1}
 COMPONENT: dict[str, Any] = {
     "type": "object",
@@ -92,7 +92,7 @@ def test_it_names_every_package_with_its_files_and_what_it_depends_on() -> None:
     edges = {entry["ref"]: entry["dependsOn"] for entry in bill["dependencies"]}
     everything = {component["bom-ref"] for component in bill["components"]}
     assert set(edges) == everything | {bill["metadata"]["component"]["bom-ref"]}
-    assert {end for ends in edges.values() for end in ends} == everything, "nothing is there that nobody needs"
+    assert {end for ends in edges.values() for end in ends} == everything, "every package is needed"
     assert package_url("starlette", lock["starlette"]["version"]) in edges[package_url("fastapi", lock["fastapi"]["version"])]
 
 

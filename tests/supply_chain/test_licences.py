@@ -70,7 +70,7 @@ def test_an_expression_is_allowed_only_where_it_is_understood(expression: str, a
 
 
 @pytest.mark.parametrize(
-    ("said", "licence"),
+    ("headers", "licence"),
     [
         (metadata(License_Expression="MIT AND PSF-2.0", License="ignored"), "MIT AND PSF-2.0"),
         (metadata(Classifier="License :: OSI Approved :: MIT License"), "MIT"),
@@ -82,24 +82,24 @@ def test_an_expression_is_allowed_only_where_it_is_understood(expression: str, a
         (metadata(), None),
     ],
 )
-def test_metadata_state_a_licence_only_beyond_doubt(said: Message, licence: str | None) -> None:
-    assert stated_licence(said) == licence
+def test_metadata_state_a_licence_only_if_unambiguous(headers: Message, licence: str | None) -> None:
+    assert stated_licence(headers) == licence
 
 
 @pytest.mark.parametrize(
-    ("said", "words"),
+    ("headers", "words"),
     [
         (metadata(License_Expression="GPL-3.0-only"), "GPL-3.0-only is not allowed"),
         (metadata(), "its metadata do not say"),
         (None, "it is not installed here"),
     ],
 )
-def test_a_licence_that_is_unknown_or_not_permissive_is_an_error_until_somebody_gives_a_reason(said: Message | None, words: str) -> None:
-    found, (complaint,) = find_licences([package("odd")], RULES, lambda _: said)
+def test_an_unknown_or_non_permissive_licence_is_an_error_until_reviewed(headers: Message | None, words: str) -> None:
+    found, (complaint,) = find_licences([package("odd")], RULES, lambda _: headers)
     assert found == {} and complaint.startswith("odd: ") and words in complaint
-    licence = "GPL-3.0-only" if said is not None and said.get("License-Expression") else "MIT"
+    licence = "GPL-3.0-only" if headers is not None and headers.get("License-Expression") else "MIT"
     reviewed = Rules(allowed=RULES.allowed, reviewed={"odd": Review(licence=licence, reason="only used in tests")})
-    assert find_licences([package("odd")], reviewed, lambda _: said) == ({"odd": licence}, [])
+    assert find_licences([package("odd")], reviewed, lambda _: headers) == ({"odd": licence}, [])
 
 
 def test_a_review_that_is_contradicted_or_not_needed_any_more_is_an_error() -> None:

@@ -1,4 +1,4 @@
-"""What mypyc does not compile, or compiles into something else, is not in the modules that a native wheel compiles (`design/native.md`)."""
+"""Modules that mypyc cannot compile, or compiles incorrectly, are not in the native wheel (`design/native.md`)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ MODULES = native_build.list_modules(PACKAGE)
 each_module = pytest.mark.parametrize("file", MODULES, ids=[str(file.relative_to(PACKAGE)) for file in MODULES])
 
 
-def test_every_name_of_an_interpreted_module_is_a_file_beside_compiled_ones() -> None:
+def test_every_name_of_an_interpreted_module_is_a_file_among_compiled_ones() -> None:
     assert [name for name in native_build.INTERPRETED if not (PACKAGE / name).is_file()] == []
     assert len(MODULES) > 20
 

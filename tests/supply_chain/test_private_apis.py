@@ -1,4 +1,4 @@
-"""Private parts of other packages that we use: each is known, noted, held below the next version that may change it, and still there."""
+"""Private parts of other packages that we use: each is listed, bounded below the next version that may change it, and present."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ async def test_the_connection_of_the_sqlite_driver_has_a_thread_a_way_there_and_
     assert not connection._thread.is_alive()
 
 
-def test_the_guard_stands_before_the_connections_of_the_http_client() -> None:
+def test_the_guard_wraps_the_connections_of_the_http_client() -> None:
     pool = GuardedTransport(Guard())._pool
     assert isinstance(httpx2.AsyncHTTPTransport()._pool, httpcore2.AsyncConnectionPool)
     assert type(pool._network_backend).__name__ == "_GuardedBackend"
@@ -97,7 +97,7 @@ def test_a_session_of_mcp_sends_through_its_dispatcher() -> None:
         async def send_raw_request(self, method: str, params: Any, opts: Any = None, **more: Any) -> dict[str, Any]:
             raise Sent(method)
 
-    session = ClientSession(dispatcher=Dispatcher())  # type: ignore[arg-type]  # what is not asked for is not there
+    session = ClientSession(dispatcher=Dispatcher())  # type: ignore[arg-type]  # unused attributes are missing
     assert isinstance(session._dispatcher, Dispatcher)
     with pytest.raises(Sent, match="ping"):
         asyncio.run(session.send_ping())
@@ -123,7 +123,7 @@ def test_a_parser_knows_its_options() -> None:
     assert [option for action in parser._actions for option in action.option_strings] == ["-h", "--help", "--colour"]
 
 
-def test_a_name_that_a_template_does_not_know_is_told_from_a_member_that_is_left_out() -> None:
+def test_an_unknown_name_in_a_template_is_distinguished_from_a_missing_member() -> None:
     from jinja2 import Environment, UndefinedError
 
     from proctor.pages.undefined import UnknownName
@@ -134,7 +134,7 @@ def test_a_name_that_a_template_does_not_know_is_told_from_a_member_that_is_left
         environment.from_string("{{ nobody }}").render()
 
 
-def test_where_a_thread_is_can_be_asked() -> None:
+def test_the_position_of_a_thread_can_be_queried() -> None:
     assert sys._current_frames()[threading.get_ident()].f_code is sys._getframe().f_code
 
 

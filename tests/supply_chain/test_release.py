@@ -1,4 +1,4 @@
-"""What `make release` checks, on small wheels; the whole of it runs on request, since it makes fifteen environments."""
+"""The checks of `make release`, on small wheels; the full run is on request, since it makes fifteen environments."""
 
 from __future__ import annotations
 

@@ -35,7 +35,7 @@ def look(run: EvidenceRun, path: str) -> str:
     answer = client.get(path)
     assert answer.status_code == 200, answer.text
     page = Markup(answer.text)
-    assert page.strange == []
+    assert page.problems == []
     return page.words
 
 

@@ -103,7 +103,7 @@ def test_messages_carry_no_memory_addresses():
 
 
 @pytest.mark.parametrize(
-    ("text", "offset", "said"),
+    ("text", "offset", "message"),
     [
         ("", 0, "unexpected 'end'"),
         ("name.", 5, "unexpected 'end' at character 6"),
@@ -115,10 +115,10 @@ def test_messages_carry_no_memory_addresses():
         ("(" * 400 + "a" + ")" * 400, None, "brackets nested more than 50 deep"),
     ],
 )
-def test_what_cannot_be_read_is_refused(text, offset, said):
+def test_unreadable_expressions_are_refused(text, offset, message):
     with pytest.raises(SpecError) as caught:
         compile_fhirpath(text, field="fhirpath")
-    assert said in caught.value.message
+    assert message in caught.value.message
     assert caught.value.offset == offset
 
 

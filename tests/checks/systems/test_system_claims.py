@@ -1,4 +1,4 @@
-"""`request_made`, `request_not_made` and `unchanged` by table, and what they are in Verial's words."""
+"""`request_made`, `request_not_made` and `unchanged` from tables, and their Verial forms."""
 
 from __future__ import annotations
 
@@ -35,12 +35,12 @@ def test_unchanged_decides(row: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("check", ["unchanged", "request_not_made"])
-def test_what_nobody_recorded_is_an_error_of_a_claim_of_absence(check: str) -> None:
+def test_a_claim_of_absence_is_an_error_without_a_recording(check: str) -> None:
     registry = default_registry()
     assert registry.prepare(check, registry.get(check).spec())(Evidence(state=State())).outcome == "error"
 
 
-def test_recorded_evidence_tells_requests_changes_and_records() -> None:
+def test_recorded_evidence_shows_requests_changes_and_records() -> None:
     changes = [{"system": "shop", "change": "added", "place": "orders/7", "after": {"id": 7}}]
     document = {"text": "ok", "state": {"requests": REQUESTS, "changes": changes, "records": {"orders": [{"id": 7}]}}}
     (evidence,) = read_document(document, format="plain")

@@ -1,4 +1,4 @@
-"""`voice_said` by table."""
+"""`voice_said` from a table."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ STATE = {"voice": [{"speaker": "agent", "text": "hello"}], "portal": {"r": [{"id
 
 
 @rows("checks/cases/voice.yaml")
-def test_voice_said_decides(row):
+def test_voice_transcript_decides(row):
     verify("voice_said", row)
 
 
@@ -38,14 +38,14 @@ def test_voice_said_decides(row):
 @pytest.mark.parametrize(
     "evidence", [Evidence(), Evidence(state=State()), Evidence(state=State(voice=VoiceState(turns=(VoiceTurn(text="x"),))))]
 )
-def test_what_must_be_said_fails_where_nobody_knows(spec, outcome, evidence):
+def test_a_required_phrase_fails_if_the_transcript_is_unknown(spec, outcome, evidence):
     if evidence.state is not None and evidence.state.voice is not None:
         evidence = Evidence(state=evidence.state, account=Account("plain", unknown={"state": "a call was cut"}))
     verdict = default_registry().prepare("voice_said", spec)(evidence)
     assert (verdict.outcome, verdict.code) == (outcome, "missing_evidence")
 
 
-def test_what_was_heard_is_certain_though_more_may_have_been_said():
+def test_a_heard_phrase_passes_even_if_more_is_missing():
     state = State(voice=VoiceState(turns=(VoiceTurn(text="hello"),)))
     evidence = Evidence(state=state, account=Account("plain", unknown={"state": "a call was cut"}))
     assert default_registry().prepare("voice_said", VoiceSaid(contains=("hello",)))(evidence).outcome == "pass"

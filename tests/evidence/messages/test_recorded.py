@@ -1,4 +1,4 @@
-"""Message lists that real packages wrote: every fact in them is read, and nothing is doubted that is there."""
+"""Message lists written by real packages: every fact in them is read, and nothing present is marked unknown."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ REFUSED = {
 """What is refused on purpose, and the words that say why."""
 
 ONLY_THE_LAST_TURN = {("llamaindex", "multi")}
-"""Recordings that hold less than the truth tells: the agent was given a fresh memory for each turn."""
+"""Recordings that contain less than happened: the agent started each turn with an empty memory."""
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -33,8 +33,8 @@ def test_the_facts_of_a_recorded_message_list_are_read(name: str) -> None:
         (evidence,) = read_document(document)
         assert facts_of(evidence, truth) == expected(truth), scenario
         assert evidence.account is not None and evidence.account.reader
-        doubted = set(evidence.account.unknown) - {"usage"}
-        assert not doubted, (scenario, evidence.account.unknown)
+        unknown = set(evidence.account.unknown) - {"usage"}
+        assert not unknown, (scenario, evidence.account.unknown)
 
 
 def facts_of(evidence: Evidence, truth: dict[str, Any]) -> dict[str, Any]:

@@ -62,7 +62,7 @@ def failing_checks(evidence: Evidence) -> Failing:
 
 
 def passes_after(document: Any, failing: Failing, format: str | None = None) -> list[str]:
-    """Which of the checks pass on what is read from a changed document; a refusal passes nothing."""
+    """Return the checks that pass on a changed document; a refused document passes none."""
     try:
         found = read_document(document, format=format)
     except EvidenceError:
@@ -113,33 +113,33 @@ def test_no_change_of_any_key_of_a_row_makes_a_failing_check_pass(row: dict[str,
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_shortened_message_list_that_says_so_passes_no_check_that_fails_on_the_whole(name: str) -> None:
+def test_a_marked_shortened_list_passes_no_check_that_fails_on_the_whole(name: str) -> None:
     document = documents(name).get("error") or documents(name)["sequential"]
-    evidence, kept = one(document), shortened(document)
+    evidence, tail = one(document), shortened(document)
     assert evidence is not None
-    if kept is None:
+    if tail is None:
         return
     (format,) = recognise_formats(document)
     failing = failing_checks(evidence)
     marks = {**dict(named_marks()), **OWN.get(format, {})}
-    assert not {told: claims for told, mark in marks.items() if (claims := passes_about_tools(mark(kept), failing, format))}
+    assert not {label: claims for label, mark in marks.items() if (claims := passes_about_tools(mark(tail), failing, format))}
 
 
 def passes_about_tools(document: Any, failing: Failing, format: str | None) -> list[str]:
-    # The answer itself may well be whole; what is missing before it are calls, turns and tokens.
+    # The answer itself may be complete; calls, turns and tokens before it are missing.
     return [claim for claim in passes_after(document, failing, format) if claim != "response_not_contains"]
 
 
-def test_without_its_mark_a_list_that_was_shortened_behind_the_question_passes_what_it_does_not_show() -> None:
-    # No reader can tell: this is why the docs say that the whole list matters, and it shows that the marks above decide.
-    blind = {name for name in NAMES if (kept := shortened(documents(name)["sequential"])) is not None and is_blind(name, kept)}
+def test_without_a_mark_a_shortened_list_passes_claims_of_absence() -> None:
+    # No reader can detect this, so the docs require the whole list. It also shows that the marks above decide.
+    blind = {name for name in NAMES if (tail := shortened(documents(name)["sequential"])) is not None and is_blind(name, tail)}
     assert {"openai-chat", "openai-responses", "pydantic-ai-messages", "langchain-lc", "agent-framework"} <= blind
 
 
-def is_blind(name: str, kept: list[Any]) -> bool:
+def is_blind(name: str, tail: list[Any]) -> bool:
     whole = documents(name)["sequential"]
     evidence = one(whole)
-    return evidence is not None and "no_tools_called" in passes_after(kept, failing_checks(evidence), recognise_formats(whole)[0])
+    return evidence is not None and "no_tools_called" in passes_after(tail, failing_checks(evidence), recognise_formats(whole)[0])
 
 
 _SAMPLES = list(all_documents())
@@ -159,7 +159,7 @@ def prepared_sample(index: int) -> tuple[Failing, list[Mutation]]:
 @given(data=st.data())
 @settings(max_examples=2000, deadline=None)
 @pytest.mark.timeout(60)
-def test_no_two_changes_make_a_failing_check_pass_whoever_reads_them(data: st.DataObject) -> None:
+def test_no_two_changes_turn_a_failing_check_green(data: st.DataObject) -> None:
     index = data.draw(st.integers(0, len(_SAMPLES) - 1))
     _, document, format = _SAMPLES[index]
     failing, possible = prepared_sample(index)

@@ -31,7 +31,7 @@ def test_a_broken_scope_costs_what_is_in_it() -> None:
 
 
 @pytest.mark.parametrize("data", [b'{"\xff": []}', b"\xff\xfe{}", b'{"resourceSpans": "\xff"}'])
-def test_what_is_broken_outside_of_all_spans_is_refused(data: bytes) -> None:
+def test_damage_outside_of_all_spans_is_refused(data: bytes) -> None:
     with pytest.raises(EvidenceError):
         receive_text(data, receive_json)
 

@@ -1,4 +1,4 @@
-"""Binary OTLP is counted before it is decoded, and taken apart where it cannot be decoded as a whole."""
+"""Binary OTLP is measured before decoding, and recovered span by span if it cannot be decoded as a whole."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def test_messages_are_counted_exactly(spans: list[dict[str, str]]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("value", "told"),
+    ("value", "message"),
     [
         (field(5, b"\x0a\x00" * 4_000_000), "400000 messages of protobuf in one request (--protobuf-messages)"),
         (field(6, b"\x0a\x00" * 4_000_000), "400000 messages"),
@@ -74,11 +74,11 @@ def test_messages_are_counted_exactly(spans: list[dict[str, str]]) -> None:
     ],
     ids=["empty values", "empty pairs", "small values", "one value many times"],
 )
-def test_a_request_that_would_become_a_hundred_times_as_large_is_refused_before(value: bytes, told: str) -> None:
+def test_a_request_that_would_become_a_hundred_times_as_large_is_refused_before(value: bytes, message: str) -> None:
     started = time.process_time()
     with pytest.raises(TooMuch) as caught:
         receive_protobuf(request_with(value), LIMITS)
-    assert told in caught.value.message
+    assert message in caught.value.message
     assert time.process_time() - started < 8
 
 

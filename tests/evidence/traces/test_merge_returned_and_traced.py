@@ -1,4 +1,4 @@
-"""One run told twice becomes one evidence, in which nothing is doubled and no difference is kept quiet."""
+"""A run recorded twice becomes one evidence without duplicates, and every difference is reported."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def test_two_tellings_make_one_evidence(row: dict[str, Any]) -> None:
     for part, why in unknowns.items():
         assert why in seen.account.unknown[part], seen.account
     for note in expect.get("notes", ()):
-        assert any(note in told for told in seen.account.notes), seen.account.notes
+        assert any(note in text for text in seen.account.notes), seen.account.notes
     if "nested" in expect:
         assert [call.arguments for node in seen.nodes or () for call in node.tool_calls] == expect["nested"]
 
@@ -51,18 +51,18 @@ CALLS = st.lists(
 
 
 @given(CALLS, CALLS)
-def test_every_call_of_both_tellings_stands_in_exactly_one_pair(first: list[ToolCall], second: list[ToolCall]) -> None:
+def test_every_call_of_both_sources_is_in_exactly_one_pair(first: list[ToolCall], second: list[ToolCall]) -> None:
     pairs = pair_calls(first, second)
     assert [pair.first for pair in pairs if pair.first is not None] == first
     assert sorted(map(repr, second)) == sorted(repr(pair.second) for pair in pairs if pair.second is not None)
-    # What is left over on both sides has no name in common.
+    # The unpaired calls of both sides share no name.
     assert {pair.first.name for pair in pairs if pair.first is not None and pair.second is None}.isdisjoint(
         pair.second.name for pair in pairs if pair.first is None and pair.second is not None
     )
 
 
 @given(CALLS)
-def test_a_run_that_is_told_twice_alike_has_every_call_once(calls: list[ToolCall]) -> None:
+def test_a_run_recorded_twice_alike_has_every_call_once(calls: list[ToolCall]) -> None:
     one = Evidence(text="a", tool_calls=tuple(calls), account=Account("callable"))
     seen = merge_returned_and_traced(one, msgspec.structs.replace(one, account=Account("otlp")))
     assert seen.tool_calls is not None and [call.name for call in seen.tool_calls] == [call.name for call in calls]

@@ -1,4 +1,4 @@
-"""The short roads of the reader of spans give what the long ones give."""
+"""The fast paths of the span reader agree with the general ones."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def test_a_message_is_found_whose_name_is_escaped() -> None:
     assert (call.name, call.id) == ("refund", "c1")
 
 
-def test_what_lies_far_above_is_found() -> None:
+def test_distant_ancestors_are_found() -> None:
     kinds = {0: "AGENT", **dict.fromkeys(range(1, 20), "CHAIN")}
     spans = [
         Span(id=str(n), parent_id=str(n - 1) if n else None, name=str(n), attributes={"openinference.span.kind": kind})

@@ -1,4 +1,4 @@
-"""Traces that do not carry all of a run: what an instrumentation leaves out, breaks off, or writes in a way that nobody reads."""
+"""Traces without all of a run: what an instrumentation omits, truncates or writes in an unknown form."""
 
 from __future__ import annotations
 
@@ -15,25 +15,25 @@ from tests.tables import rows
 def spans_in(row: dict[str, Any]) -> list[Span]:
     """The spans of a row: each lies in the one that it names, in the order of the table."""
     found: list[Span] = []
-    for place, told in enumerate(row["spans"]):
+    for place, fields in enumerate(row["spans"]):
         entry = {
             "trace_id": "t",
-            "span_id": told.get("id", f"s{place}"),
-            "parent_span_id": told.get("in"),
-            "name": told["name"],
+            "span_id": fields.get("id", f"s{place}"),
+            "parent_span_id": fields.get("in"),
+            "name": fields["name"],
             "start_time_unix_nano": 1_000 + place * 10,
-            "end_time_unix_nano": 1_000 + place * 10 + takes if (takes := told.get("takes", 5)) else None,
-            "attributes": told.get("attributes", {}),
-            "events": told.get("events", []),
-            "status": told.get("status", {}),
-            "kind": told.get("kind", 1),
+            "end_time_unix_nano": 1_000 + place * 10 + takes if (takes := fields.get("takes", 5)) else None,
+            "attributes": fields.get("attributes", {}),
+            "events": fields.get("events", []),
+            "status": fields.get("status", {}),
+            "kind": fields.get("kind", 1),
         }
-        found.append(read_span(entry, f"spans[{place}]", scope=told.get("scope", "shop")))
+        found.append(read_span(entry, f"spans[{place}]", scope=fields.get("scope", "shop")))
     return found
 
 
 @rows("evidence/cases/span_gaps.yaml")
-def test_what_a_trace_leaves_open_is_decided_by_no_check(row: dict[str, Any]) -> None:
+def test_no_check_decides_gaps_of_a_trace(row: dict[str, Any]) -> None:
     spans = spans_in(row)
     evidence = build_evidence(spans)
     claims = row["claims"]

@@ -24,7 +24,7 @@ def make(*pairs: tuple[str, str | None]) -> list[Span]:
         ([("a", "b"), ("b", "a")], [("a", 0, 1), ("b", 1, 0)]),
         ([("r", None), ("a", "c"), ("b", "a"), ("c", "b")], [("r", 0, 0), ("a", 0, 2), ("b", 1, 1), ("c", 2, 0)]),
     ],
-    ids=["none", "one", "a tree", "the child came first", "a parent that is gone", "its own parent", "a circle", "a circle beside a root"],
+    ids=["none", "one", "a tree", "the child came first", "a parent that is gone", "its own parent", "a circle", "a circle and a root"],
 )
 def test_every_span_is_one_row(spans: list[tuple[str, str | None]], rows: list[tuple[str, int, int]]) -> None:
     assert [(row.id, row.depth, row.below) for row in list_span_rows(make(*spans))] == rows
@@ -35,7 +35,7 @@ def test_a_chain_of_many_spans_needs_no_recursion() -> None:
     assert rows[-1].depth == 19_999 and rows[0].below == 19_999
 
 
-def test_what_was_not_timed_took_nobody_knows_how_long() -> None:
+def test_untimed_spans_have_an_unknown_duration() -> None:
     (row,) = list_span_rows([Span(id="a")])
     assert row.took_ms is None
     (row,) = list_span_rows([Span(id="a", start_ns=5_000_000, end_ns=4_000_000)])

@@ -1,4 +1,4 @@
-"""What a trace is made of: counted, named, and what nobody understood said first."""
+"""Surveys of traces: counts, names, and first what was not understood."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ def counts(entries: list[Counted]) -> dict[str, int]:
 
 
 AGENT = span("a", scope="openinference.instrumentation.x", openinference__span__kind="AGENT", session__id="s-1", agno__run__id="r")
-ASKED = span("m", "a", gen_ai__operation__name="chat", gen_ai__output__messages='[{"role":"assistant","content":"hello"}]')
+CHAT = span("m", "a", gen_ai__operation__name="chat", gen_ai__output__messages='[{"role":"assistant","content":"hello"}]')
 BLIND = span("n", "a", gen_ai__operation__name="chat", gen_ai__conversation__id="s-2")
 TOOL = span("t", "a", gen_ai__operation__name="execute_tool", gen_ai__tool__name="refund", gen_ai__tool__verdict="ok", http__method="GET")
 
 
 def surveyed() -> TraceSurvey:
-    return survey_trace([AGENT, ASKED, BLIND, TOOL])
+    return survey_trace([AGENT, CHAT, BLIND, TOOL])
 
 
 def test_spans_are_counted_by_what_they_are() -> None:
@@ -42,7 +42,7 @@ def test_conventions_and_the_scopes_that_wrote_the_spans_are_named() -> None:
     assert counts(surveyed().scopes) == {"openinference.instrumentation.x": 1, "(not named)": 3}
 
 
-def test_requests_with_and_without_content_are_told_apart() -> None:
+def test_requests_with_and_without_content_are_distinguished() -> None:
     assert (surveyed().requests, surveyed().requests_with_content) == (2, 1)
 
 
@@ -50,27 +50,27 @@ def test_conversations_are_named() -> None:
     assert surveyed().conversations == ["s-1", "s-2"]
 
 
-def test_attributes_nobody_understood_are_named_those_of_agents_first() -> None:
+def test_attributes_not_understood_are_listed_agents_first() -> None:
     assert list(counts(surveyed().not_understood)) == ["gen_ai.tool.verdict", "agno.run.id"]
 
 
-def test_a_vocabulary_that_nobody_knows_is_counted() -> None:
+def test_an_unknown_vocabulary_is_counted() -> None:
     assert counts(surveyed().vocabularies) == {"agno": 1}
 
 
-def test_a_span_that_could_tell_of_work_and_is_not_understood_is_called_so() -> None:
+def test_a_span_that_may_be_work_and_is_not_understood_is_named() -> None:
     found = survey_trace([span("a", gen_ai__operation__nom="chat"), span("b", http__method="GET")])
     assert counts(found.kinds) == {"not understood": 1, "other": 1}
     assert counts(found.not_understood) == {"gen_ai.operation.nom": 1}
 
 
 def test_an_event_that_may_be_a_call_is_named_unless_a_tool_reports_it() -> None:
-    model, tool = (msgspec.structs.replace(one, events=(SpanEvent(f"{one.id}.tool_call.update", {}),)) for one in (ASKED, TOOL))
+    model, tool = (msgspec.structs.replace(one, events=(SpanEvent(f"{one.id}.tool_call.update", {}),)) for one in (CHAT, TOOL))
     found = counts(survey_trace([AGENT, model, tool]).not_understood)
     assert [name for name in found if name.startswith("event ")] == ['event "m.tool_call.update"']
 
 
-def test_a_trace_that_is_strange_in_a_thousand_places_is_told_in_few() -> None:
+def test_thousands_of_unrecognised_attributes_are_summarised() -> None:
     found = survey_trace([span("a", **{f"odd{number}__{'x' * 500}": 1 for number in range(1000)})])
     assert len(found.not_understood) == MOST_NAMED
     assert all(len(entry.name) < 200 for entry in found.not_understood)
@@ -90,7 +90,7 @@ def test_the_names_that_readers_use_are_recognised() -> None:
         assert find_near_parts(key), key
 
 
-def test_what_a_trace_lost_on_the_way_is_told() -> None:
+def test_losses_in_transit_are_reported() -> None:
     cut = '[{"role":"user","parts":[{"type":"text","content":"' + "x" * 100
     found = survey_trace([msgspec.structs.replace(span("a", llm__model_name="m"), dropped=3), span("b", gen_ai__input__messages=cut)])
     assert found.lost == [

@@ -27,17 +27,17 @@ from tests.batches.span_world import (
 )
 
 
-def tell(found: list[Evidence]) -> list[dict[str, Any]]:
-    """All that evidence says but what a resource tells of its service."""
-    told: list[dict[str, Any]] = []
+def as_dicts(found: list[Evidence]) -> list[dict[str, Any]]:
+    """The fields of evidence, without the resource's description of its service."""
+    entries: list[dict[str, Any]] = []
     for evidence in found:
         entry = msgspec.to_builtins(evidence)
         entry.pop("metadata", None)
-        told.append(json.loads(json.dumps(entry, sort_keys=True)))
-    return told
+        entries.append(json.loads(json.dumps(entry, sort_keys=True)))
+    return entries
 
 
-def tell_briefly(found: list[Evidence]) -> list[Any]:
+def as_summaries(found: list[Evidence]) -> list[Any]:
     return [
         (evidence.text, [(call.name, call.arguments, call.error) for call in evidence.tool_calls or ()], evidence.usage, evidence.model)
         for evidence in found
@@ -50,12 +50,12 @@ def test_rows_in_the_words_of_opentelemetry_are_the_spans_themselves(name: str) 
     rows = json.loads(json.dumps([write_span_row(span) for span in spans]))
     assert [find_table(row).name for row in rows] == ["spans"] * len(rows)  # type: ignore[union-attr]
     again = [span for row in rows for span in find_spans(row) or ()]
-    assert tell(read_batches([again])) == tell(read_batches([spans]))
-    assert tell(read_document(rows)) == tell(read_batches([spans])), "a list of rows is a whole document"
+    assert as_dicts(read_batches([again])) == as_dicts(read_batches([spans]))
+    assert as_dicts(read_document(rows)) == as_dicts(read_batches([spans])), "a list of rows is a whole document"
 
 
 @pytest.mark.parametrize("name", ["langchain-0-oi", "agno2-oi", "anthropic-js-oi", "haystack-pipeline-oi"])
-def test_rows_of_phoenix_tell_what_was_sent(name: str) -> None:
+def test_rows_of_phoenix_read_like_the_spans_sent(name: str) -> None:
     # Phoenix keeps neither resource nor instrumentation.
     spans = [
         msgspec.structs.replace(span, resource={}, scope="", start_ns=span.start_ns // 1000 * 1000, end_ns=span.end_ns // 1000 * 1000)
@@ -64,7 +64,7 @@ def test_rows_of_phoenix_tell_what_was_sent(name: str) -> None:
     rows = drop_nothing([write_phoenix_row(span) for span in spans])
     assert all(find_table(row) is find_columns(frozenset(rows[0])) for row in rows)
     again = read_rows(json.loads(json.dumps(rows, default=str)))
-    assert again is not None and tell(read_batches([again])) == tell(read_batches([spans]))
+    assert again is not None and as_dicts(read_batches([again])) == as_dicts(read_batches([spans]))
 
 
 def test_rows_of_mlflow_are_whole_traces() -> None:
@@ -72,19 +72,19 @@ def test_rows_of_mlflow_are_whole_traces() -> None:
     rows = write_mlflow_rows(spans)
     assert find_spans(rows[0]) is None, "nothing waits for the rest of a whole trace"
     found = [one for row in rows for one in read_bytes(json.dumps(row).encode())]
-    assert tell_briefly(found) == tell_briefly(read_batches([spans])) and len(found) > 1
+    assert as_summaries(found) == as_summaries(read_batches([spans])) and len(found) > 1
     as_json = [{"trace_id": row["trace_id"], "trace": json.dumps({"info": {}, "data": {"spans": row["spans"]}})} for row in rows]
-    assert tell(read_document(as_json)) == tell(found)
+    assert as_dicts(read_document(as_json)) == as_dicts(found)
     older = [{"info": {"request_id": "tr-1"}, "data": {"spans": [_encode_ids(span) for span in row["spans"]]}} for row in rows]
-    assert tell(read_document(older)) == tell(found)
+    assert as_dicts(read_document(older)) == as_dicts(found)
 
 
 def _encode_ids(span: dict[str, Any]) -> dict[str, Any]:
-    told = {**span, "trace_id": span["otel_trace_id"]}
-    del told["otel_trace_id"]
+    row = {**span, "trace_id": span["otel_trace_id"]}
+    del row["otel_trace_id"]
     for name in ("trace_id", "span_id", "parent_span_id"):
-        told[name] = base64.b64encode(bytes.fromhex(told[name])).decode() if told[name] else ""
-    return told
+        row[name] = base64.b64encode(bytes.fromhex(row[name])).decode() if row[name] else ""
+    return row
 
 
 @pytest.mark.parametrize("name", ["openai-langfuse-3", "langchain-langfuse"])
@@ -92,14 +92,14 @@ def test_observations_of_langfuse_are_the_spans_of_its_sdk(name: str) -> None:
     spans = read_recording(name)
     rows = [write_langfuse_row(span) for span in spans]
     assert {find_table(row).name for row in rows} == {"langfuse"}  # type: ignore[union-attr]
-    assert tell_briefly(read_batches([[span for row in rows for span in find_spans(row) or ()]])) == tell_briefly(read_batches([spans]))
+    assert as_summaries(read_batches([[span for row in rows for span in find_spans(row) or ()]])) == as_summaries(read_batches([spans]))
     trace = spans[0].trace_id
     whole = {"id": trace, "name": "t", "observations": [row for row in rows if row["traceId"] == trace]}
     assert find_spans(whole) is None
-    assert tell_briefly(read_document(whole)) == tell_briefly(read_batches([[span for span in spans if span.trace_id == trace]]))
+    assert as_summaries(read_document(whole)) == as_summaries(read_batches([[span for span in spans if span.trace_id == trace]]))
     snake = {"parentObservationId": "parent_observation_id", "traceId": "trace_id", "startTime": "start_time", "endTime": "end_time"}
     exported = [{snake.get(key, key): value for key, value in row.items()} for row in rows]
-    assert tell_briefly(read_document(exported)) == tell_briefly(read_batches([spans]))
+    assert as_summaries(read_document(exported)) == as_summaries(read_batches([spans]))
 
 
 @pytest.mark.parametrize("name", ["langgraph-langsmith", "openai-langsmith"])
@@ -107,7 +107,7 @@ def test_runs_of_langsmith_are_the_spans_of_its_sdk(name: str) -> None:
     spans = read_recording(name)
     rows = drop_nothing([write_langsmith_row(span) for span in spans])
     assert {find_table(row).name for row in rows} == {"langsmith"}  # type: ignore[union-attr]
-    assert tell_briefly(read_document(rows)) == tell_briefly(read_batches([spans]))
+    assert as_summaries(read_document(rows)) == as_summaries(read_batches([spans]))
 
 
 @pytest.mark.parametrize(
@@ -142,7 +142,7 @@ def test_a_row_that_belongs_to_no_trace_is_an_error(row: dict[str, Any]) -> None
 
 
 @pytest.mark.parametrize(
-    ("value", "told"),
+    ("value", "expected"),
     [
         ("2026-10-01T12:00:00.000001Z", 1790856000000001000),
         ("2026-10-01 12:00:00+02:00", 1790848800000000000),
@@ -159,8 +159,8 @@ def test_a_row_that_belongs_to_no_trace_is_an_error(row: dict[str, Any]) -> None
         (float("inf"), 0),
     ],
 )
-def test_moments_are_read_in_every_spelling(value: Any, told: int) -> None:
-    assert read_time_ns(value) == told
+def test_moments_are_read_in_every_spelling(value: Any, expected: int) -> None:
+    assert read_time_ns(value) == expected
 
 
 def test_a_body_of_mibo_with_spans_stays_one() -> None:

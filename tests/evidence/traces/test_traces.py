@@ -1,4 +1,4 @@
-"""Traces of real frameworks that are easily misread: what a check says of them, and never a pass on what was not seen."""
+"""Traces of real frameworks that are easily misread: the outcome of checks, and never a pass on unseen parts."""
 
 from __future__ import annotations
 

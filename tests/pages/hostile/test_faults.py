@@ -1,4 +1,4 @@
-"""What goes wrong while a page is open: the page says what happened and what to do, and nothing is lost that somebody typed."""
+"""Faults while a page is open: the page shows what happened and what to do, and no input is lost."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from tests.pages.screens.test_proposal_pages import propose
 from tests.pages.screens.test_schedule_pages import make as make_schedule
 from tests.pages.screens.test_settings_pages import make_rule
 from tests.pages.trace_seeds import START, add_result, add_trace, make_spans, score_by_words
-from tests.pages.world import GOOD, SUITE, KeptWorld, World, add_run, copy_world, decide_all
+from tests.pages.world import GOOD, SUITE, World, WorldTemplate, add_run, copy_world, decide_all
 from tests.pages.world_cases import FIRST
 
 HOME = "/ui/p/proj_home"
@@ -65,16 +65,16 @@ FORMS: dict[str, dict[str, str]] = {
     f"{HOME}/labels": CLAIM,
     f"{HOME}/labels/ann_said/change": {"note": TYPED, "label": "pass"},
 }
-"""Every form that somebody types into, filled in so that it would be saved."""
+"""Every form with input fields, filled in with valid values."""
 BUTTONS = frozenset(
     ("cancel", "active", "delete", "switch", "test", "pause", "revoke", "check", "undo", "example", "{action}")
 )  # nothing is typed there: `check` reads the text of an editor, which stays where it is
 
 
 @pytest.fixture(scope="module")
-def kept(kept_world: KeptWorld, tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
+def copied(world_template: WorldTemplate, tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
     """A world for tests after which everything is as it was."""
-    with copy_world(kept_world, tmp_path_factory.mktemp("faults")) as opened:
+    with copy_world(world_template, tmp_path_factory.mktemp("faults")) as opened:
         opened.rule = make_rule(opened)  # type: ignore[attr-defined]
         opened.schedule = make_schedule(opened)  # type: ignore[attr-defined]
         opened.proposal = propose(opened)  # type: ignore[attr-defined]
@@ -82,7 +82,7 @@ def kept(kept_world: KeptWorld, tmp_path_factory: pytest.TempPathFactory) -> Ite
 
 
 def open_other_session(world: World) -> str:
-    """Log somebody else in, as `other`; the id of their key."""
+    """Log in another user, as `other`, and return the id of their key."""
     row, plain = world.service.run(lambda hub: create_key(hub, LOCAL, KeySpec(kind="organization", name="other")))
     world.sessions["other"] = world.service.run(lambda hub: open_session(hub, plain))[1]
     return str(row["id"])
@@ -101,15 +101,15 @@ def test_every_form_is_tried_here() -> None:
 
 @pytest.mark.in_turn
 @pytest.mark.parametrize("path", FORMS)
-def test_a_form_that_cannot_be_saved_comes_back_with_everything_in_it(kept: World, path: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_form_that_cannot_be_saved_comes_back_with_everything_in_it(copied: World, path: str, monkeypatch: pytest.MonkeyPatch) -> None:
     fields = FORMS[path]
-    path = path.replace("ALERT", kept.rule).replace("SCHEDULE", kept.schedule).replace("PROPOSAL", kept.proposal)  # type: ignore[attr-defined]
-    proof = kept.find_proof("/ui/", "organization")
-    database = type(kept.service.hub.database)
+    path = path.replace("ALERT", copied.rule).replace("SCHEDULE", copied.schedule).replace("PROPOSAL", copied.proposal)  # type: ignore[attr-defined]
+    proof = copied.find_proof("/ui/", "organization")
+    database = type(copied.service.hub.database)
 
-    def check(answer: Any, status: int, said: str) -> None:
+    def check(answer: Any, status: int, message: str) -> None:
         page = Markup(answer.text)
-        assert answer.status_code == status and page.strange == [] and said in page.words, page.words
+        assert answer.status_code == status and page.problems == [] and message in page.words, page.words
         shown = html.unescape(answer.text).replace("\r\n", "\n")
         for name, value in fields.items():
             assert (value in shown) == (name != "value"), (name, "a secret is never shown again" if name == "value" else "it is lost")
@@ -118,14 +118,14 @@ def test_a_form_that_cannot_be_saved_comes_back_with_everything_in_it(kept: Worl
         broken.setattr(database, "writing", away)
         # Without traces that have tools in common nothing is proposed, and nothing written.
         if path != f"{HOME}/proposals":
-            check(kept.post(path, "organization", proof=proof, **fields), 503, "did not answer")
+            check(copied.post(path, "organization", proof=proof, **fields), 503, "did not answer")
         broken.setattr(database, "reading", away)
-        check(kept.post(path, "organization", proof=proof, **fields), 503, "Database unavailable")
-    key = open_other_session(kept)
-    theirs = kept.find_proof("/ui/", "other")
-    check(kept.post(path, "organization", proof=theirs, **fields), 403, "another session")
-    kept.service.run(lambda hub: revoke_key(hub, LOCAL, key))
-    check(kept.post(path, "other", proof=theirs, **fields), 401, "Log in and try again")
+        check(copied.post(path, "organization", proof=proof, **fields), 503, "Database unavailable")
+    key = open_other_session(copied)
+    theirs = copied.find_proof("/ui/", "other")
+    check(copied.post(path, "organization", proof=theirs, **fields), 403, "another session")
+    copied.service.run(lambda hub: revoke_key(hub, LOCAL, key))
+    check(copied.post(path, "other", proof=theirs, **fields), 401, "Log in and try again")
 
 
 # --- streams ----------------------------------------------------------------------------------------------------------
@@ -138,7 +138,7 @@ STREAMS = {
 
 @pytest.fixture
 def live(world: World, monkeypatch: pytest.MonkeyPatch) -> World:
-    """A run that goes on, and streams that look often."""
+    """An unfinished run, and streams with a short interval."""
     more = {"status": "running", "outcome": None, "completed_at": None, "attempts": 4}
     world.service.run(lambda hub: add_run(hub, "run_live", decide_all(GOOD)[:2], **more))
     monkeypatch.setattr(security, "RECHECK_S", 0.05)
@@ -147,7 +147,7 @@ def live(world: World, monkeypatch: pytest.MonkeyPatch) -> World:
 
 
 def follow(world: World, stream: str, who: str, end: Callable[[], object]) -> Any:
-    """What a stream had told when it ended; `end` is called once it has begun."""
+    """Return the response of a stream when it ended; `end` is called once it has begun."""
     answers: list[Any] = []
     headers = {"cookie": f"proctor_session={world.sessions[who]}"}
     reader = threading.Thread(target=lambda: answers.append(world.service.client.get(stream, headers=headers)))
@@ -168,9 +168,9 @@ def follow(world: World, stream: str, who: str, end: Callable[[], object]) -> An
 def test_a_stream_ends_with_the_key_of_its_session_and_the_page_leads_to_the_way_in(live: World, page: str) -> None:
     key = open_other_session(live)
     assert STREAMS[page].partition("?")[0] in live.get(page, "other").text, "the page follows this stream"
-    told = follow(live, STREAMS[page], "other", lambda: live.service.run(lambda hub: revoke_key(hub, LOCAL, key)))
-    assert told.status_code == 200
-    # What the script of the page then asks: the stream, which is refused for good, and the page itself, which knows why.
+    stream = follow(live, STREAMS[page], "other", lambda: live.service.run(lambda hub: revoke_key(hub, LOCAL, key)))
+    assert stream.status_code == 200
+    # The page's script then requests the stream, which is refused, and the page itself, which shows the reason.
     assert live.get(STREAMS[page], "other").status_code == 401
     door = live.get(page, "other")
     assert door.status_code == 303 and door.headers["location"].startswith("/ui/login?next=")
@@ -179,10 +179,10 @@ def test_a_stream_ends_with_the_key_of_its_session_and_the_page_leads_to_the_way
 
 
 @pytest.mark.timeout(60)
-def test_a_run_that_is_deleted_while_it_is_followed_ends_its_stream_and_its_page_says_so(live: World) -> None:
+def test_deleting_a_followed_run_ends_its_stream_and_the_page_shows_it(live: World) -> None:
     page = f"{HOME}/runs/run_live"
-    told = follow(live, STREAMS[page], "organization", lambda: live.service.run(lambda hub: delete_project(hub, LOCAL, "proj_home")))
-    assert told.status_code == 200
+    stream = follow(live, STREAMS[page], "organization", lambda: live.service.run(lambda hub: delete_project(hub, LOCAL, "proj_home")))
+    assert stream.status_code == 200
     assert live.get(STREAMS[page], "organization").status_code == 404
     gone = live.get(page, "organization")
     assert gone.status_code == 404 and "was deleted" in Markup(gone.text).words
@@ -197,11 +197,11 @@ def test_a_stream_whose_database_goes_away_breaks_off_and_can_be_taken_up(live: 
         refused = live.get(STREAMS[page], "organization")
         assert refused.status_code == 503 and refused.headers["retry-after"]
         assert "Database unavailable" in live.get(page, "organization").text
-    assert not live.service.app.state.streams._open, "nobody is counted who has gone"
+    assert not live.service.app.state.streams._open, "closed streams are not counted"
     assert live.get(page, "organization").status_code == 200
 
 
-# --- what is very large -----------------------------------------------------------------------------------------------
+# --- very large input -------------------------------------------------------------------------------------------------
 
 
 async def add_long_trace(hub: Hub) -> None:
@@ -214,15 +214,15 @@ async def add_long_trace(hub: Hub) -> None:
 @pytest.mark.timeout(60)
 def test_an_answer_of_ten_megabytes_fits_every_page_about_a_trace(world: World) -> None:
     world.service.run(add_long_trace)
-    asked = {"subject": "result", "id": "res_long", "claim": "1"}
+    fields = {"subject": "result", "id": "res_long", "claim": "1"}
     proof = world.find_proof("/ui/", "organization")
-    assert world.post(f"{HOME}/labels", "organization", proof=proof, label="pass", note="", **asked).status_code == 303
+    assert world.post(f"{HOME}/labels", "organization", proof=proof, label="pass", note="", **fields).status_code == 303
     label = world.get("/api/annotations?subject=result", "organization").json()["data"][0]["id"]
     trace = f"{HOME}/traces/trc_long"
     for path in (trace, f"{trace}?span=0000000000000001", f"{trace}?q=42.50", f"{HOME}/traces?q=charged",
                  f"{HOME}/labels?subject=result&id=res_long&claim=1", f"{HOME}/labels/{label}", f"{HOME}/labels/all"):  # fmt: skip
         answer = world.get(path, "organization", headers={"accept-encoding": "gzip"})
         page = Markup(answer.text)
-        assert answer.status_code == 200 and page.strange == [] and page.elements <= 2_000, path
+        assert answer.status_code == 200 and page.problems == [] and page.elements <= 2_000, path
         assert int(answer.headers["content-length"]) <= 30_000, (path, answer.headers["content-length"])
     assert "Sorry, 42.50. 0 1 2" in Markup(world.get(f"{HOME}/labels/{label}", "organization").text).words

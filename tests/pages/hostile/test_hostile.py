@@ -1,4 +1,4 @@
-"""Hostile text in every field that agents and tenants can write: it stays text on every screen."""
+"""Hostile text in every field that agents and tenants can write stays text on every screen."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def check_pages(pages: list[str]) -> str:
     words = ""
     for text in pages:
         page = Markup(text)
-        assert page.strange == []
+        assert page.problems == []
         words += page.words
     return words
 
@@ -76,15 +76,15 @@ def test_names_of_projects_and_runs_stay_text(world: World) -> None:
 
 @pytest.mark.in_turn
 @pytest.mark.timeout(60)
-def test_what_agents_say_stays_text(world: World) -> None:
+def test_text_of_agents_stays_text(world: World) -> None:
     def observe(text: str) -> Evidence:
         calls = tuple(ToolCall(name=text, arguments={text: text}, result=text, error=text, server=text) for _ in range(2))
         steps = (Node(name=text, type=text, status=text, input=text, output={text: [text]}, error=text, notes=(text,)),)
         return Evidence(input=text, text=text, body={text: text}, tool_calls=calls, nodes=steps, error=text, metadata={text: text})
 
     def claim(number: int, text: str) -> dict[str, Any]:
-        said = text[:200] or "x"
-        return {"id": f"h{number}", "name": said, "tags": {"t": text}, "expect": [{"response_contains": "x", "label": said}]}
+        label = text[:200] or "x"
+        return {"id": f"h{number}", "name": label, "tags": {"t": text}, "expect": [{"response_contains": "x", "label": label}]}
 
     cases = [claim(number, text) for number, text in enumerate(HOSTILE)]
     entries = [
@@ -117,13 +117,13 @@ def test_what_agents_say_stays_text(world: World) -> None:
     check_pages([world.get("/ui/p/proj_home/compare?runs=run_before,run_said", "organization").text])
     world.service.run(lambda hub: add_run(hub, "run_again", entries[::-1], at="2026-11-16T11:00:00.000Z", document=document))
     for number in range(0, len(HOSTILE), 12):
-        asked = f"runs=run_said,run_again&case=h{number}"
-        check_pages([world.get(f"/ui/p/proj_home/compare/answers?{asked}", "organization").text])
+        query = f"runs=run_said,run_again&case=h{number}"
+        check_pages([world.get(f"/ui/p/proj_home/compare/answers?{query}", "organization").text])
 
 
 @pytest.mark.in_turn
 @pytest.mark.timeout(60)
-def test_what_traces_carry_and_people_say_stays_text(world: World) -> None:
+def test_text_of_traces_and_notes_stays_text(world: World) -> None:
     def say(text: str) -> list[Span]:
         carried = {"input.value": text, "output.value": text, text: {text: [text]}, "gen_ai.operation.name": "invoke_agent"}
         root = Span(
@@ -139,8 +139,8 @@ def test_what_traces_carry_and_people_say_stays_text(world: World) -> None:
             more = {"input_text": text, "error": text, "external_id": f"{number}{text}"[:200], "no_run": text}
             await add_trace(hub, f"h{number}", say(text), at=START + 10 + number, **more)
             if text.strip():
-                said = NewAnnotation(subject="trace", subject_id=f"trc_h{number}", label="fail", note=text[:4000])
-                await create_annotation(hub, LOCAL, said)
+                annotation = NewAnnotation(subject="trace", subject_id=f"trc_h{number}", label="fail", note=text[:4000])
+                await create_annotation(hub, LOCAL, annotation)
 
     world.service.run(sow)
     feed = "/ui/p/proj_home/traces"
@@ -174,4 +174,4 @@ def test_hostile_addresses_are_answered_with_a_page(seen: World) -> None:
         for path in (f"/ui/p/{part}", f"/ui/p/proj_home/runs?status={part}&cursor={part}", f"/ui/login?next={part}"):
             answer = seen.get(path, None if "login" in path else "organization")
             assert answer.status_code in (200, 400, 404), (answer.status_code, path)
-            assert Markup(answer.text).strange == [], path
+            assert Markup(answer.text).problems == [], path

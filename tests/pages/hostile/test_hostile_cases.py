@@ -1,4 +1,4 @@
-"""Hostile text in the fields of cases, agents and runs to be started: it stays text on their screens, and in forms that come back."""
+"""Hostile text in the fields of cases, agents and new runs stays text on their screens and in returned forms."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from tests.pages.world import World
 
 HOME = "/ui/p/proj_home"
 # No database of ours keeps halves of characters or NUL in a text: neither gets that far.
-KEPT = [text for text in HOSTILE if ("\0" not in text and text.isprintable()) or "\u202e" in text]
-TYPED = [text for text in KEPT if text.strip()][::9]
+STORABLE = [text for text in HOSTILE if ("\0" not in text and text.isprintable()) or "\u202e" in text]
+TYPED = [text for text in STORABLE if text.strip()][::9]
 
 
 async def sow(hub: Hub) -> None:
     async with hub.database.writing() as connection:
-        for number, text in enumerate(KEPT):
+        for number, text in enumerate(STORABLE):
             at = {"created_at": f"2026-11-14T09:{number // 60:02}:{number % 60:02}.000Z", "updated_at": hub.now()}
             ours = {"organization_id": LOCAL.organization_id, "project_id": "proj_home", **at}
             settings = {"response_path": text, text: text}
@@ -43,8 +43,8 @@ async def sow(hub: Hub) -> None:
             when = {"input": text, "tags": [text], "metadata": {text: text}, text: text}
             await connection.execute(cases.insert().values(**case, version=2, when_matches=when, **ours))
             for version in (1, 2):
-                kept = {"case_id": case["id"], "version": version, "dialect": "native", "document": document if version == 2 else text}
-                await connection.execute(case_versions.insert().values(**kept, created_at=hub.now()))
+                fields = {"case_id": case["id"], "version": version, "dialect": "native", "document": document if version == 2 else text}
+                await connection.execute(case_versions.insert().values(**fields, created_at=hub.now()))
             trace = {
                 "id": f"trc_h{number}",
                 "agent_id": f"agent_h{number}",
@@ -52,8 +52,8 @@ async def sow(hub: Hub) -> None:
                 "format": "mibo",
                 "status": "failed",
             }
-            said = {"input_text": text, "error": text, "body": pack({"data": {"output": text}})}
-            await connection.execute(traces.insert().values(**trace, **said, **ours))
+            texts = {"input_text": text, "error": text, "body": pack({"data": {"output": text}})}
+            await connection.execute(traces.insert().values(**trace, **texts, **ours))
 
 
 @pytest.mark.in_turn
@@ -62,7 +62,7 @@ def test_cases_and_agents_with_hostile_text_stay_text(world: World) -> None:
     world.service.run(sow)
     words = check_pages(find_pages(world, f"{HOME}/cases")) + check_pages(find_pages(world, f"{HOME}/agents"))
     assert words.count("<script>alert(") > 4
-    for number in range(0, len(KEPT), 6):
+    for number in range(0, len(STORABLE), 6):
         for path in (
             f"cases/case_h{number}?from=1&to=2",
             f"cases/case_h{number}/edit",
@@ -70,7 +70,7 @@ def test_cases_and_agents_with_hostile_text_stay_text(world: World) -> None:
             f"agents/agent_h{number}/edit",
         ):
             answer = world.get(f"{HOME}/{path}", "organization")
-            assert answer.status_code == 200, (path, KEPT[number])
+            assert answer.status_code == 200, (path, STORABLE[number])
             check_pages([answer.text])
     check_pages([world.get(f"{HOME}/runs/new", "organization").text])
 
@@ -92,7 +92,7 @@ def test_a_form_with_hostile_text_comes_back_with_all_of_it(world: World, path: 
             }
             answer = world.post(f"{HOME}/{path}", "organization", proof=proof, **fields)
             assert answer.status_code in (200, 400, 404), (answer.status_code, text)
-            assert Markup(answer.text).strange == []
+            assert Markup(answer.text).problems == []
             areas = [html.unescape(area) for area in re.findall(r"<textarea[^>]*>\n?(.*?)</textarea>", answer.text, re.DOTALL)]
             assert text in areas, (text, areas)
 
@@ -102,5 +102,5 @@ def test_a_form_that_was_refused_at_the_door_comes_back_as_text(world: World) ->
     for text in TYPED:
         typed = f"{text}\n{text}"
         answer = world.post(f"{HOME}/cases/new", "gone", document=typed, name=text, proof="00")
-        assert answer.status_code == 401 and Markup(answer.text).strange == []
+        assert answer.status_code == 401 and Markup(answer.text).problems == []
         assert typed in html.unescape(answer.text)

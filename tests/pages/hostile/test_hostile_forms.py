@@ -1,4 +1,4 @@
-"""Forms that come back: keys and secrets never do, hostile text stays text, and nobody gets more of it than they can hold."""
+"""Forms that are returned: never with keys or secrets, hostile text stays text, and sizes are limited."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_no_key_or_secret_comes_back_whatever_its_field_is_called(visited: World
     for who, status in (("gone", 401), ("organization", 403)):
         answer = send(visited, f"{HOME}/settings/change", urlencode({"name": "mine", name: SECRET, "description": "", "proof": "00"}), who)
         page = Markup(answer.text)
-        assert answer.status_code == status and SECRET not in answer.text and page.strange == []
+        assert answer.status_code == status and SECRET not in answer.text and page.problems == []
         assert "mine" in page.words and "re-enter it" in page.words and answer.text.count('type="password"') == 1
 
 
@@ -86,7 +86,7 @@ def test_a_secret_that_is_refused_in_its_own_form_is_not_written_into_the_page(v
         proof = visited.find_proof(path, "organization")
         answer = visited.post(path, "organization", proof=proof, **fields)
         page = Markup(answer.text)
-        assert answer.status_code in (200, 400) and page.strange == []
+        assert answer.status_code in (200, 400) and page.problems == []
         assert SECRET not in answer.text and "re-enter it" in page.words
         assert f'value="{fields["name"]}"' in answer.text
 
@@ -96,7 +96,7 @@ def test_hostile_names_and_values_stay_text_in_a_form_that_comes_back(visited: W
         for at in range(0, len(HOSTILE), 50):
             body = "proof=0&" + "&".join(f"{quote(text[:2000])}={quote(text[:2000])}" for text in HOSTILE[at : at + 50])
             answer = send(visited, f"{HOME}/settings/change?next=%22%3E%3Cscript%3E", body, who)
-            assert answer.status_code == status and Markup(answer.text).strange == []
+            assert answer.status_code == status and Markup(answer.text).problems == []
             assert "Your input" in answer.text
             assert answer.headers["cache-control"] == "no-store" and "cookie" in answer.headers["vary"]
             assert "require-trusted-types-for 'script'" in answer.headers["content-security-policy"]
@@ -133,18 +133,18 @@ def test_a_foreign_page_gets_no_form_filled_in(visited: World, headers: dict[str
 
 @pytest.mark.parametrize("path", ["/settings/change", "/agents/new", "/runs/new"])
 def test_a_form_without_any_proof_does_not_come_back_with_one(visited: World, path: str) -> None:
-    """A page that an agent dropped has our address, and may send a form: nobody is shown it as one of ours, ready to be sent."""
+    """A page written by an agent has our address and may send a form; it is never returned as one of ours, ready to submit."""
     for who in ("gone", "organization"):
         answer = send(visited, HOME + path, "name=mine&kind=http", who)
         assert answer.status_code in (401, 403) and "mine" not in answer.text
 
 
-def test_what_one_session_typed_is_for_no_other(visited: World) -> None:
-    """The service keeps nothing of a form that it gave back: the next one who logs in on that browser finds no trace of it."""
+def test_input_of_one_session_is_not_shown_to_another(visited: World) -> None:
+    """The service stores nothing of a returned form: the next user of that browser finds no trace of it."""
     assert "only for me" in send(visited, f"{HOME}/settings/change", "proof=0&name=only+for+me").text
     for path in ("/ui/", f"{HOME}/settings/change", "/ui/login"):
         assert "only for me" not in visited.get(path, "organization").text
-    # A form of somebody else's session does nothing until whoever is there now has seen it and sends it again.
+    # A form of another session does nothing until the current user has seen it and submits it again.
     proof = visited.find_proof("/ui/", "foreign_organization")
     answer = send(visited, f"{HOME}/settings/change", f"name=only+for+me&proof={proof}", "organization")
     assert answer.status_code == 403 and "Form of another session" in answer.text
@@ -152,7 +152,7 @@ def test_what_one_session_typed_is_for_no_other(visited: World) -> None:
 
 
 def forge_proof(token: str) -> str:
-    """The proof of a session as somebody makes it who knows the token."""
+    """The proof of a session, computed from its token."""
     proof = hashlib.blake2b(b"form", key=token.encode(), digest_size=16).digest()
     return (b"\0" * 16 + proof).hex()
 
@@ -170,12 +170,12 @@ def test_a_planted_cookie_makes_no_proof_for_the_local_user(url: str, tmp_path: 
 
 def test_over_a_folder_no_more_of_a_form_is_read_than_it_may_have(tmp_path: Path) -> None:
     app = make_view_app(tmp_path)
-    asked, status = 0, 0
+    received, status = 0, 0
 
     async def receive() -> dict[str, Any]:
-        nonlocal asked
-        asked += 1
-        return {"type": "http.request", "body": b"x" * 50_000, "more_body": asked < 1_000}
+        nonlocal received
+        received += 1
+        return {"type": "http.request", "body": b"x" * 50_000, "more_body": received < 1_000}
 
     async def send_back(message: Any) -> None:
         nonlocal status
@@ -185,4 +185,4 @@ def test_over_a_folder_no_more_of_a_form_is_read_than_it_may_have(tmp_path: Path
     scope = {"type": "http", "method": "POST", "path": "/ui/p/local/agents/new", "raw_path": b"/ui/p/local/agents/new", "headers": headers}
     scope |= {"query_string": b"", "scheme": "http", "client": ("127.0.0.1", 1), "server": ("127.0.0.1", 8000), "http_version": "1.1"}
     asyncio.run(app(scope, receive, send_back))
-    assert status == 413 and asked == LARGEST_FORM // 50_000 + 1
+    assert status == 413 and received == LARGEST_FORM // 50_000 + 1

@@ -1,4 +1,4 @@
-"""The way in and out: a key becomes a session, the session ends with its key, and a form proves where it comes from."""
+"""Login and logout: a key becomes a session, the session ends with its key, and a form proves its origin."""
 
 from __future__ import annotations
 
@@ -38,12 +38,12 @@ def test_a_key_is_shown_once_and_becomes_a_session(world: World) -> None:
     assert world.get("/ui/login", "new").headers["location"] == "/ui/"
 
 
-def test_only_the_hash_of_a_token_is_kept(world: World) -> None:
-    async def kept(hub: Hub) -> list[str]:
+def test_only_the_hash_of_a_token_is_stored(world: World) -> None:
+    async def read_stored(hub: Hub) -> list[str]:
         async with hub.database.reading() as connection:
             return [str(value) for row in await connection.execute(sessions.select()) for value in row]
 
-    values = world.service.run(kept)
+    values = world.service.run(read_stored)
     assert world.sessions["organization"] not in values and hash_token(world.sessions["organization"]) in values
 
 
@@ -92,12 +92,12 @@ def test_logging_in_again_ends_the_session_before(world: World) -> None:
     answer = world.ask("POST", "/ui/login", "organization", data={"key": world.keys["project"]})
     assert answer.status_code == 303 and token not in answer.headers["set-cookie"]
     assert world.service.run(lambda hub: find_session_caller(hub, token)) is None
-    # Who only mistypes a key is still who they were.
+    # A mistyped key does not end the session.
     assert world.ask("POST", "/ui/login", "project", data={"key": "vk_wrong"}).status_code == 401
     assert world.get("/ui/p/proj_home", "project").status_code == 200
 
 
-def test_behind_tls_the_cookie_is_for_this_host_alone(world: World) -> None:
+def test_with_tls_the_cookie_is_for_this_host_alone(world: World) -> None:
     secure = {"x-forwarded-proto": "https"}
     answer = world.ask("POST", "/ui/login", data={"key": world.keys["organization"]}, headers=secure)
     cookie = answer.headers["set-cookie"]
@@ -133,10 +133,10 @@ def test_a_session_ends_in_the_moment_its_key_is_revoked(world: World) -> None:
     world.service.run(revoke)
     assert world.get("/ui/p/proj_home", "project").status_code == 303
     assert world.get("/api/runs", "project").status_code == 401
-    # The way in says why somebody is there again; who was never in is told nothing.
-    told = "Your session has ended"
-    assert told in world.get("/ui/login?next=%2Fui%2Fp%2Fproj_home", "project").text
-    assert told not in world.get("/ui/login").text
+    # The login page shows why the user is there again; a new visitor gets no message.
+    message = "Your session has ended"
+    assert message in world.get("/ui/login?next=%2Fui%2Fp%2Fproj_home", "project").text
+    assert message not in world.get("/ui/login").text
     assert world.get("/ui/p/proj_home", "organization").status_code == 200
 
 
@@ -187,13 +187,13 @@ def test_the_local_user_of_an_open_service_needs_no_login(url: str, tmp_path: An
     with Service(url, tmp_path) as service:
         page = service.get("/ui/")
         assert page.status_code == 200 and "No projects yet" in page.text and "Log out" not in page.text
-        # A link in a chat leads here; a foreign page that only fetches is nobody.
+        # A link in a chat leads here; a fetch by a foreign page has no session.
         foreign = {"sec-fetch-site": "cross-site"}
         assert service.get("/ui/", headers={**foreign, "sec-fetch-dest": "document"}).status_code == 200
         assert service.ask("GET", "/ui/", headers={**foreign, "sec-fetch-dest": "empty"}, follow_redirects=False).status_code == 303
 
 
-def test_a_database_that_is_away_has_a_page_that_says_so(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unreachable_database_has_its_own_page(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     def away(self: object) -> Any:
         raise StoreError("the database cannot be reached")
 
@@ -211,7 +211,7 @@ def test_the_oldest_sessions_of_a_key_end_when_many_were_opened_with_it(world: W
         tokens = []
         for _ in range(5):
             tokens.append((await open_session(hub, key))[1])
-            await asyncio.sleep(0.002)  # when one was opened is kept in milliseconds
+            await asyncio.sleep(0.002)  # opening times are stored in milliseconds
         return [await find_session_caller(hub, token) is not None for token in (before, *tokens)]
 
     assert world.service.run(open_many) == [True, False, False, True, True, True]

@@ -9,16 +9,16 @@ from proctor.patterns.engine import compile_pattern
 from proctor.service.runs.case_draft import match_input
 from tests.pages.world import World
 
-ASKED = "I was charged twice for order 17"
+QUESTION = "I was charged twice for order 17"
 
 
 def test_a_draft_has_the_input_the_calls_and_the_answer_of_a_trace(world: World) -> None:
     found = world.get("/api/cases/draft?trace_id=trc_shop", "organization").json()
     (case,) = read_suite(found["document"], name="draft").cases
-    assert case.input == ASKED and found["agent_id"] == "agent_home_1" and found["project_id"] == "proj_home"
+    assert case.input == QUESTION and found["agent_id"] == "agent_home_1" and found["project_id"] == "proj_home"
     assert [assertion.check for assertion in case.assertions][:2] == ["tool_called", "tool_called"]
     assert "it answered: Sorry about that" in found["document"]
-    assert compile_pattern(found["when"]["input"]).search(ASKED)
+    assert compile_pattern(found["when"]["input"]).search(QUESTION)
     trial = {"project_id": "proj_home", "document": found["document"], "when": found["when"], "trace_id": "trc_shop", "limit": 1}
     (tried,) = world.service.post("/api/cases/try", key=world.keys["organization"], json=trial).json()["traces"]
     assert tried["id"] == "trc_shop" and [one["outcome"] for one in tried["results"]] == ["pass"]
@@ -27,7 +27,7 @@ def test_a_draft_has_the_input_the_calls_and_the_answer_of_a_trace(world: World)
 def test_a_draft_of_an_attempt_has_its_input(world: World) -> None:
     found = world.get("/api/cases/draft?attempt_id=att_after_0", "organization").json()
     (case,) = read_suite(found["document"], name="draft").cases
-    assert case.input == ASKED and found["agent_id"] is None
+    assert case.input == QUESTION and found["agent_id"] is None
 
 
 @pytest.mark.parametrize(

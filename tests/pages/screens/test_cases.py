@@ -1,4 +1,4 @@
-"""The editor of cases, runs to be started and agents, as forms: what is sent is done, or stands in the page that comes back."""
+"""Forms for cases, runs and agents: valid input is saved, other input is returned in the form."""
 
 from __future__ import annotations
 
@@ -31,33 +31,33 @@ def send(world: World, path: str, who: str = "organization", **fields: Any) -> A
 
 
 def text_of(page: str, id: str = "text") -> str:
-    """What stands in a text area, as a browser reads it."""
+    """The content of a text area, as a browser reads it."""
     found = re.search(rf'<textarea id="{id}"[^>]*>\n?(.*?)</textarea>', page, re.DOTALL)
     assert found is not None, page
     return html.unescape(found[1])
 
 
-def test_a_new_case_is_kept_and_shown(world: World) -> None:
+def test_a_new_case_is_stored_and_shown(world: World) -> None:
     answer = send(world, f"{HOME}/cases/new", document=SECOND.replace("\n", "\r\n"), name="", dialect="", sample="0.5", active="yes")
     assert answer.status_code == 303, answer.text
     page = Markup(world.get(answer.headers["location"], "organization").text)
-    assert page.strange == [] and "manners" in page.words and "50 %" in page.words
-    kept = world.service.run(lambda hub: get_case(hub, LOCAL, answer.headers["location"].rpartition("/")[2]))
-    assert kept["document"] == SECOND and kept["sample"] == 0.5 and kept["agent_id"] is None
+    assert page.problems == [] and "manners" in page.words and "50 %" in page.words
+    stored = world.service.run(lambda hub: get_case(hub, LOCAL, answer.headers["location"].rpartition("/")[2]))
+    assert stored["document"] == SECOND and stored["sample"] == 0.5 and stored["agent_id"] is None
 
 
-def test_a_document_with_problems_comes_back_with_them_and_is_not_kept(world: World) -> None:
+def test_a_document_with_problems_is_returned_with_them_and_not_stored(world: World) -> None:
     typed = "\n\n" + BROKEN + "# </textarea><script>alert(1)</script>\n"
     answer = send(world, EDIT, document=typed, name="x" * 201, dialect="", sample="2", active="yes", expected_version="2")
     assert answer.status_code == 400
     page = Markup(answer.text)
-    assert page.strange == [] and text_of(answer.text) == typed
+    assert page.problems == [] and text_of(answer.text) == typed
     assert "response_containz" in page.words and "nearest:" in page.words and 'data-line="9"' in answer.text
     assert world.service.run(lambda hub: get_case(hub, LOCAL, "case_manners"))["version"] == 2
 
 
 @pytest.mark.parametrize(
-    ("fields", "told"),
+    ("fields", "message"),
     [
         ({"sample": "2"}, "expected a share from 0 to 1"),
         ({"when_metadata": "{"}, "expected a JSON object"),
@@ -67,12 +67,12 @@ def test_a_document_with_problems_comes_back_with_them_and_is_not_kept(world: Wo
         ({"expected_version": "two"}, "expected a number"),
     ],
 )
-def test_a_field_that_cannot_be_used_says_so_and_nothing_typed_is_lost(world: World, fields: dict[str, str], told: str) -> None:
+def test_an_invalid_field_is_reported_and_no_input_is_lost(world: World, fields: dict[str, str], message: str) -> None:
     form = {"document": FIRST, "name": "n", "dialect": "", "sample": "1", "expected_version": "2", **fields}
     answer = send(world, EDIT, **form)
     assert answer.status_code in (400, 404) and text_of(answer.text) == FIRST
     page = Markup(answer.text)
-    assert page.strange == [] and told in page.words and "Not saved" in page.words
+    assert page.problems == [] and message in page.words and "Not saved" in page.words
     for value in fields.values():
         assert html.escape(value) in answer.text
 
@@ -83,13 +83,13 @@ def test_checking_saves_nothing_and_lists_every_problem(world: World) -> None:
     assert "No problems found" in Markup(send(world, EDIT, do="check", document=FIRST, expected_version="2").text).words
 
 
-def test_a_text_that_came_back_is_not_kept_yet_and_the_page_knows(world: World) -> None:
+def test_a_returned_text_is_marked_as_not_saved(world: World) -> None:
     for path in (EDIT, f"{HOME}/cases/new"):
         assert "data-dirty" not in world.get(path, "organization").text
         assert 'data-dirty="yes"' in send(world, path, do="check", document=BROKEN, expected_version="2").text
 
 
-def test_the_editor_asks_the_service_while_somebody_types(world: World) -> None:
+def test_the_editor_queries_the_service_while_typing(world: World) -> None:
     proof = world.find_proof(EDIT, "organization")
     answer = world.post(f"{HOME}/cases/check", "organization", proof=proof, document=BROKEN, dialect="")
     found = answer.json()
@@ -107,7 +107,7 @@ def test_the_editor_asks_the_service_while_somebody_types(world: World) -> None:
 def test_a_case_is_tried_on_stored_traces_and_not_saved(world: World) -> None:
     answer = send(world, EDIT, do="try", document=FIRST, agent="agent_home_1", count="5", expected_version="2", name="n", sample="1")
     page = Markup(answer.text)
-    assert answer.status_code == 200 and page.strange == [] and text_of(answer.text) == FIRST
+    assert answer.status_code == 200 and page.problems == [] and text_of(answer.text) == FIRST
     assert "Tried on 5 traces" in page.words and "4 failed" in page.words and "1 passed" in page.words
     assert world.service.run(lambda hub: get_case(hub, LOCAL, "case_manners"))["version"] == 2
     idle = world.service.run(lambda hub: create_agent(hub, LOCAL, NewAgent(project_id="proj_home", name="idle", kind="otlp")))["id"]
@@ -115,7 +115,7 @@ def test_a_case_is_tried_on_stored_traces_and_not_saved(world: World) -> None:
     assert "No traces yet" in none.text
 
 
-def test_what_somebody_else_saved_meanwhile_is_not_overwritten(world: World) -> None:
+def test_a_concurrent_change_is_not_overwritten(world: World) -> None:
     proof = world.find_proof(EDIT, "organization")
     world.service.run(lambda hub: update_case(hub, LOCAL, "case_manners", {"document": FIRST}))
     mine = SECOND + "# mine\n"
@@ -141,7 +141,7 @@ def test_a_session_that_ended_gives_the_text_back_and_it_can_be_sent_again(world
 
     world.service.run(revoke)
     ended = world.post(EDIT, "organization", proof=proof, **form)
-    assert ended.status_code == 401 and Markup(ended.text).strange == []
+    assert ended.status_code == 401 and Markup(ended.text).problems == []
     assert text_of(ended.text, "e-1") == typed and proof not in ended.text and "submit it again" in ended.text
     # Logged in again, the proof of the page that came back is one of the old session: the editor has the text, and a proof that is good.
     from proctor.service.access.keys import KeySpec, create_key
@@ -188,7 +188,7 @@ def test_a_case_is_paused_resumed_and_deleted_by_forms(world: World) -> None:
     assert gone.headers["location"] == f"{HOME}/cases" and world.get(page, "organization").status_code == 404
 
 
-def test_a_history_marks_flaky_runs_and_says_the_picture_in_words(world: World) -> None:
+def test_a_history_marks_flaky_runs_and_describes_the_chart(world: World) -> None:
     mixed = [*decide_all({**GOOD, "greeting": {"text": "go away"}})[2:], *decide_all(GOOD, repeat=2)[5:]]
     world.service.run(lambda hub: add_run(hub, "run_mixed", mixed, at="2026-11-16T11:00:00.000Z"))
     page = world.get(f"{HOME}/cases/case_manners", "organization").text
@@ -203,7 +203,7 @@ def test_a_run_is_looked_at_first_and_then_started(world: World) -> None:
     form |= {"timeout_s": "30", "name": "nightly", "tags": "a, b", "note": "", "selection": ""}
     dry = send(world, path, do="plan", **form)
     page = Markup(dry.text)
-    assert dry.status_code == 200 and page.strange == [] and "Ready to start" in page.words and "<dd>4</dd>" in dry.text
+    assert dry.status_code == 200 and page.problems == [] and "Ready to start" in page.words and "<dd>4</dd>" in dry.text
     assert text_of(dry.text, "own_target") == TARGET
     started = send(world, path, do="start", **form)
     assert started.status_code == 303, started.text
@@ -212,7 +212,7 @@ def test_a_run_is_looked_at_first_and_then_started(world: World) -> None:
 
 
 @pytest.mark.parametrize(
-    ("fields", "told"),
+    ("fields", "message"),
     [
         ({"own_target": "nonsense"}, "expected a JSON object"),
         ({"own_target": '{"type": "htp"}'}, "htp"),
@@ -225,12 +225,12 @@ def test_a_run_is_looked_at_first_and_then_started(world: World) -> None:
     ],
 )
 @pytest.mark.parametrize("do", ["plan", "start"])
-def test_a_run_that_cannot_be_started_says_why_and_keeps_what_was_typed(world: World, do: str, fields: dict[str, str], told: str) -> None:
+def test_a_run_that_cannot_start_shows_why_and_keeps_the_input(world: World, do: str, fields: dict[str, str], message: str) -> None:
     form = {"what": "cases", "case": "case_manners", "target": "other:", "own_target": TARGET, "repeat": "2", "concurrency": "4"}
     form |= {"timeout_s": "30", "name": "my run", "suite": "", "selection": "", **fields}
     answer = send(world, f"{HOME}/runs/new", do=do, **form)
     page = Markup(answer.text)
-    assert answer.status_code != 303 and page.strange == [] and told in page.words and 'value="my run"' in answer.text
+    assert answer.status_code != 303 and page.problems == [] and message in page.words and 'value="my run"' in answer.text
     assert text_of(answer.text, "suite") == form["suite"] and text_of(answer.text, "own_target") == form["own_target"]
     assert len(world.get("/api/runs", "organization").json()["data"]) == 2
 
@@ -244,7 +244,7 @@ def test_agents_are_added_changed_and_removed_by_forms(world: World) -> None:
     assert made.status_code == 303, made.text
     address = made.headers["location"]
     page = Markup(world.get(address, "organization").text)
-    assert page.strange == [] and "Concierge" in page.words and "data.text" in page.words
+    assert page.problems == [] and "Concierge" in page.words and "data.text" in page.words
     taken = send(world, path, **form)
     assert taken.status_code == 409 and "already has this service_name" in Markup(taken.text).words
     changed = send(world, f"{address}/edit", **{**form, "name": "Porter", "paused": "on"})
@@ -282,6 +282,6 @@ def test_a_case_is_tried_on_stored_traces_from_its_page(world: World) -> None:
     answer = world.post(f"{page}/backtest", "organization", proof=proof, limit="50")
     assert answer.status_code == 303, answer.text
     shown = Markup(world.get(answer.headers["location"], "organization").text)
-    assert shown.strange == [] and "stored traces" in shown.words and "Backtest" in shown.words
+    assert shown.problems == [] and "stored traces" in shown.words and "Backtest" in shown.words
     refused = world.post(f"{page}/backtest", "organization", proof=world.find_proof(page, "organization"), limit="many")
     assert refused.status_code == 400

@@ -48,10 +48,10 @@ def test_the_page_and_the_file_have_the_same_tables(home: Path) -> None:
     assert find_pairs(page) and find_pairs(page) == find_pairs(file)
     for table in ("rows figures several", "rows cases several"):
         heads = [re.findall(f'<table class="{table}"><thead>(.*?)</thead>', text) for text in (page, file)]
-        told = [[re.findall(r'scope="col">([^<]+)<', head) for head in found] for found in heads]
+        names = [[re.findall(r'scope="col">([^<]+)<', head) for head in found] for found in heads]
         # Answers side by side are a page of their own, which a file cannot lead to.
-        assert told[1] and [[name for name in head if name != "Answers"] for head in told[0]] == told[1]
-    # At the width of a tablet the reasons keep their room beside several comparisons.
+        assert names[1] and [[name for name in head if name != "Answers"] for head in names[0]] == names[1]
+    # At the width of a tablet, reasons stay readable next to several comparisons.
     shared = read_template("compared.css")
     assert ".several tr:has(td + td .pair) .pair svg { display: none; }" in shared
     assert shared in file and load_static_files()["compare.css"].body.decode().startswith(shared)

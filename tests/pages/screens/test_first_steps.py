@@ -32,7 +32,7 @@ def list_bodies(page: str) -> dict[str, dict[str, object]]:
 def test_the_commands_of_an_empty_project_work_as_they_are_printed(world: World) -> None:
     project = make_project(world)
     page = world.get(f"/ui/p/{project}", "organization").text
-    assert Markup(page).strange == [] and "Load example data" in page
+    assert Markup(page).problems == [] and "Load example data" in page
     bodies = list_bodies(page)
     assert list(bodies) == ["/api/agents", "/api/cases", "/v1/traces"]
     for address, body in bodies.items():
@@ -42,7 +42,7 @@ def test_the_commands_of_an_empty_project_work_as_they_are_printed(world: World)
     assert len(found) == 1
     # The case is only for traces with its input: it must not fail those that come later.
     assert bodies["/api/cases"]["when"] == {"input": "^hello$"}
-    # What is there is not asked for again.
+    # Finished steps are not shown again.
     assert "Create an agent" in world.get(f"/ui/p/{project}?start", "organization").text
     assert list(list_bodies(world.get(f"/ui/p/{project}?start", "organization").text)) == ["/api/cases", "/v1/traces"]
 
@@ -65,6 +65,6 @@ def test_example_data_fills_a_project(world: World) -> None:
     assert [run["name"] for run in world.service.get(f"/api/runs?project_id={project}", key=key).json()["data"]] == [
         "Refunds on stored traces"
     ]
-    # Only those who may write.
+    # Only users who may write.
     refused = world.service.client.post(f"/api/projects/{project}/example", headers={"x-api-key": world.keys["project"]})
     assert refused.status_code in (403, 404)

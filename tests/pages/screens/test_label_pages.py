@@ -1,4 +1,4 @@
-"""One label on the pages: shown with what was judged, changed, taken back; with the permissions, the audit and the refusals of REST."""
+"""One label on the pages: shown with the judged answer, changed, deleted; with the permissions, audit and refusals of REST."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def send(world: World, path: str, who: str = "organization", *, form: str | None
 
 
 def label_a_claim(world: World) -> str:
-    """A label on what a judge decided, made by the queue; its address."""
+    """Label a judged claim in the queue; return the label's address."""
     fields = {"subject": "result", "id": "res_rude", "claim": "1", "label": "pass", "note": "polite enough"}
     assert send(world, LABELS, **fields).status_code == 303
     found = world.get("/api/annotations?subject=result", "organization").json()["data"]
@@ -79,20 +79,20 @@ def test_a_label_is_changed_with_its_author_and_an_entry_in_the_audit_log(world:
     assert '<a href="/ui/p/proj_home/labels/ann_said">' in world.get("/ui/p/proj_home/traces/trc_shop", "organization").text
     answer = send(world, f"{SEEDED}/change", label="pass", note="on second thought:\r\nfine\r\n")
     assert (answer.status_code, answer.headers["location"]) == (303, SEEDED)
-    kept = read(world)
-    assert (kept["label"], kept["note"]) == ("pass", "on second thought:\nfine") and kept["author"] != "key_seed"
-    assert list_audit(world) == [("update", kept["author"])]
+    stored = read(world)
+    assert (stored["label"], stored["note"]) == ("pass", "on second thought:\nfine") and stored["author"] != "key_seed"
+    assert list_audit(world) == [("update", stored["author"])]
     assert send(world, f"{SEEDED}/change", label="", note="only this").status_code == 303
     assert (read(world)["label"], read(world)["note"]) == (None, "only this")
 
 
-def test_a_form_that_is_sent_as_it_was_changes_nobody(world: World) -> None:
+def test_an_unchanged_form_does_not_change_the_author(world: World) -> None:
     assert send(world, f"{SEEDED}/change", label="fail", note="too curt").status_code == 303
     assert read(world)["author"] == "key_seed" and list_audit(world) == []
 
 
 @pytest.mark.parametrize(
-    ("label", "note", "said"),
+    ("label", "note", "message"),
     [
         ("", " ", "expected a label, a note, or both"),
         ("maybe", "x", "expected one of pass, fail, skip"),
@@ -100,15 +100,15 @@ def test_a_form_that_is_sent_as_it_was_changes_nobody(world: World) -> None:
     ],
     ids=["nothing", "no label", "too long"],
 )
-def test_what_cannot_be_kept_comes_back_with_what_is_wrong_beside_it(seen: World, label: str, note: str, said: str) -> None:
+def test_a_refused_label_is_returned_with_its_problem(seen: World, label: str, note: str, message: str) -> None:
     answer = send(seen, f"{SEEDED}/change", label=label, note=note)
     page = Markup(answer.text)
-    assert answer.status_code == 400 and page.strange == [] and said in page.words
+    assert answer.status_code == 400 and page.problems == [] and message in page.words
     assert 'aria-invalid="true"' in answer.text and f">\n{note}</textarea>" in answer.text
     assert read(seen)["note"] == "too curt"
 
 
-def test_who_was_slower_is_told_and_may_send_it_again(world: World) -> None:
+def test_a_slower_editor_is_warned_and_may_resubmit(world: World) -> None:
     seen_at = read(world)["updated_at"]
     assert send(world, f"{SEEDED}/change", label="skip", note="theirs").status_code == 303
     answer = send(world, f"{SEEDED}/change", label="pass", note="mine", seen=seen_at)
@@ -129,12 +129,12 @@ def test_a_label_that_is_taken_back_is_gone_and_its_answer_waits_again(world: Wo
     assert world.get(address, "organization").status_code == 404
     assert "4 to label" in Markup(world.get(LABELS, "organization").text).words
     assert [action for action, _ in list_audit(world)] == ["delete", "create"]
-    # Whoever has its form open 1 is told so.
+    # A form opened before the change gets a warning.
     late = world.post(f"{address}/change", "organization", proof=world.find_proof("/ui/", "organization"), label="fail", note="late")
     assert late.status_code == 404 and "late" in late.text and "was deleted" in Markup(late.text).words
 
 
-def test_who_only_reads_sees_labels_and_is_offered_nothing(seen: World) -> None:
+def test_readers_see_labels_and_no_form(seen: World) -> None:
     text = seen.get(SEEDED, "project").text
     assert "too curt" in text and f"{SEEDED}/change" not in text and f"{SEEDED}/delete" not in text
     proof = seen.find_proof("/ui/", "project")

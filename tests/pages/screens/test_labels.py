@@ -37,7 +37,7 @@ def test_answers_are_labelled_one_after_the_other_until_none_waits(world: World)
         assert sent.status_code == 303 and re.fullmatch(rf"{LABELS}\?done=ann_\w+#ask", sent.headers["location"])
     text = world.get(LABELS, "organization").text
     words = Markup(text).words
-    assert Markup(text).strange == []
+    assert Markup(text).problems == []
     assert "Nothing to label." in words and "Set a judge in the project's settings" in words and "4 answers are labelled" in words
     assert "Accuracy" in words and "100 %" in words and "as I see it" in words and "Threshold" in words
     lines = [json.loads(line) for line in world.get(f"{LABELS}/export", "organization").text.splitlines()]
@@ -56,7 +56,7 @@ def test_a_label_needs_a_proof_a_key_that_writes_and_one_of_three_words(world: W
     assert "1 answer is labelled" in Markup(world.get(LABELS, "organization").text).words
 
 
-def test_who_only_reads_is_offered_no_form(seen: World) -> None:
+def test_readers_get_no_form(seen: World) -> None:
     text = seen.get(LABELS, "project").text
     assert '<form class="answer"' not in text and "An organization key is required" in text
 
@@ -83,7 +83,7 @@ def test_a_large_trace_is_shown_in_windows_and_each_of_them_is_small(world: Worl
     for query in ("", "?level=99", "?level=99&from=40000", "?span=f000000000000f9f", "?q=step 77"):
         sent = world.get(path + query, "organization", headers={"accept-encoding": "gzip"})
         page = Markup(sent.text)
-        assert page.strange == [] and page.elements <= 2_000 and int(sent.headers["content-length"]) <= 30_000, query
+        assert page.problems == [] and page.elements <= 2_000 and int(sent.headers["content-length"]) <= 30_000, query
         assert sent.text.count('class="span in') <= trace_screen.WINDOW
     assert "100,006" in world.get(path, "organization").text
     assert 'id="r40000"' in world.get(f"{path}?level=99&from=40000", "organization").text

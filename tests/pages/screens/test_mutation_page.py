@@ -34,7 +34,7 @@ def test_the_page_shows_survivors_with_the_claims_that_detect_them(world: World)
     assert f"{RUN}/mutation" in world.get(RUN, "organization").text
     shown = world.get(f"{RUN}/mutation", "organization").text
     page = Markup(shown)
-    assert page.strange == [] and "<b>secret</b>" not in shown
+    assert page.problems == [] and "<b>secret</b>" not in shown
     found = world.get("/api/runs/run_marks/mutation", "organization").json()
     survivors = [each for each in found["faults"] if each["status"] == "survived"]
     assert len(survivors) == found["total"]["survived"] > 3
@@ -56,7 +56,7 @@ def test_a_run_that_has_not_ended_is_not_measured(world: World) -> None:
     assert world.get(f"{RUN}/mutation", "organization").status_code == 409
 
 
-def test_a_run_without_evidence_says_that_nothing_was_planted(world: World) -> None:
+def test_a_run_without_evidence_shows_that_nothing_was_planted(world: World) -> None:
     suite = read_suite(SUITE)
     bare = decide(suite, suite.cases[0], {"text": "no"}, 0, "2026-11-15T09:00:00.000Z")
     world.service.run(lambda hub: add_run(hub, "run_marks", [bare], document=SUITE))

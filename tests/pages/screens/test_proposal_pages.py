@@ -28,9 +28,9 @@ def test_a_proposal_is_read_edited_and_accepted(world: World) -> None:
     id = propose(world)
     page = f"{QUEUE}/{id}"
     queue = Markup(world.get(QUEUE, "organization").text)
-    assert queue.strange == [] and "<b>seen</b> in a ticket" in queue.words and "new case" in queue.words
+    assert queue.problems == [] and "<b>seen</b> in a ticket" in queue.words and "new case" in queue.words
     shown = Markup(world.get(page, "organization").text)
-    assert shown.strange == [] and "tool_called: refund" in shown.words and "Accept" in shown.words
+    assert shown.problems == [] and "tool_called: refund" in shown.words and "Accept" in shown.words
     assert "Accept" not in Markup(world.get(page, "project").text).words
     edit = f"{page}/edit"
     form = {"document": DOCUMENT.replace("17", "18"), "name": "refund", "dialect": "native", "agent": "", "expected_version": "1"}
@@ -54,7 +54,7 @@ def test_a_change_shows_its_difference_and_a_rejected_one_can_be_forgotten(world
     id = propose(world, case_id=case, document=DOCUMENT.replace("17", "99"))
     page = f"{QUEUE}/{id}"
     shown = Markup(world.get(page, "organization").text)
-    assert shown.strange == [] and "Lines removed: 1; added: 1." in shown.words
+    assert shown.problems == [] and "Lines removed: 1; added: 1." in shown.words
     assert send(world, f"{page}/reject", {"reason": "too narrow"}, form=page).headers["location"] == QUEUE
     assert read(world, id)["reason"] == "too narrow"
     assert "too narrow" in Markup(world.get(f"{QUEUE}?status=rejected", "organization").text).words
@@ -68,7 +68,7 @@ def test_a_change_shows_its_difference_and_a_rejected_one_can_be_forgotten(world
 def test_cases_are_generated_from_stored_traces(world: World) -> None:
     answer = send(world, QUEUE, {"agent": "", "limit": "10"})
     shown = Markup(answer.text)
-    assert answer.status_code == 200 and shown.strange == [] and "new proposal" in shown.words
+    assert answer.status_code == 200 and shown.problems == [] and "new proposal" in shown.words
     refused = send(world, QUEUE, {"agent": "", "limit": "many"})
     assert refused.status_code == 400 and "expected a number" in Markup(refused.text).words
     refused = send(world, QUEUE, {"agent": "", "limit": "5000"})
@@ -85,5 +85,5 @@ def test_hidden_characters_of_a_proposal_are_shown(world: World) -> None:
     )
     for path in (QUEUE, f"{QUEUE}/{id}"):
         answer = world.get(path, "organization")
-        assert Markup(answer.text).strange == [] and "<script>" not in answer.text.partition("<main")[2].partition("</main")[0]
+        assert Markup(answer.text).problems == [] and "<script>" not in answer.text.partition("<main")[2].partition("</main")[0]
         assert hidden not in answer.text

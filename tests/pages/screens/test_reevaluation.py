@@ -47,8 +47,8 @@ def test_the_form_asks_for_the_same_traces_as_rest(world: World, fields: dict[st
     answer = send(world, **fields)
     assert (answer.status_code, answer.headers["location"]) == (303, f"{AGAIN}?done={wanted.json()['traces']}")
     assert world.service.run(list_due) == due and len(due) == wanted.json()["traces"]
-    told = Markup(world.get(answer.headers["location"], "organization").text).words
-    assert (f"{len(due)} trace" if due else "No matching traces") in told
+    words = Markup(world.get(answer.headers["location"], "organization").text).words
+    assert (f"{len(due)} trace" if due else "No matching traces") in words
     entries = world.get("/api/audit?resource=traces", "organization").json()["data"]
     assert [(one["action"], one["resource_id"], one["details"]) for one in entries[:1]] == [
         (one["action"], one["resource_id"], one["details"]) for one in entries[1:]
@@ -56,7 +56,7 @@ def test_the_form_asks_for_the_same_traces_as_rest(world: World, fields: dict[st
 
 
 @pytest.mark.parametrize(
-    ("fields", "status", "said"),
+    ("fields", "status", "message"),
     [
         ({"since": "soon"}, 400, "expected a time such as"),
         ({"agent": "agent_gone"}, 404, "there is no agent"),
@@ -65,17 +65,17 @@ def test_the_form_asks_for_the_same_traces_as_rest(world: World, fields: dict[st
     ],
     ids=["no time", "no agent", "no case", "too many"],
 )
-def test_what_is_refused_comes_back_with_everything_in_it(seen: World, fields: dict[str, str], status: int, said: str) -> None:
+def test_a_refused_form_is_returned_with_its_input(seen: World, fields: dict[str, str], status: int, message: str) -> None:
     typed = {"until": "2026-11-20", "trace_ids": "trc_shop", **fields}
     answer = send(seen, **typed)
     page = Markup(answer.text)
-    assert answer.status_code == status and page.strange == [] and said in page.words
+    assert answer.status_code == status and page.problems == [] and message in page.words
     for name, value in typed.items():
         assert f'value="{value}"' in answer.text or f">\n{value}</textarea>" in answer.text, name
     assert seen.service.run(list_due) == set()
 
 
-def test_nobody_asks_for_it_without_a_proof_and_a_key_that_writes(seen: World) -> None:
+def test_reevaluation_needs_a_proof_and_a_key_that_writes(seen: World) -> None:
     assert send(seen, "project").status_code == 403
     refused = seen.post(AGAIN, "organization", proof="00" * 32, trace_ids="trc_shop")
     assert refused.status_code == 403 and ">\ntrc_shop</textarea>" in refused.text and "submit it again" in refused.text

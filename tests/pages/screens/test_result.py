@@ -52,7 +52,7 @@ def show(world: World, *observed: dict[str, Any], path: str = "/r/att_marks_0", 
     answer = world.get(RUN + path, "organization", headers={"accept-encoding": "gzip"})
     assert answer.status_code == 200
     page = Markup(answer.text)
-    assert page.strange == [] and page.elements <= 2_000 and int(answer.headers["content-length"]) <= 30_000
+    assert page.problems == [] and page.elements <= 2_000 and int(answer.headers["content-length"]) <= 30_000
     links = re.findall(r'href="(#[^"]+)"', answer.text)
     symbols = set(re.findall(r'<symbol id="([^"]+)"', answer.text))
     assert {link[1:] for link in links} <= {*page.ids, *symbols}
@@ -82,7 +82,7 @@ def test_characters_are_marked_in_what_a_step_put_out(world: World) -> None:
     assert re.findall(r'<mark class="(\w+)"[^>]*><span class="hidden">[^<]* </span>([^<]*)<', text) == [("pass", "b")]
 
 
-def test_durations_are_drawn_and_said(world: World) -> None:
+def test_durations_are_drawn_and_written(world: World) -> None:
     text = show(world, OBSERVED)
     assert text.count('class="span"') == 3
     assert "starts after 300 ms, duration 200 ms" in text and "10 tokens in, 5 out" in text
@@ -109,7 +109,7 @@ VERY_LONG: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("name", VERY_LONG)
-def test_of_very_long_texts_what_was_kept_to_be_shown_makes_the_same_page(world: World, name: str) -> None:
+def test_the_digest_of_very_long_texts_makes_the_same_page(world: World, name: str) -> None:
     whole = show(world, VERY_LONG[name])
     suite = read_suite(SUITE)
     entry = decide(suite, suite.cases[0], VERY_LONG[name], 0, "2026-11-15T09:00:00.000Z")
@@ -127,9 +127,9 @@ def test_of_very_long_texts_what_was_kept_to_be_shown_makes_the_same_page(world:
     assert re.sub(r'value="[0-9a-f]{64}"', "", again) == re.sub(r'value="[0-9a-f]{64}"', "", whole)
 
 
-@pytest.mark.parametrize("said", ["\u202ehello\u202c", "he\u200bllo hello", "שלום hello", "\ufdd0hello\ufdd0"])
-def test_text_that_hides_or_turns_is_written_out_around_a_mark(world: World, said: str) -> None:
-    text = show(world, {"text": said, "tool_calls": []})
+@pytest.mark.parametrize("answer", ["\u202ehello\u202c", "he\u200bllo hello", "שלום hello", "\ufdd0hello\ufdd0"])
+def test_text_that_hides_or_turns_is_written_out_around_a_mark(world: World, answer: str) -> None:
+    text = show(world, {"text": answer, "tool_calls": []})
     assert ">Found: </span>hello<a" in text
     assert not re.search("[\u202e\u202c\u200b]", text)
 
@@ -159,14 +159,14 @@ def test_the_answers_of_a_judge_are_listed(world: World) -> None:
     suite = "proctor: 1\nname: s\ncases:\n  - {id: a, expect: [judged: it is polite]}\n"
     made = read_suite(suite)
     entry = decide(made, made.cases[0], {"text": "hi"}, 0, "2026-11-15T09:00:00.000Z")
-    told = Verdict("fail", 0.4, "1 of 2: rude", None, {"samples": samples, "models": ["m1", "m2", "m3"]}, ("$.text",))
-    judged = type(entry)(case="a", outcome="fail", verdicts=(told,), evidence=entry.evidence)
+    verdict = Verdict("fail", 0.4, "1 of 2: rude", None, {"samples": samples, "models": ["m1", "m2", "m3"]}, ("$.text",))
+    judged = type(entry)(case="a", outcome="fail", verdicts=(verdict,), evidence=entry.evidence)
     world.service.run(lambda hub: add_run(hub, "run_marks", [judged], document=suite))
     words = Markup(world.get(f"{RUN}/r/att_marks_0", "organization").text).words
     assert "3 answers of the judge" in words and "passed: m1 0.90 polite" in words and "failed: m2 <b>rude</b>" in words
 
 
-def test_what_is_not_known_of_the_evidence_is_said_first(world: World) -> None:
+def test_unknown_evidence_is_shown_first(world: World) -> None:
     text = show(world, {"text": "hello"})
     words = Markup(text).words
     assert "unknown" in words and words.index("unknown") < words.index("Read by")

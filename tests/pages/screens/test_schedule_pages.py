@@ -33,16 +33,16 @@ def read(world: World, id: str) -> dict[str, Any]:
 def test_a_schedule_is_made_changed_paused_run_and_deleted(world: World) -> None:
     id = make(world)
     page = f"{HOME}/schedules/{id}"
-    kept = read(world, id)
-    assert (kept["name"], kept["timezone"], kept["run"]["repeat"], kept["run"]["tags"]) == (
+    stored = read(world, id)
+    assert (stored["name"], stored["timezone"], stored["run"]["repeat"], stored["run"]["tags"]) == (
         "nightly",
         "Europe/Berlin",
         2,
         ["smoke", "night"],
     )
-    assert kept["run"]["target"] == {"type": "http", "url": "https://agent.example/"} and kept["run"]["cases"] == ["case_manners"]
+    assert stored["run"]["target"] == {"type": "http", "url": "https://agent.example/"} and stored["run"]["cases"] == ["case_manners"]
     shown = Markup(world.get(page, "organization").text)
-    assert shown.strange == [] and "Next times" in shown.words and "No runs yet." in shown.words
+    assert shown.problems == [] and "Next times" in shown.words and "No runs yet." in shown.words
     form = f"{page}/change"
     opened = world.get(form, "organization").text
     assert 'value="30 2 * * *"' in opened and "agent.example" in opened
@@ -55,7 +55,7 @@ def test_a_schedule_is_made_changed_paused_run_and_deleted(world: World) -> None
     run = send(world, f"{page}/run-now", {}, form=form).headers["location"]
     assert run.startswith(f"{HOME}/runs/run_")
     listed = Markup(world.get(f"{HOME}/schedules", "organization").text)
-    assert listed.strange == [] and "queued" in listed.words
+    assert listed.problems == [] and "queued" in listed.words
     assert "nightly" in Markup(world.get(f"{HOME}/runs", "organization").text).words
     assert "Its runs stay." in Markup(world.get(f"{page}/delete", "organization").text).words
     assert send(world, f"{page}/nonsense", {}, form=form).status_code == 404
@@ -66,12 +66,12 @@ def test_a_schedule_is_made_changed_paused_run_and_deleted(world: World) -> None
 def test_the_next_five_times_are_seen_before_a_schedule_is_saved(world: World) -> None:
     answer = send(world, NEW, {**FIELDS, "only": "preview", "cases": "typed"})
     shown = Markup(answer.text)
-    assert answer.status_code == 200 and shown.strange == [] and len(re.findall(r"T02:30\+0[12]:00|T03:00\+02:00", answer.text)) == 5
+    assert answer.status_code == 200 and shown.problems == [] and len(re.findall(r"T02:30\+0[12]:00|T03:00\+02:00", answer.text)) == 5
     assert "typed" in answer.text and world.get("/api/schedules", "organization").json()["data"] == []
 
 
 @pytest.mark.parametrize(
-    ("fields", "says"),
+    ("fields", "message"),
     [
         ({"name": ""}, "required"),
         ({"cron": "61 * * * *"}, "minute: expected 0 to 59"),
@@ -88,15 +88,15 @@ def test_the_next_five_times_are_seen_before_a_schedule_is_saved(world: World) -
     ],
     ids=lambda value: str(value)[:40],
 )
-def test_a_schedule_that_is_refused_comes_back_with_everything_in_it(world: World, fields: dict[str, str], says: str) -> None:
+def test_a_schedule_that_is_refused_comes_back_with_everything_in_it(world: World, fields: dict[str, str], message: str) -> None:
     answer = send(world, NEW, {**FIELDS, "note": "my <b>note</b>", **fields})
     shown = Markup(answer.text)
-    assert answer.status_code in (400, 404) and shown.strange == []
-    assert says in shown.words, shown.words[400:1400]
+    assert answer.status_code in (400, 404) and shown.problems == []
+    assert message in shown.words, shown.words[400:1400]
     assert "Your input is below." in shown.words and "my &lt;b&gt;note" in answer.text
 
 
-def test_what_went_wrong_stands_on_the_schedule(world: World) -> None:
+def test_a_failed_start_is_shown_on_the_schedule(world: World) -> None:
     id = make(world, cases="", suite="proctor: 1\ncases: [{id: a, input: hi, expect: [{response_contains: x}]}]")
     page = f"{HOME}/schedules/{id}"
     assert "response_contains" in world.get(f"{page}/change", "organization").text
@@ -115,7 +115,7 @@ def test_what_went_wrong_stands_on_the_schedule(world: World) -> None:
     assert "Run now" not in seen.words and "failed to finish" in seen.words
 
 
-def test_a_change_by_somebody_else_is_not_overwritten(world: World) -> None:
+def test_a_concurrent_change_is_not_overwritten(world: World) -> None:
     id = make(world)
     page = f"{HOME}/schedules/{id}/change"
     seen = re.search(r'name="seen" value="([^"]+)"', world.get(page, "organization").text)

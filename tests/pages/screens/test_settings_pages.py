@@ -1,4 +1,4 @@
-"""Alerts, keys, settings, audit, health and search as pages: what a person does there, and what is refused in place."""
+"""Alerts, keys, settings, audit, health and search as pages: actions, and refusals in place."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ async def add_results(hub: Hub, outcomes: str, *, apart_s: float = 600) -> None:
 
 
 def send(world: World, path: str, fields: dict[str, str], who: str = "organization", *, form: str | None = None) -> Any:
-    """Send a form of a page, with the proof that stands in it."""
+    """Send a form of a page, with its proof."""
     return world.post(path, who, proof=world.find_proof(form or path, who), **fields)
 
 
@@ -58,8 +58,8 @@ def test_a_rule_is_made_changed_switched_tested_and_deleted(world: World) -> Non
     answer = send(world, f"{page}/change", {"name": "fewer", "below": "0.5", "window_s": "3600", "minimum": "2", "active": "on",
                                             "webhook_url": "https://example.com/hook"})  # fmt: skip
     assert (answer.status_code, answer.headers["location"]) == (303, page)
-    kept = world.get(f"/api/alerts/{id}", "organization").json()
-    assert (kept["name"], kept["settings"]["below"], kept["settings"]["minimum"]) == ("fewer", 0.5, 2)
+    stored = world.get(f"/api/alerts/{id}", "organization").json()
+    assert (stored["name"], stored["settings"]["below"], stored["settings"]["minimum"]) == ("fewer", 0.5, 2)
     watched = make_rule(world, agent_id="agent_home_1")
     for shown in (f"{HOME}/alerts", f"{HOME}/alerts/{watched}"):
         text = world.get(shown, "organization").text
@@ -73,23 +73,23 @@ def test_a_rule_is_made_changed_switched_tested_and_deleted(world: World) -> Non
     assert world.get(page, "organization").status_code == 404
 
 
-def test_before_a_rule_is_kept_it_is_seen_when_it_would_have_fired(world: World) -> None:
+def test_a_rule_is_previewed_before_it_is_stored(world: World) -> None:
     world.service.run(lambda hub: add_results(hub, "pppppp" + "ffff" + "pppppppppppp"))
     fields = {"name": "few", "below": "0.6", "window_s": "3600", "minimum": "2", "webhook_url": "", "only": "preview"}
     answer = send(world, f"{HOME}/alerts/new?kind=pass_rate", fields)
     words = Markup(answer.text).words
     assert answer.status_code == 200 and "It would have fired 2 times over 26 results." in words
-    # The axis begins at the first value, and the last one holds until now.
+    # The axis begins at the first value, and the last one lasts until now.
     drawn = answer.text.partition('class="fired"')[2].partition("</svg>")[0]
     places = [float(x) for x in re.findall(r'(?:cx="|points="|[\d.] )([\d.]+)(?:,|")', drawn)]
     assert (min(places), max(places)) == (0, 600)
     assert 'class="fired"' in answer.text and 'role="img" aria-label="It would have fired 2 times' in answer.text
-    assert 'value="0.6"' in answer.text  # what was typed stands in the form still
+    assert 'value="0.6"' in answer.text  # the form still has the input
     assert world.get("/api/alerts", "organization").json()["data"] == []
 
 
 @pytest.mark.parametrize(
-    ("kind", "fields", "said"),
+    ("kind", "fields", "message"),
     [
         ("pass_rate", {"below": "lots"}, "expected a number"),
         ("pass_rate", {"below": "7"}, "expected a number from 0 to 1"),
@@ -101,17 +101,17 @@ def test_before_a_rule_is_kept_it_is_seen_when_it_would_have_fired(world: World)
     ],
     ids=lambda value: str(value)[:40],
 )
-def test_a_rule_that_is_refused_comes_back_with_everything_in_it(seen: World, kind: str, fields: dict[str, str], said: str) -> None:
+def test_a_rule_that_is_refused_comes_back_with_everything_in_it(seen: World, kind: str, fields: dict[str, str], message: str) -> None:
     typed = {"name": "my <b>rule</b>", "webhook_url": "https://example.com/hook", "window_s": "1234"} | fields
     answer = send(seen, f"{HOME}/alerts/new?kind={kind}", typed)
     page = Markup(answer.text)
-    assert answer.status_code in (400, 404) and page.strange == []
-    assert said in page.words and "Your input is below." in page.words
+    assert answer.status_code in (400, 404) and page.problems == []
+    assert message in page.words and "Your input is below." in page.words
     for name, value in typed.items():
         assert name == "secret" or f'value="{value.replace("<", "&lt;").replace(">", "&gt;")}"' in answer.text, name
 
 
-def test_a_form_that_somebody_was_faster_than_changes_nothing(world: World) -> None:
+def test_a_form_overtaken_by_another_changes_nothing(world: World) -> None:
     id = make_rule(world)
     page = f"{HOME}/alerts/{id}/change"
     opened = world.get(page, "organization").text
@@ -130,7 +130,7 @@ def test_a_form_that_somebody_was_faster_than_changes_nothing(world: World) -> N
     assert answer.status_code == 409 and 'value="mine"' in answer.text
     assert "this was changed at" in Markup(answer.text).words
     assert world.get(f"/api/alerts/{id}", "organization").json()["name"] == "theirs"
-    # As the page says: who has been told, and sends it again, overwrites what is there.
+    # As the page explains: submitting again after the warning overwrites the change.
     now = re.search(r'name="seen" value="([^"]+)"', answer.text)
     assert now is not None and now[1] != seen_at[1]
     assert send(world, page, {**fields, "name": "mine", "seen": now[1]}).status_code == 303
@@ -148,20 +148,20 @@ def test_how_long_things_stay_is_set_once_it_was_seen_what_would_go(world: World
     previewed = re.search(r'name="previewed" value="([^"]*)"', shown.text)
     assert previewed is not None and previewed[1] == "1," and 'value="1"' in shown.text
     other = send(world, page, {"trace_days": "2", "run_days": "", "previewed": "1,"})
-    assert other.status_code == 200 and "older than 2 days" in Markup(other.text).words, "what was typed behind the preview is not kept"
-    kept = send(world, page, {"trace_days": "2", "run_days": "", "previewed": "2,"})
-    assert (kept.status_code, kept.headers["location"]) == (303, f"{HOME}/settings#retention")
+    assert other.status_code == 200 and "older than 2 days" in Markup(other.text).words, "input after the preview is not stored"
+    sent = send(world, page, {"trace_days": "2", "run_days": "", "previewed": "2,"})
+    assert (sent.status_code, sent.headers["location"]) == (303, f"{HOME}/settings#retention")
     assert world.get("/api/projects/proj_home/retention", "organization").json()["trace_days"] == 2
     assert "This project keeps traces for 2 days." in Markup(world.get(f"{HOME}/settings", "organization").text).words
     assert "set retention project" in Markup(world.get("/ui/audit", "organization").text).words
 
 
 @pytest.mark.parametrize(
-    ("typed", "said"), [("0", "expected 1 to 3650"), ("a week", "expected a number"), ("1.5", "expected a whole number")]
+    ("typed", "message"), [("0", "expected 1 to 3650"), ("a week", "expected a number"), ("1.5", "expected a whole number")]
 )
-def test_days_that_cannot_be_kept_come_back_as_they_were_typed(seen: World, typed: str, said: str) -> None:
+def test_invalid_days_are_returned_as_typed(seen: World, typed: str, message: str) -> None:
     answer = send(seen, f"{HOME}/retention", {"trace_days": typed, "run_days": "77", "previewed": f"{typed},77"})
-    assert answer.status_code == 400 and said in Markup(answer.text).words
+    assert answer.status_code == 400 and message in Markup(answer.text).words
     assert f'value="{typed}"' in answer.text and 'value="77"' in answer.text
 
 
@@ -179,8 +179,8 @@ def test_a_key_is_made_shown_once_and_revoked(world: World) -> None:
     assert world.service.ask("GET", "/api/projects", key=found[0]).status_code == 401
 
 
-def test_a_key_that_cannot_be_made_says_why_in_the_form(seen: World) -> None:
-    for fields, said in (
+def test_a_key_that_cannot_be_made_shows_why_in_the_form(seen: World) -> None:
+    for fields, message in (
         ({"kind": "project", "name": "x", "project_id": "proj_nobody"}, "there is no project"),
         ({"kind": "organization", "name": ""}, "required"),
         ({"kind": "project", "name": "x"}, "project"),
@@ -188,7 +188,7 @@ def test_a_key_that_cannot_be_made_says_why_in_the_form(seen: World) -> None:
     ):
         answer = send(seen, "/ui/keys/new", fields)
         assert answer.status_code in (400, 404), fields
-        assert said in Markup(answer.text).words, (fields, Markup(answer.text).words)
+        assert message in Markup(answer.text).words, (fields, Markup(answer.text).words)
 
 
 def test_a_project_is_made_changed_paused_and_deleted(world: World) -> None:
@@ -198,28 +198,28 @@ def test_a_project_is_made_changed_paused_and_deleted(world: World) -> None:
     refused = send(world, f"{page}/settings/change", {"name": "second", "description": "d", "settings": '{"targets": {\n  oops}'})
     assert refused.status_code == 400 and "line 2, column" in Markup(refused.text).words and "oops}" in refused.text
     assert send(world, f"{page}/settings/change", {"name": "renamed", "description": "d", "settings": ""}).status_code == 303
-    kept = world.get(page.replace("/ui/p/", "/api/projects/"), "organization").json()
-    assert (kept["name"], kept["description"], kept["settings"]) == ("renamed", "d", {})
+    stored = world.get(page.replace("/ui/p/", "/api/projects/"), "organization").json()
+    assert (stored["name"], stored["description"], stored["settings"]) == ("renamed", "d", {})
     assert send(world, f"{page}/pause", {}, form=f"{page}/settings").status_code == 303
     assert "paused" in Markup(world.get(f"{page}/settings", "organization").text).words
     assert send(world, f"{page}/delete", {}).headers["location"] == "/ui/"
     assert world.get(page, "organization").status_code == 404
 
 
-def test_who_may_make_a_project_is_shown_the_way(seen: World) -> None:
+def test_users_who_may_make_projects_get_the_link(seen: World) -> None:
     link = 'href="/ui/projects/new"'
     assert link in seen.get("/ui/", "organization").text
     assert link not in seen.get("/ui/", "project").text
 
 
-def test_secrets_are_kept_by_name_and_never_shown(world: World) -> None:
+def test_secrets_are_listed_by_name_and_never_shown(world: World) -> None:
     assert send(world, f"{HOME}/secrets", {"name": "SHOP_TOKEN", "value": "very-secret"}).status_code == 303
     page = world.get(f"{HOME}/settings", "organization").text
     assert "SHOP_TOKEN" in page and "very-secret" not in page
     refused = send(world, f"{HOME}/secrets", {"name": "no spaces please", "value": "v"})
     assert refused.status_code == 400 and 'value="no spaces please"' in refused.text
-    asked = f"{HOME}/secrets/delete?name=SHOP_TOKEN"
-    assert send(world, f"{HOME}/secrets/delete", {"name": "SHOP_TOKEN"}, form=asked).status_code == 303
+    address = f"{HOME}/secrets/delete?name=SHOP_TOKEN"
+    assert send(world, f"{HOME}/secrets/delete", {"name": "SHOP_TOKEN"}, form=address).status_code == 303
     assert "SHOP_TOKEN" not in world.get(f"{HOME}/settings", "organization").text
 
 
@@ -232,7 +232,7 @@ def test_the_audit_log_is_narrowed_and_leads_to_what_was_written(world: World) -
     assert "No matching entries." in Markup(world.get("/ui/audit?resource=alert&resource_id=x", "organization").text).words
 
 
-def test_health_is_told_to_everybody_and_figures_to_the_operator(seen: World) -> None:
+def test_health_is_public_and_figures_are_for_the_operator(seen: World) -> None:
     words = Markup(seen.get("/ui/health", "organization").text).words
     assert ("proctor" in words and "SQLite" in words) or "your key cannot read them" in words
     assert "Queued traces" not in Markup(seen.get("/ui/health", "project").text).words
@@ -273,10 +273,10 @@ def test_a_form_that_comes_too_late_gives_back_what_was_typed(world: World) -> N
     )
     answer = world.post(f"{HOME}/settings/change", "other", proof=proof, name="kept <i>name</i>", description="two\nlines", settings="{}")
     page = Markup(answer.text)
-    assert answer.status_code == 401 and page.strange == []
+    assert answer.status_code == 401 and page.problems == []
     assert "Your input" in page.words and "kept <i>name</i>" in page.words and "two lines" in page.words
     assert f'action="{HOME}/settings/change"' in answer.text and "proof" in answer.text
-    # Logged in again: the proof is of the session before, which the page says, with everything in it and a proof that is good.
+    # After another login the proof is of the earlier session; the page explains it and returns the form with a valid proof.
     again = world.post(f"{HOME}/settings/change", "organization", proof=proof, name="kept", description="two\nlines", settings="{}")
     fresh = re.search(r'name="proof" value="([0-9a-f]+)"[^>]*>\s*<p><label', again.text) or re.findall(
         r'name="proof" value="([0-9a-f]+)"', again.text
@@ -291,7 +291,7 @@ def test_a_stranger_without_a_session_gets_nothing_back(seen: World) -> None:
     assert answer.status_code == 401 and "mine" not in answer.text
 
 
-def test_what_was_typed_is_there_when_the_database_is_away(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_input_is_returned_when_the_database_is_down(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     from proctor.errors import StoreError
     from proctor.rest import security
 
@@ -303,7 +303,7 @@ def test_what_was_typed_is_there_when_the_database_is_away(world: World, monkeyp
     monkeypatch.setattr(security, "find_session_caller", away)
     answer = world.post("/ui/projects/new", "organization", proof=proof, name="a long story", description="", settings="")
     page = Markup(answer.text)
-    assert answer.status_code == 503 and page.strange == []
+    assert answer.status_code == 503 and page.problems == []
     assert "Database unavailable" in page.words and "a long story" in page.words and "Submit again" in page.words
     monkeypatch.undo()
     monkeypatch.setattr("proctor.service.access.transactions.Transaction.insert_row", away)
@@ -311,7 +311,7 @@ def test_what_was_typed_is_there_when_the_database_is_away(world: World, monkeyp
     assert answer.status_code == 503 and "a long story" in answer.text
 
 
-def test_a_run_that_was_deleted_while_it_was_open_says_so(world: World) -> None:
+def test_a_run_deleted_while_open_is_reported(world: World) -> None:
     from proctor.service.access.projects import delete_project
 
     assert world.get(f"{HOME}/runs/run_after", "organization").status_code == 200

@@ -34,7 +34,7 @@ from tests.rest.services import Service
 
 @pytest.fixture
 def lines() -> Iterator[Any]:
-    """What is logged, as objects."""
+    """The log lines, as objects."""
     stream = io.StringIO()
     loggers = [logging.getLogger(name) for name in ("proctor", "uvicorn")]
     before = [(logger.handlers[:], logger.level, logger.propagate) for logger in loggers]
@@ -45,8 +45,8 @@ def lines() -> Iterator[Any]:
         logger.setLevel(level)
 
 
-def test_no_route_is_made_anew_at_the_first_request(tmp_path: Path) -> None:
-    # As those of a router are that is included: everybody else would wait meanwhile.
+def test_no_route_is_rebuilt_at_the_first_request(tmp_path: Path) -> None:
+    # As for an included router: all other requests would wait.
     app = make_app(ServeSettings(service=ServiceSettings(home=tmp_path)))
     assert [route for route in app.routes if not hasattr(route, "path")] == []
 
@@ -58,7 +58,7 @@ def gone(*_: object) -> Any:
 # --- health and metrics ------------------------------------------------------------------------------------------------------
 
 
-def test_a_healthy_service_says_so_to_anybody(service: Service) -> None:
+def test_a_healthy_service_reports_it_without_a_key(service: Service) -> None:
     service.keys()
     answer = service.get("/health")
     assert answer.status_code == 200
@@ -67,27 +67,27 @@ def test_a_healthy_service_says_so_to_anybody(service: Service) -> None:
 
 @pytest.mark.timeout(30)
 def test_others_are_answered_while_the_document_is_made_and_it_is_made_once(service: Service) -> None:
-    made, may_go_on, asked = service.app.openapi, threading.Event(), 0
+    made, may_go_on, calls = service.app.openapi, threading.Event(), 0
 
     def make_slowly() -> dict[str, Any]:
-        nonlocal asked
-        asked += 1
+        nonlocal calls
+        calls += 1
         assert may_go_on.wait(5)
         return made()
 
     service.app.openapi = make_slowly
     with ThreadPoolExecutor(2) as others:
         documents = [others.submit(service.get, "/openapi.json") for _ in range(2)]
-        while not asked:
+        while not calls:
             threading.Event().wait(0.01)
         assert service.get("/health").status_code == 200
         may_go_on.set()
         answers = [document.result() for document in documents]
-    assert [answer.json() for answer in answers] == [made()] * 2 and asked == 1
+    assert [answer.json() for answer in answers] == [made()] * 2 and calls == 1
     assert answers[0].headers["content-type"] == "application/json"
 
 
-def test_without_its_database_the_service_is_unavailable_and_says_when_to_come_again(service: Service, monkeypatch: Any) -> None:
+def test_without_its_database_the_service_is_unavailable_with_retry_after(service: Service, monkeypatch: Any) -> None:
     monkeypatch.setattr(service.hub.database, "reading", gone)
     answer = service.get("/health")
     assert answer.status_code == 503
@@ -122,7 +122,7 @@ def test_metrics_are_well_formed(service: Service) -> None:
     assert {"proctor_requests", "proctor_request_seconds", "proctor_queue_depth", "proctor_evaluations"} <= families
 
 
-def test_metrics_tell_how_long_the_queues_are_and_how_long_the_oldest_waits(service: Service) -> None:
+def test_metrics_include_queue_lengths_and_oldest_waits(service: Service) -> None:
     service.keys()
     service.run(sow)
 
@@ -198,7 +198,7 @@ def test_content_is_logged_only_when_allowed_and_redacted_even_then(tmp_path: Pa
 
 
 @pytest.mark.timeout(60)
-def test_a_secret_that_stands_where_the_log_breaks_off_is_not_shown_in_half(tmp_path: Path, lines: Any) -> None:
+def test_a_secret_at_the_cut_of_the_log_is_not_shown_in_half(tmp_path: Path, lines: Any) -> None:
     bodies: list[bytes] = []
     for before in range(1_900, 1_990, 15):
         plain = json.dumps({"name": "x" * before, "password": "open-sesame-open-sesame-open-sesame"})
@@ -230,7 +230,7 @@ def test_no_form_leaves_a_secret_in_the_log(tmp_path: Path, lines: Any) -> None:
 
 
 @pytest.mark.parametrize("name", ["proctor.serve", "proctor.service", "proctor.mcp"])
-def test_whatever_part_of_the_service_logs_does_so_without_content(name: str, lines: Any, capsys: pytest.CaptureFixture[str]) -> None:
+def test_no_part_of_the_service_logs_content(name: str, lines: Any, capsys: pytest.CaptureFixture[str]) -> None:
     try:
         raise ValueError("the password is swordfish")
     except ValueError:
@@ -269,7 +269,7 @@ def test_a_bug_is_answered_with_nothing_but_the_id_and_logged(service: Service, 
 # --- errors in the words of each dialect -------------------------------------------------------------------------------------
 
 
-def test_what_does_not_exist_is_answered_in_the_words_of_its_path(service: Service) -> None:
+def test_not_found_is_answered_in_the_format_of_its_path(service: Service) -> None:
     ours = service.get("/api/nothing")
     assert ours.status_code == 404 and ours.json()["error"]["code"] == "NOT_FOUND"
     mibo = service.get("/public/nothing").json()
@@ -298,12 +298,12 @@ def test_every_refusal_has_its_status_and_shape_in_every_dialect(code: Any, path
         assert body["error"]["code"] == ("MISSING_API_KEY" if code == "UNAUTHORIZED" else body["error"]["code"])
 
 
-def test_a_field_that_is_not_known_is_told_with_the_nearest_one(service: Service) -> None:
-    told = service.client.post("/api/keys", json={"kind": "project", "name": "n", "agent_id": "agent_1"})
-    assert told.status_code == 400
-    assert told.json()["error"]["details"] == {"agent_id": ["unknown field; nearest: agent_ids"]}
-    told = service.client.post("/api/projects", json={"name": "n", "zzz": 1}).json()["error"]["details"]["zzz"]
-    assert told[0].startswith("unknown field; known: name, ")
+def test_an_unknown_field_is_reported_with_the_nearest_one(service: Service) -> None:
+    refused = service.client.post("/api/keys", json={"kind": "project", "name": "n", "agent_id": "agent_1"})
+    assert refused.status_code == 400
+    assert refused.json()["error"]["details"] == {"agent_id": ["unknown field; nearest: agent_ids"]}
+    refused = service.client.post("/api/projects", json={"name": "n", "zzz": 1}).json()["error"]["details"]["zzz"]
+    assert refused[0].startswith("unknown field; known: name, ")
 
 
 def test_a_refused_protobuf_request_is_answered_in_protobuf() -> None:
@@ -317,7 +317,7 @@ def test_a_refused_protobuf_request_is_answered_in_protobuf() -> None:
 # --- workers -----------------------------------------------------------------------------------------------------------------
 
 
-def test_a_worker_that_fails_is_started_again_and_stops_when_told(lines: Any) -> None:
+def test_a_failing_worker_is_restarted_and_stops_on_request(lines: Any) -> None:
     calls: list[int] = []
 
     async def worker(hub: Hub, stop: asyncio.Event) -> None:
@@ -341,7 +341,7 @@ def test_a_worker_that_fails_is_started_again_and_stops_when_told(lines: Any) ->
     assert failed[0]["worker"] == "w" and failed[0]["error"] == "RuntimeError" and "private" not in json.dumps(failed)
 
 
-# Workers of these tests never look at what is in it.
+# The workers of these tests never use its content.
 EMPTY = Hub(database=cast(Any, None), settings=cast(Any, None))
 
 
@@ -390,7 +390,7 @@ def test_a_flag_wins_over_a_variable_over_the_default() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "value", "told"),
+    ("name", "value", "message"),
     [
         ("PROCTOR_UNKNOWN_AGENTS", "maybe", "expected create or refuse"),
         ("PROCTOR_PORT", "70000", "expected a whole number from 0 to 65535"),
@@ -400,10 +400,10 @@ def test_a_flag_wins_over_a_variable_over_the_default() -> None:
         ("PROCTOR_HOST", " ", "expected some text"),
     ],
 )
-def test_a_setting_that_cannot_be_used_is_named_and_not_shown(name: str, value: str, told: str) -> None:
+def test_a_setting_that_cannot_be_used_is_named_and_not_shown(name: str, value: str, message: str) -> None:
     with pytest.raises(InputError) as caught:
         read(**{name: value})
-    assert name in str(caught.value) and told in str(caught.value) and (len(value) < 4 or value not in str(caught.value))
+    assert name in str(caught.value) and message in str(caught.value) and (len(value) < 4 or value not in str(caught.value))
 
 
 def test_every_setting_of_the_service_can_be_set_and_has_a_default_to_show() -> None:

@@ -1,4 +1,4 @@
-"""Every route times every kind of key times own and foreign tenant. The table says what is expected; it must be complete."""
+"""Every route with every kind of key, for the own and a foreign tenant. The table must be complete."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ WRONG = "vk_" + "x" * 43
 
 
 def route_of(row: dict[str, Any]) -> str:
-    """`METHOD /template`, without the remark behind it."""
+    """`METHOD /template`, without the remark after it."""
     return " ".join(row["id"].split(" ")[:2])
 
 
@@ -91,8 +91,8 @@ def check(prepared: Prepared, row: dict[str, Any]) -> None:
         for kind in KEYS:
             answer = want(f"foreign {kind}", prepared.keys[f"foreign_{kind}"], expected(row, "foreign")[kind])
             if answer.status_code < 300 and "_home" in answer.text:
-                wrong.append(f"foreign {kind}: is told of what belongs to home: {answer.text[:300]}")
-    # Whoever succeeds comes last: afterwards the thing may be gone.
+                wrong.append(f"foreign {kind}: sees objects of home: {answer.text[:300]}")
+    # Successful requests come last: they may delete the object.
     for kind in sorted(KEYS, key=lambda kind: expected(row, "own")[kind] < 300):
         want(kind, prepared.keys[kind], expected(row, "own")[kind])
     assert not wrong, "\n".join(wrong)
@@ -101,7 +101,7 @@ def check(prepared: Prepared, row: dict[str, Any]) -> None:
 @pytest.mark.in_turn
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row["id"])
 @pytest.mark.timeout(60)
-def test_the_route_answers_every_kind_of_key_as_the_table_says(
+def test_the_route_answers_every_kind_of_key_as_in_the_table(
     row: dict[str, Any], shared: Prepared, copy: Callable[[Path], Prepared], tmp_path: Path
 ) -> None:
     if not (row["id"].startswith("DELETE ") or row.get("fresh")):
@@ -119,7 +119,7 @@ def test_every_route_is_in_the_table_and_no_other(shared: Prepared) -> None:
         f"{method} {context.path}"
         for context in iter_route_contexts(shared.service.app.routes)
         for method in (context.methods or ())
-        # Pages are asked with a session instead of a key, and have a table of their own (tests/pages).
+        # Pages use a session instead of a key, and have their own table (tests/pages).
         if method != "HEAD" and not str(context.path).startswith(("/ui", "/static/")) and context.path != "/"
     }
     table = {route_of(row) for row in ROWS}
@@ -127,8 +127,8 @@ def test_every_route_is_in_the_table_and_no_other(shared: Prepared) -> None:
     assert not sorted(table - routes), "in tests/rest/cases/authorization.yaml, but there is no such route"
 
 
-def test_whoever_may_not_do_it_is_told_so_before_the_body_is_read(shared: Prepared) -> None:
-    asked = 0
+def test_a_forbidden_request_is_refused_before_its_body_is_read(shared: Prepared) -> None:
+    requests = 0
     for context in iter_route_contexts(shared.service.app.routes):
         senders = ("organization", "project") if context.path in ("/v1/traces", "/v1/logs", "/public/traces") else ()
         if not senders and getattr(context.route, "body_field", None) is None:
@@ -140,8 +140,8 @@ def test_whoever_may_not_do_it_is_told_so_before_the_body_is_read(shared: Prepar
                 headers = {"content-type": "application/json"}
                 answer = shared.service.ask(method, str(context.path), key=shared.keys[kind], content=b'{"no json', headers=headers)
                 assert answer.status_code == (400 if kind in allowed else 403), (method, context.path, kind, answer.text)
-                asked += 1
-    assert asked > 100
+                requests += 1
+    assert requests > 100
 
 
 def test_the_ids_of_the_rows_are_unique() -> None:
@@ -154,13 +154,13 @@ def test_the_ids_of_the_rows_are_unique() -> None:
 def test_the_table_holds_on_postgresql_too(postgres: Cluster, postgres_template: str, tmp_path: Path) -> None:
     prepared = Prepared(postgres.new_database(postgres_template), tmp_path)
     try:
-        # Who may do what is decided above the database, which only finds keys and what they belong to: one row for each noun and method.
+        # Permissions are checked above the database, which only looks up keys and owners: one row per noun and method suffices.
         rows: dict[tuple[str, str], dict[str, Any]] = {}
         for row in ROWS:
             if not row["id"].startswith("DELETE "):
                 rows.setdefault((route_of(row).split("/{")[0], row["like"]), row)
         assert len(rows) > 80
-        # What takes something away from the others comes last, and the end of the sandbox that a key is for at the very end.
+        # Deletions come last, and the end of the sandbox of a key comes at the very end.
         for row in sorted(rows.values(), key=lambda row: (row["id"] == "POST /sandboxes/{sandbox_id}/teardown", bool(row.get("fresh")))):
             check(prepared, row)
     finally:

@@ -1,4 +1,4 @@
-"""What a request may know about its client, and that nothing of the request outlives it."""
+"""A request can see whether its client is connected, and leaves nothing in memory."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from proctor.service.decisions.pool import CLIENT_LEAVES
 
 
 class Body:
-    """What is received: an object that tells when it is gone."""
+    """A received message that records when it is freed."""
 
     async def receive(self) -> dict[str, Any]:
         return {"type": "http.disconnect"}
@@ -23,7 +23,7 @@ async def test_a_timer_that_was_cancelled_keeps_nothing_of_its_request() -> None
         async with asyncio.timeout(3_600):
             pass
 
-    # Behind a timer that still runs, the event loop keeps those that were cancelled, each with the context of its request.
+    # The event loop keeps cancelled timers that are due after a running one, each with the context of its request.
     running = asyncio.get_running_loop().call_later(1_800, print)
     body = Body()
     gone = weakref.ref(body)
@@ -34,7 +34,7 @@ async def test_a_timer_that_was_cancelled_keeps_nothing_of_its_request() -> None
     running.cancel()
 
 
-async def test_who_still_waits_for_the_client_when_the_request_is_over_waits_no_longer() -> None:
+async def test_waiting_for_the_client_ends_with_the_request() -> None:
     waits: list[Any] = []
 
     async def answer(_scope: Any, _receive: Any, _send: Any) -> None:

@@ -1,4 +1,4 @@
-"""Which connection is cut where answers wait to be read, on a clock and transports of the test's own."""
+"""Which connection is closed when unread answers exceed the limit, with a fake clock and fake transports."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Unread:
         self.is_cut = True
 
 
-async def test_who_has_just_come_is_not_taken_for_the_slowest_reader(tmp_path: Path) -> None:
+async def test_a_new_connection_is_not_the_slowest_reader(tmp_path: Path) -> None:
     now = 1_000.0
     settings = ServiceSettings(home=tmp_path, unsent_bytes=150)
     kind = make_protocol(settings)
@@ -48,7 +48,7 @@ async def test_who_has_just_come_is_not_taken_for_the_slowest_reader(tmp_path: P
     slow, unread = connect(100)
     slow.check_time(now)
     now += 5
-    # Nobody has looked at this one yet.
+    # This one was not examined yet.
     _, new = connect(100)
     kind.open_connections.cut_unread()
     assert (unread.is_cut, new.is_cut) == (True, False)

@@ -1,4 +1,4 @@
-"""The container files say only what the service understands."""
+"""The container files use only settings of the service."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def test_every_variable_of_the_container_is_a_setting_and_can_be_read() -> None:
     compile(probe[2], "HEALTHCHECK", "exec")
 
 
-def test_what_the_wheel_is_made_of_is_copied_into_the_image() -> None:
+def test_sources_of_the_wheel_are_copied_into_the_image() -> None:
     text = (ROOT / "Dockerfile").read_text(encoding="utf-8")
     copied = {name for line in re.findall(r"^COPY (?!--)(.+) \S+$", text, re.MULTILINE) for name in line.split()}
     wheel = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["hatch"]["build"]["targets"]["wheel"]

@@ -1,4 +1,4 @@
-"""How the service is: told in degrees, quickly, whatever the database does; and writers are told at once while it is away."""
+"""The health of the service: reported in levels and quickly in any state of the database; writes fail at once while it is down."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def timed(service: Service, path: str = "/health") -> Any:
     return answer
 
 
-def told(answer: Any) -> tuple[int, str, list[str]]:
+def summarise(answer: Any) -> tuple[int, str, list[str]]:
     document = answer.json()
     return answer.status_code, document["status"], [reason["code"] for reason in document["reasons"]]
 
@@ -41,18 +41,18 @@ def test_a_full_disk_is_failing_and_one_that_fills_up_is_degraded(service: Servi
         monkeypatch.setattr(health.shutil, "disk_usage", lambda _, left=left: free._replace(free=left))
         service.app.state.health_watch = health.HealthWatch(service.hub)
         answer = timed(service)
-        assert told(answer) == expected
+        assert summarise(answer) == expected
         assert f"{left:,} bytes are free" in answer.json()["reasons"][0]["message"]
 
 
-def test_a_database_that_never_answers_is_told_within_a_second_or_two(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_silent_database_is_reported_within_two_seconds(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
     @contextlib.asynccontextmanager
     async def hangs() -> AsyncIterator[None]:
         await asyncio.sleep(60)
         yield
 
     monkeypatch.setattr(service.hub.database, "reading", hangs)
-    assert told(timed(service)) == (503, "failing", ["database_unreachable"])
+    assert summarise(timed(service)) == (503, "failing", ["database_unreachable"])
 
 
 def test_an_event_loop_that_is_held_up_is_busy_and_the_database_is_not_to_blame(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -68,7 +68,7 @@ def test_an_event_loop_that_is_held_up_is_busy_and_the_database_is_not_to_blame(
 
     monkeypatch.setattr(service.hub.database, "reading", held_up)
     answer = timed(service)
-    assert told(answer) == (200, "degraded", ["service_busy"]) and answer.json()["database"] == "reachable"
+    assert summarise(answer) == (200, "degraded", ["service_busy"]) and answer.json()["database"] == "reachable"
 
 
 def test_a_lock_of_our_own_is_no_lock(service: Service) -> None:
@@ -79,7 +79,7 @@ def test_a_lock_of_our_own_is_no_lock(service: Service) -> None:
     assert service.run(look).status == "ok"
 
 
-def test_traces_that_wait_long_are_told(database_url: str, tmp_path: Path) -> None:
+def test_traces_that_wait_long_are_reported(database_url: str, tmp_path: Path) -> None:
     clock = Clock()
     with Service(database_url, tmp_path) as service:
 
@@ -97,7 +97,7 @@ def test_traces_that_wait_long_are_told(database_url: str, tmp_path: Path) -> No
 
 @pytest.fixture
 def locked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Service, sqlite3.Connection]]:
-    """A service on SQLite, and another program that can hold its lock."""
+    """A service on SQLite, and another program that can lock the database."""
     monkeypatch.setattr(store, "WRITE_WAIT_S", 0.3)
     path = tmp_path / "proctor.db"
     with Service(f"sqlite:///{path}", tmp_path) as service, contextlib.closing(sqlite3.connect(path, isolation_level=None)) as other:
@@ -107,7 +107,7 @@ def locked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Se
 def test_a_locked_database_is_degraded_and_writers_are_refused_at_once(locked: tuple[Service, sqlite3.Connection]) -> None:
     service, other = locked
     other.execute("BEGIN IMMEDIATE")
-    assert told(timed(service)) == (200, "degraded", ["database_locked"])
+    assert summarise(timed(service)) == (200, "degraded", ["database_locked"])
     took: list[float] = []
     for _ in range(5):
         started = time.monotonic()
@@ -117,10 +117,10 @@ def test_a_locked_database_is_degraded_and_writers_are_refused_at_once(locked: t
         assert "locked" in answer.json()["error"]["message"] and int(answer.headers["retry-after"]) >= 1
     assert sum(took) < QUICK_S, took
     service.app.state.health_watch = health.HealthWatch(service.hub)
-    assert told(timed(service)) == (503, "failing", ["database_not_written"])
+    assert summarise(timed(service)) == (503, "failing", ["database_not_written"])
     other.execute("ROLLBACK")
     end = time.monotonic() + 5
-    # By itself: behind a load balancer nobody writes to a service that is failing.
-    while told(timed(service)) != (200, "ok", []):
+    # Without a write: a load balancer sends none to a failing service.
+    while summarise(timed(service)) != (200, "ok", []):
         assert time.monotonic() < end
     assert service.post("/api/projects", json={"name": "shop"}).status_code == 201

@@ -1,4 +1,4 @@
-"""How much JSON one request may hold: counted in the bytes, on every road, before anything is decoded."""
+"""Limits on the JSON of one request, counted in the bytes before decoding, at every entry point."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Counted(msgspec.Struct, frozen=True):
 
 
 def count(value: Any) -> Counted:
-    """Count by looking at what was decoded. The first value of a list or object comes with its bracket."""
+    """Count in the decoded value. The first value of a list or object counts with its bracket."""
     if not isinstance(value, (dict, list)):
         return Counted()
     inner = [count(one) for one in (value.values() if isinstance(value, dict) else value)]
@@ -63,7 +63,7 @@ TEXTS = st.text(alphabet='[]{}",:\\ aé\n', max_size=6)
 )
 @settings(max_examples=300, deadline=None)
 @pytest.mark.timeout(60)
-def test_what_is_counted_in_the_bytes_is_what_a_decoder_finds(value: Any, indent: int | None, ascii_only: bool) -> None:
+def test_counts_from_bytes_equal_those_of_a_decoder(value: Any, indent: int | None, ascii_only: bool) -> None:
     text = json.dumps(value, indent=indent, ensure_ascii=ascii_only).encode()
     found = count(value)
     assert not is_refused(text, objects=found.objects, values=found.values, deepest=found.depth)
@@ -104,24 +104,24 @@ HOSTILE = {
     "one text of backslashes": (b'["' + b"\\" * 9_000_000 + b'"' + b"[" * 300, "more than 200 levels deep"),
     "quotes": (b'"' * 9_000_000, ""),
 }
-"""What is sent, and what is told; nothing where others say that it is no JSON."""
+"""The body and the message; an empty message if it is not valid JSON."""
 
 
 @pytest.mark.parametrize("name", list(HOSTILE))
 def test_hostile_bytes_are_measured_in_a_moment(name: str) -> None:
-    body, told = HOSTILE[name]
+    body, message = HOSTILE[name]
     started = time.thread_time()
-    if told:
+    if message:
         with pytest.raises(Refusal) as caught:
             check_json(body, DEFAULTS)
-        assert told in caught.value.message
-        assert caught.value.code == ("BAD_REQUEST" if "deep" in told else "PAYLOAD_TOO_LARGE")
+        assert message in caught.value.message
+        assert caught.value.code == ("BAD_REQUEST" if "deep" in message else "PAYLOAD_TOO_LARGE")
     else:
         check_json(body, DEFAULTS)
     assert time.thread_time() - started < 2
 
 
-# --- every road --------------------------------------------------------------------------------------------------------------
+# --- every entry point-------------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")

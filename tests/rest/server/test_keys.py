@@ -49,7 +49,7 @@ def test_a_key_is_for_what_there_is(service: Service, body: dict[str, object], s
     assert service.post("/api/keys", json=body, key=key).status_code == status
 
 
-def test_the_audit_log_tells_who_did_what_and_can_be_narrowed(service: Service) -> None:
+def test_the_audit_log_shows_who_did_what_and_can_be_filtered(service: Service) -> None:
     made = service.post("/api/keys", json={"kind": "organization", "name": "a"}).json()
     project = service.post("/api/projects", json={"name": "p"}, key=made["key"]).json()
     first, second = service.get("/api/audit", key=made["key"]).json()["data"]

@@ -1,4 +1,4 @@
-"""Large bodies: others are answered while one is read, only so much is open at once, and nobody waits for ever."""
+"""Large bodies: other requests are answered while one is read, open bytes are limited, and waiting ends."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def otlp_body(agent: str, traces: int) -> tuple[bytes, str]:
 
 
 class Probes:
-    """Asks for the health of a service again and again, and notes when each answer came and how long it took."""
+    """Requests the health of a service repeatedly, and records time and duration of each answer."""
 
     def __init__(self, url: str) -> None:
         self._address = url.partition("//")[2]
@@ -106,9 +106,9 @@ def test_others_are_answered_while_a_large_body_is_worked_on(tmp_path: Path, pat
             ended = time.monotonic()
             connection.close()
         assert answer.status in (200, 201)
-        meanwhile = [took for at, took in probes.answers if started < at < ended]
-        assert len(meanwhile) >= AT_LEAST, f"{len(meanwhile)} answers in {ended - started:.2f} s"
-        assert max(meanwhile) < (ended - started) / 2, "nobody waited for most of it"
+        durations = [took for at, took in probes.answers if started < at < ended]
+        assert len(durations) >= AT_LEAST, f"{len(durations)} answers in {ended - started:.2f} s"
+        assert max(durations) < (ended - started) / 2, "no request waited for most of it"
 
 
 def run(use: Any) -> None:
@@ -132,7 +132,7 @@ def test_a_gate_lets_through_what_fits_in_the_order_it_came_and_what_does_not_al
     run(use)
 
 
-def test_whoever_waits_too_long_at_a_gate_is_told_to_come_again_and_holds_up_nobody() -> None:
+def test_a_long_wait_at_a_gate_ends_with_retry_after_and_delays_no_one() -> None:
     async def use() -> None:
         gate = ByteGate(10)
         now = asyncio.get_running_loop().time
@@ -152,7 +152,7 @@ def test_whoever_waits_too_long_at_a_gate_is_told_to_come_again_and_holds_up_nob
     run(use)
 
 
-def test_one_large_body_is_open_at_a_time_and_small_ones_go_on_beside_it() -> None:
+def test_one_large_body_is_open_at_a_time_and_small_ones_continue() -> None:
     async def use() -> None:
         place = trace_bodies.TraceReader()
         until = asyncio.get_running_loop().time() + 10
@@ -198,11 +198,11 @@ async def test_a_request_with_very_many_traces_does_not_hold_up_a_small_one(monk
     await asyncio.sleep(0)
     (small,) = await keeper.store(arrivals(agent, project, 1))
     assert small.created and not many.done()
-    kept = await many
-    assert len(kept) == 1_000 and all(one.created for one in kept)
+    stored = await many
+    assert len(stored) == 1_000 and all(one.created for one in stored)
 
 
-def test_what_waits_for_the_disk_is_counted_until_it_is_let_go_of(database: TestDatabase, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_bytes_waiting_for_the_disk_are_counted_until_released(database: TestDatabase, monkeypatch: pytest.MonkeyPatch) -> None:
     go_on = asyncio.Event()
     keep = write_queue.keep_arrivals
 
@@ -223,7 +223,7 @@ def test_what_waits_for_the_disk_is_counted_until_it_is_let_go_of(database: Test
         with pytest.raises(Refusal, match="did not store the trace in time"):
             await first
         with pytest.raises(Refusal, match="the write queue is full"):
-            # Its sender has gone, but it is still in the hands of the database.
+            # Its sender has disconnected, but the database still processes it.
             await keeper.store(arrivals(agent, project, 1, 600))
         with pytest.raises(Refusal, match="did not store the trace in time"):
             await keeper.store(arrivals(agent, project, 1, 300))

@@ -1,4 +1,4 @@
-"""Forms of visitors whom nobody knows (any more): anybody may send one, so a crowd of them costs little and denies nobody anything."""
+"""Forms without a valid session: anyone may send one, so many of them cost little and block no one."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Visit:
         self._parts = [body if sent is None else body[:sent]]
         self._is_whole = sent is None
         self._reads = reads
-        self.stands_still = False
+        self.stalled = False
         """Whether nothing more comes from the visitor, or nothing more is read."""
         self.status = 0
         self.text = ""
@@ -52,7 +52,7 @@ class Visit:
             await self._stand_still()
 
     async def _stand_still(self) -> None:
-        self.stands_still = True
+        self.stalled = True
         await asyncio.Event().wait()
 
     async def make(self) -> Visit:
@@ -72,7 +72,7 @@ def closed(sqlite_template: Path, tmp_path: Path) -> Iterator[Service]:
 
 
 @pytest.mark.parametrize("away", [False, True], ids=["session over", "database away"])
-def test_a_form_is_given_back_while_there_is_room(closed: Service, away: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_form_is_returned_up_to_the_limit(closed: Service, away: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     async def gone(*_: object) -> None:
         raise StoreError("the database did not answer")
 
@@ -80,15 +80,15 @@ def test_a_form_is_given_back_while_there_is_room(closed: Service, away: bool, m
         monkeypatch.setattr(security, "find_session_caller", gone)
 
     async def use(hub: Hub) -> None:
-        for room in (1, 0, 1):
-            monkeypatch.setattr(security, "LATE_FORMS", room)
+        for limit in (1, 0, 1):
+            monkeypatch.setattr(security, "LATE_FORMS", limit)
             found = await Visit(closed.app, "10.0.0.1", b"proof=0&name=mine").make()
-            assert found.status == (503 if away else 401) and (BACK in found.text) is bool(room)
+            assert found.status == (503 if away else 401) and (BACK in found.text) is bool(limit)
 
     closed.run(use)
 
 
-def test_a_form_that_does_not_come_in_time_is_only_told(closed: Service, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_form_that_arrives_too_slowly_gets_the_status_only(closed: Service, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(security, "LATE_FORM_S", 0.05)
 
     async def use(hub: Hub) -> None:
@@ -135,7 +135,7 @@ def test_only_what_our_pages_send_from_a_session_is_received(
     closed.run(use)
 
 
-def test_a_body_that_is_larger_than_it_said_is_only_told(closed: Service) -> None:
+def test_a_body_larger_than_declared_gets_the_status_only(closed: Service) -> None:
     async def use(hub: Hub) -> None:
         found = await Visit(closed.app, "10.0.0.1", b"proof=0&name=mine&x=" + b"x" * LARGEST_FORM, content_length="18").make()
         assert found.status == 401 and "mine" not in found.text

@@ -1,4 +1,4 @@
-"""The OpenAPI document is true: generated requests never break the service, and what it answers is what the document says."""
+"""The OpenAPI document is true: generated requests never break the service, and its answers match the document."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ OPERATIONS = sorted(f"{method.upper()} {path}" for path, methods in DOCUMENT["pa
 # Data that fits its schema may be refused for reasons that no schema can say: a document that is no suite, a project that is not there.
 # That keys are needed is the matter of the authorization table, and the check does not know keys that it did not send itself.
 UNWANTED = {"positive_data_acceptance", "ignored_auth"}
-# Most generated ids name nothing. With these every other request finds what it is about.
+# Most generated ids are unknown. With these every other request finds its object.
 REAL: dict[str, Any] = {
     "project_id": "proj_home",
     "agent_id": "agent_home_1",
@@ -49,7 +49,7 @@ REAL: dict[str, Any] = {
     "q": "home",
     **verification_seeds.REAL,
 }
-# What is called the same elsewhere.
+# Parameters of the same name with another meaning.
 REAL_AT: dict[str, dict[str, Any]] = {
     "/api/projects/{project_id}/secrets/{name}": {"name": "TOKEN"},
     "/sandboxes/{sandbox_id}/datasets/{dataset_id}": {"dataset_id": "dsb_home"},
@@ -60,7 +60,7 @@ REAL_AT: dict[str, dict[str, Any]] = {
     "/shared/{token}": {"token": "vrl_shr_home"},
 }
 ENDLESS = {"/api/traces/events"}
-"""Streams that have no end while somebody listens: they are asked for what there is by now."""
+"""Streams that do not end while a client listens; they are requested without following."""
 
 
 def in_place(place: str, value: Any) -> Any:
@@ -76,7 +76,7 @@ class Fuzzed:
     """
 
     def __init__(self, running: Listening) -> None:
-        # Here: whoever runs only the other tests of this file would load it for nothing, which takes a second.
+        # Imported here: it takes a second, and the other tests of this file do not need it.
         import requests
         import schemathesis
         from schemathesis.checks import CHECKS, load_all_checks
@@ -91,7 +91,7 @@ class Fuzzed:
         self._places = 0
 
     def place(self, method: str) -> str:
-        """Where an operation finds what it is about; all that only read share one."""
+        """The organization an operation is tested in; all reads share one."""
         if method == "GET":
             return self._read_place
         self._places += 1
@@ -131,7 +131,7 @@ def fuzzed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fuzzed]:
 @pytest.mark.live
 @pytest.mark.timeout(120 + EXAMPLES)
 @pytest.mark.parametrize("operation", OPERATIONS if EXAMPLES > 3 else OPERATIONS[::2])
-def test_generated_requests_are_answered_as_the_document_says(operation: str, fuzzed: Fuzzed) -> None:
+def test_generated_requests_are_answered_as_documented(operation: str, fuzzed: Fuzzed) -> None:
     method, path = operation.split(" ")
     known = in_place(fuzzed.place(method), REAL | REAL_AT.get(path, {}))
     found: list[int] = []
@@ -167,7 +167,7 @@ def _succeeding() -> list[dict[str, Any]]:
 @pytest.mark.in_turn
 @pytest.mark.live
 @pytest.mark.parametrize("row", _succeeding(), ids=lambda row: row["id"])
-def test_what_succeeds_is_answered_as_the_document_says(row: dict[str, Any], fuzzed: Fuzzed) -> None:
+def test_successful_requests_are_answered_as_documented(row: dict[str, Any], fuzzed: Fuzzed) -> None:
     method, template = route_of(row).split(" ")
     place = fuzzed.place(method)
     address = urlsplit(in_place(place, row.get("path", template)))
@@ -187,7 +187,7 @@ def test_every_operation_has_a_request_that_succeeds_and_every_address_a_real_on
         assert set(re.findall(r"\{(\w+)\}", path)) <= set(REAL | REAL_AT.get(path, {})), path
 
 
-def test_every_operation_says_what_is_answered_when_it_is_refused() -> None:
+def test_every_operation_documents_its_refusals() -> None:
     for path, methods in DOCUMENT["paths"].items():
         for method, operation in methods.items():
             place = f"{method} {path}"

@@ -1,4 +1,4 @@
-"""`proctor serve` as a process: where it may listen, what it says, and how it ends."""
+"""`proctor serve` as a process: where it may listen, what it prints, and how it ends."""
 
 from __future__ import annotations
 
@@ -48,8 +48,8 @@ def make_key(home: Path) -> str:
 
 def test_an_address_others_can_reach_is_refused_without_a_key(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["serve", "--host", "0.0.0.0", "--port", "0", "--home", str(tmp_path)]) == 4
-    told = capsys.readouterr()
-    assert "there is no organization key" in told.err and "proctor keys create" in told.err and not told.out
+    output = capsys.readouterr()
+    assert "there is no organization key" in output.err and "proctor keys create" in output.err and not output.out
 
 
 async def test_a_signal_as_soon_as_it_serves_ends_it_well(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -57,15 +57,15 @@ async def test_a_signal_as_soon_as_it_serves_ends_it_well(tmp_path: Path, monkey
 
     async def start_and_end(server: serving.QuietServer, sockets: list[socket.socket] | None = None) -> None:
         await start(server, sockets)
-        server.should_exit = True  # as a signal does; the socket is closed before anything was said
+        server.should_exit = True  # as a signal does; the socket is closed before any message
 
     monkeypatch.setattr(serving.QuietServer, "startup", start_and_end)
-    # These are for a process of its own.
+    # These need their own process.
     monkeypatch.setattr(serving, "_tune_interpreter", lambda: None)
     monkeypatch.setattr(serving, "log_to_stream", lambda stream: None)
-    said: list[str] = []
-    await serving.serve(ServeSettings(service=ServiceSettings(home=tmp_path), database=str(tmp_path / "p.db"), port=0), said.append)
-    assert re.fullmatch(r"proctor serves on http://127\.0\.0\.1:[1-9]\d+", said[0])
+    messages: list[str] = []
+    await serving.serve(ServeSettings(service=ServiceSettings(home=tmp_path), database=str(tmp_path / "p.db"), port=0), messages.append)
+    assert re.fullmatch(r"proctor serves on http://127\.0\.0\.1:[1-9]\d+", messages[0])
 
 
 def test_a_port_that_is_taken_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -78,7 +78,7 @@ def test_a_port_that_is_taken_is_named(tmp_path: Path, capsys: pytest.CaptureFix
 
 
 @pytest.mark.parametrize(
-    ("words", "told"),
+    ("words", "message"),
     [
         (["--port", "x"], "--port: expected a whole number"),
         (["--database", "mysql://x/y"], "not supported"),
@@ -87,23 +87,23 @@ def test_a_port_that_is_taken_is_named(tmp_path: Path, capsys: pytest.CaptureFix
     ],
 )
 def test_settings_that_cannot_be_used_are_refused(
-    words: list[str], told: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    words: list[str], message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     make_key(tmp_path)
     assert run(["serve", "--home", str(tmp_path), *words]) == 4
-    assert told in capsys.readouterr().err
+    assert message in capsys.readouterr().err
 
 
 class Process:
-    """A service of its own."""
+    """`proctor serve` in its own process."""
 
     def __init__(self, *words: str) -> None:
         self.process = subprocess.Popen(
             [sys.executable, "-m", "proctor", "serve", "--port", "0", *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
         )
         assert self.process.stdout is not None
-        self.said = self.process.stdout.readline()
-        found = re.search(r"http://\S+", self.said)
+        self.first_line = self.process.stdout.readline()
+        found = re.search(r"http://\S+", self.first_line)
         assert found is not None, self.process.communicate()
         self.url = found[0]
 
@@ -125,7 +125,7 @@ def process(tmp_path: Path) -> Iterator[Process]:
 
 @pytest.mark.live
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_service_without_keys_says_that_it_is_open_and_ends_well(process: Process, number: signal.Signals) -> None:
+def test_a_service_without_keys_warns_that_it_is_open_and_ends_well(process: Process, number: signal.Signals) -> None:
     assert httpx2.get(f"{process.url}/health", timeout=10).json()["status"] == "ok"
     code, out, err = process.end(number)
     assert code == 0, err

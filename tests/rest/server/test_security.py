@@ -1,4 +1,4 @@
-"""What the service refuses before any verb sees it: wrong names, foreign pages, too much, too deep, too often."""
+"""Refusals before any action: wrong host names, foreign pages, bodies too large or too deep, too many requests."""
 
 from __future__ import annotations
 
@@ -51,8 +51,8 @@ def test_another_name_is_refused_whatever_it_leads_to(shared_service: Service, h
 
 
 def test_names_can_be_allowed_and_an_address_needs_no_name_where_all_addresses_are_served() -> None:
-    def knows(host: str, asked: str, *allowed: str) -> bool:
-        return HostCheck(None, host=host, allowed_hosts=allowed)._is_known(asked)  # type: ignore[arg-type]  # not called
+    def knows(host: str, name: str, *allowed: str) -> bool:
+        return HostCheck(None, host=host, allowed_hosts=allowed)._is_known(name)  # type: ignore[arg-type]  # not called
 
     assert knows("0.0.0.0", "proctor.example", "proctor.example")
     assert not knows("0.0.0.0", "other.example", "proctor.example")
@@ -82,9 +82,9 @@ def test_pages_of_others_are_not_answered(shared_service: Service, origin: str, 
 
 
 def test_no_answer_allows_other_pages_or_sets_a_cookie(service: Service) -> None:
-    asked = {"origin": "http://127.0.0.1:8700", "access-control-request-method": "POST", "cookie": "session=1"}
+    headers = {"origin": "http://127.0.0.1:8700", "access-control-request-method": "POST", "cookie": "session=1"}
     for method, path in (("OPTIONS", "/api/projects"), ("GET", "/api/projects"), ("GET", "/nothing"), ("GET", "/health")):
-        answer = service.ask(method, path, headers=asked)
+        answer = service.ask(method, path, headers=headers)
         assert not [name for name in answer.headers if name.startswith("access-control-") or name == "set-cookie"]
         assert answer.headers["x-content-type-options"] == "nosniff"
         assert answer.headers["x-frame-options"] == "DENY"
@@ -100,7 +100,7 @@ def test_no_answer_allows_other_pages_or_sets_a_cookie(service: Service) -> None
         ("localhost.example", False, False),
     ],
 )  # fmt: skip
-def test_addresses_are_told_apart(host: str, loopback: bool, unspecified: bool) -> None:
+def test_addresses_are_distinguished(host: str, loopback: bool, unspecified: bool) -> None:
     assert is_loopback(host) is loopback
     assert is_unspecified(host) is unspecified
 
@@ -116,7 +116,7 @@ def test_every_key_is_accepted_in_both_headers(service: Service) -> None:
 
 
 @pytest.mark.parametrize("value", ["Basic dXNlcjpwYXNz", "Bearer", "Bearer ", "vk_bare"])
-def test_what_is_no_bearer_key_counts_as_none(service: Service, value: str) -> None:
+def test_other_authorization_headers_count_as_no_key(service: Service, value: str) -> None:
     service.keys()
     answer = service.get("/api/projects", headers={"authorization": value})
     assert answer.status_code == 401
@@ -131,7 +131,7 @@ def test_the_local_user_is_let_in_until_a_key_was_created(service: Service) -> N
     key = made.json()["key"]
     assert service.get("/api/projects", key=key).status_code == 200
     assert service.delete(f"/api/keys/{made.json()['id']}", key=key).status_code == 200
-    # That the last key is gone does not open the service again.
+    # Deleting the last key does not open the service again.
     assert service.get("/api/projects").status_code == 401
     assert service.get("/api/projects", key=key).status_code == 401
 
@@ -148,26 +148,26 @@ def test_the_local_user_is_let_in_until_a_key_was_created(service: Service) -> N
     ],
     ids=lambda header: next(iter(header)),
 )
-def test_what_a_proxy_or_a_foreign_page_passes_on_is_not_from_the_local_user(service: Service, header: dict[str, str]) -> None:
+def test_requests_through_a_proxy_or_foreign_page_are_not_local(service: Service, header: dict[str, str]) -> None:
     assert service.client.get("/api/projects").status_code == 200
     assert service.client.get("/api/projects", headers=header).status_code == 401
     assert service.client.get("/health", headers=header).status_code == 200
 
 
 @pytest.mark.parametrize(("address", "status"), [("127.0.0.1", 200), ("::1", 200), ("203.0.113.9", 401), ("10.0.0.7", 401)])
-def test_who_comes_from_another_address_is_not_the_local_user(service: Service, address: str, status: int) -> None:
-    transport: Any = service.client._transport  # pyright: ignore[reportPrivateUsage] - where it says it comes from
+def test_requests_from_another_address_are_not_local(service: Service, address: str, status: int) -> None:
+    transport: Any = service.client._transport  # pyright: ignore[reportPrivateUsage] - the address it claims
     transport.client = (address, 50000)
     assert service.client.get("/api/projects").status_code == status
 
 
-def test_nobody_is_local_where_others_can_reach_the_service(database_url: str, tmp_path: Path) -> None:
+def test_no_caller_is_local_on_a_reachable_service(database_url: str, tmp_path: Path) -> None:
     with Service(database_url, tmp_path, host="0.0.0.0") as service:
         assert service.get("/health").status_code == 200
         assert service.get("/api/projects").status_code == 401
 
 
-def test_a_body_is_not_even_read_from_somebody_without_a_key(service: Service) -> None:
+def test_a_body_without_a_key_is_not_read(service: Service) -> None:
     service.keys()
     answer = service.post("/api/projects", content=b"{" * 20_000_000, headers=JSON)
     assert answer.status_code == 401
@@ -225,12 +225,12 @@ def test_a_bomb_is_refused_before_it_goes_off(small: Service) -> None:
     [b"no gzip", gzip.compress(project("x"))[:-9], b"\x1f\x8b", gzip.compress(b"{}") + b"rest"],
     ids=["no gzip", "cut off", "only a head", "something after it"],
 )
-def test_what_cannot_be_decompressed_is_refused(small: Service, body: bytes) -> None:
+def test_invalid_compression_is_refused(small: Service, body: bytes) -> None:
     answer = small.post("/api/projects", content=body, headers={**JSON, "content-encoding": "gzip"})
     assert answer.status_code == 400
 
 
-def test_an_encoding_nobody_knows_is_refused(small: Service) -> None:
+def test_an_unknown_encoding_is_refused(small: Service) -> None:
     answer = small.post("/api/projects", content=b"{}", headers={**JSON, "content-encoding": "br"})
     assert answer.status_code == 415
 
@@ -249,12 +249,12 @@ def test_json_that_is_nested_too_deeply_is_refused_before_it_is_decoded(small: S
     assert answer.status_code == (201 if depth <= 20 else 400), answer.text
 
 
-def test_many_large_bodies_at_once_are_asked_to_come_again(tmp_path: Path) -> None:
+def test_many_large_bodies_at_once_get_retry_after(tmp_path: Path) -> None:
     with Service(f"sqlite:///{tmp_path / 'p.db'}", tmp_path, waiting_bytes=5_000) as service:
         answer = service.post("/api/projects", content=project("x" * 6_000), headers=JSON)
         assert answer.status_code == 503
         assert int(answer.headers["retry-after"]) >= 1
-        # What was held is given back.
+        # The reserved bytes are released.
         for _ in range(3):
             assert service.post("/api/projects", content=project("x" * 3_000), headers=JSON).status_code == 201
 
@@ -269,7 +269,7 @@ def test_a_body_that_cannot_be_used_is_a_bad_request(shared_service: Service, bo
     assert answer.json()["error"]["code"] in ("BAD_REQUEST", "VALIDATION_ERROR")
 
 
-def test_a_field_nobody_knows_is_named(service: Service) -> None:
+def test_an_unknown_field_is_named(service: Service) -> None:
     answer = service.post("/api/projects", json={"name": "x", "nmae": "y"})
     assert answer.status_code == 400
     assert "nmae" in answer.json()["error"]["details"]
@@ -288,12 +288,12 @@ def test_each_key_has_its_own_bucket_that_fills_up_again() -> None:
     assert buckets.take_s("a") == pytest.approx(0.5)
     now += 0.6
     assert buckets.take_s("a") == 0
-    now -= 100  # a clock that goes back gives nothing
+    now -= 100  # a clock set back grants nothing
     assert buckets.take_s("a") > 0
     assert RateLimits(0, lambda: now).take_s("a") == 0
 
 
-def test_who_asks_too_often_is_told_when_to_come_again(tmp_path: Path) -> None:
+def test_too_many_requests_get_retry_after(tmp_path: Path) -> None:
     with Service(f"sqlite:///{tmp_path / 'p.db'}", tmp_path, requests_per_minute=3) as service:
         keys = service.keys()
         answers = [service.get("/api/projects", key=keys["organization"]) for _ in range(4)]
@@ -301,7 +301,7 @@ def test_who_asks_too_often_is_told_when_to_come_again(tmp_path: Path) -> None:
         assert 1 <= int(answers[-1].headers["retry-after"]) <= 20
         assert answers[-1].json()["error"]["code"] == "RATE_LIMITED"
         assert service.get("/api/projects", key=keys["project"]).status_code == 200
-        # Guessing is limited too, and does not hold up who has a key.
+        # Guessing is limited too, and does not delay callers with a key.
         wrong = [service.get("/api/projects", key="vk_wrong").status_code for _ in range(5)]
         assert wrong == [401, 401, 401, 429, 429]
         assert service.get("/api/projects", key=keys["project"]).status_code == 200
@@ -341,7 +341,7 @@ def looking_often(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def _follow(service: Service, path: str, key: str | None, end: Callable[[], Any]) -> Any:
-    """What a stream had told when it ended; `end` is called when it has begun and was seen to go on."""
+    """Return the response of a stream when it ended; `end` is called once it has begun and continued."""
     answers: list[Any] = []
     reader = threading.Thread(target=lambda: answers.append(service.get(path, key=key)))
     reader.start()
@@ -363,8 +363,8 @@ def test_a_stream_ends_when_its_key_is_revoked(service: Service) -> None:
     path = _queued(service)
     mine = service.run(lambda hub: authenticate(hub, keys["project"]))
     assert mine is not None
-    told = _follow(service, path, keys["project"], lambda: service.delete(f"/api/keys/{mine.key_id}", key=keys["organization"]))
-    assert told.status_code == 200 and told.text.startswith("retry: 1000")
+    stream = _follow(service, path, keys["project"], lambda: service.delete(f"/api/keys/{mine.key_id}", key=keys["organization"]))
+    assert stream.status_code == 200 and stream.text.startswith("retry: 1000")
     assert service.get(path, key=keys["project"]).status_code == 401
 
 
@@ -378,7 +378,7 @@ def test_the_stream_of_the_local_user_ends_when_the_service_is_closed(service: S
 
 @pytest.mark.timeout(60)
 @pytest.mark.usefixtures("looking_often")
-def test_a_stream_outlives_a_database_that_cannot_tell_whether_its_key_is_good(service: Service, monkeypatch: Any) -> None:
+def test_a_stream_outlives_a_database_that_cannot_check_its_key(service: Service, monkeypatch: Any) -> None:
     keys = service.keys()
     path = _queued(service)
     looked: list[str] = []

@@ -1,4 +1,4 @@
-"""The doorstep on real sockets: what is half sent, stalls, comes in crumbs or is never read costs only its own connection."""
+"""Slow clients on real sockets: partial, stalled and unread requests cost only their own connection."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def is_ended(opened: socket.socket) -> bool:
         return True
 
 
-def test_half_a_head_is_told_so_and_closed_and_silence_is_closed(tmp_path: Path) -> None:
+def test_half_a_head_is_answered_and_closed_and_silence_is_closed(tmp_path: Path) -> None:
     with listening(tmp_path, header_timeout_s=0.5) as server, ExitStack() as stack:
         silent = stack.enter_context(connect(server))
         half = stack.enter_context(connect(server, HEAD))
@@ -115,7 +115,7 @@ def test_a_path_that_needs_no_key_takes_no_body(tmp_path: Path) -> None:
             assert answer(opened)[0] == 200
 
 
-def test_a_body_that_stalls_is_told_so(tmp_path: Path) -> None:
+def test_a_stalled_body_gets_a_timeout(tmp_path: Path) -> None:
     with listening(tmp_path, body_stall_s=0.4) as server, connect(server, HEAD + b"content-length: 100\r\n\r\n{") as opened:
         status, text = answer(opened)
         assert status == 408 and "0.4 s (--body-stall-s)" in text
@@ -135,8 +135,8 @@ def test_a_body_that_trickles_has_no_more_time_than_another(tmp_path: Path) -> N
 
 
 def test_half_sent_bodies_of_one_client_deny_nothing_to_another(tmp_path: Path) -> None:
-    room = 2_000_000
-    with listening(tmp_path, waiting_bytes=room) as server, ExitStack() as stack:
+    limit = 2_000_000
+    with listening(tmp_path, waiting_bytes=limit) as server, ExitStack() as stack:
         for _ in range(4):
             attack = HEAD + b"content-length: 900000\r\n\r\n" + b"x" * 499_000
             stack.enter_context(connect(server, attack, source="127.0.0.2"))
@@ -166,7 +166,7 @@ def test_a_body_in_crumbs_is_refused_before_it_costs_much(tmp_path: Path) -> Non
         assert status == 400 and "--body-pieces" in text
 
 
-def test_whoever_goes_on_sending_after_the_answer_is_cut_off(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_client_that_sends_after_the_answer_is_cut_off(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("proctor.rest.connections.LINGER_S", 0.3)
     sent = HEAD + b"authorization: Bearer vk_wrong\r\ncontent-length: 9000000\r\n\r\n"
     with listening(tmp_path) as server, connect(server, sent) as opened:
@@ -184,30 +184,30 @@ def test_connections_of_one_address_are_limited_and_others_are_not_concerned(tmp
         working = [stack.enter_context(connect(server, GET)) for _ in range(4)]
         assert [answer(one)[0] for one in working] == [200] * 4
         with connect(server, GET) as fifth:
-            # All four were busy just now; none of them makes room.
+            # All four were active just now; none of them is closed.
             status, text = answer(fifth)
             assert status == 503 and "127.0.0.1 already has 4 connections (--connections-per-address)" in text
         with connect(server, GET, source="127.0.0.2") as other:
             assert answer(other)[0] == 200
         time.sleep(0.6)
         with connect(server, GET) as later:
-            assert answer(later)[0] == 200, "the one that was silent for the longest time made room"
+            assert answer(later)[0] == 200, "the longest silent connection was closed"
         # Which of them that was is for the service to know: they were answered at the same time.
         wait_until(lambda: [is_ended_now(one) for one in working].count(True) == 1)
 
 
-def test_half_heads_and_half_bodies_make_room_first(tmp_path: Path) -> None:
+def test_half_heads_and_half_bodies_are_closed_first(tmp_path: Path) -> None:
     with listening(tmp_path, connections=4, connections_per_address=0) as server, ExitStack() as stack:
-        kept = stack.enter_context(connect(server, GET))
-        assert answer(kept)[0] == 200
+        client = stack.enter_context(connect(server, GET))
+        assert answer(client)[0] == 200
         attackers = [stack.enter_context(connect(server, HEAD, source="127.0.0.2")) for _ in range(2)]
         attackers.append(stack.enter_context(connect(server, HEAD + b"content-length: 9\r\n\r\n{", source="127.0.0.2")))
         time.sleep(0.6)
         for number in range(3):
             with connect(server, GET) as opened:
                 assert answer(opened)[0] == 200, number
-        kept.sendall(GET)
-        assert answer(kept)[0] == 200
+        client.sendall(GET)
+        assert answer(client)[0] == 200
 
 
 def test_all_connections_together_are_limited(tmp_path: Path) -> None:
@@ -220,7 +220,7 @@ def test_all_connections_together_are_limited(tmp_path: Path) -> None:
 
 
 def slow_reader(server: Listening, source: str) -> socket.socket:
-    """Ask for megabytes, again and again, and read nothing."""
+    """Request megabytes repeatedly, and read nothing."""
     opened = socket.socket()
     opened.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4_096)
     opened.bind((source, 0))
@@ -235,7 +235,7 @@ def open_from(server: Listening, address: str) -> list[GuardedProtocol]:
 
 
 def wait_until(is_so: Any) -> None:
-    end = time.monotonic() + 300  # only for what hangs
+    end = time.monotonic() + 300  # only against a hang
     while not is_so():
         assert time.monotonic() < end
         time.sleep(0.02)
@@ -246,14 +246,12 @@ def warm(server: Listening) -> None:
         assert answer(opened)[0] == 200
 
 
-def test_an_answer_that_nobody_reads_is_dropped_when_its_time_is_over_and_not_before(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_unread_answer_is_dropped_when_its_time_is_over_and_not_before(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     waited: list[float] = []
     cut = GuardedProtocol.cut
 
     def note_cut(protocol: GuardedProtocol) -> None:
-        # Noted, not looked for: where the machine stands still for a moment, the connection is gone before anybody could look.
+        # Recorded, not polled: if the machine stalls for a moment, the connection is gone before a poll sees it.
         if protocol.address == "127.0.0.2" and protocol.count_unsent():
             waited.append(protocol.measure_unread_s(protocol.open_connections.now()))
         cut(protocol)
@@ -264,7 +262,7 @@ def test_an_answer_that_nobody_reads_is_dropped_when_its_time_is_over_and_not_be
         began = time.monotonic()
         with slow_reader(server, "127.0.0.2"):
             wait_until(lambda: waited)
-            # Not at the first look at a connection, whose answer did not fit at once.
+            # Not at the first check of a connection whose answer did not fit at once.
             assert 3 < waited[0] <= time.monotonic() - began
             wait_until(lambda: not open_from(server, "127.0.0.2"))
 
@@ -272,8 +270,8 @@ def test_an_answer_that_nobody_reads_is_dropped_when_its_time_is_over_and_not_be
 READERS = 24
 
 
-def test_answers_that_wait_to_be_read_share_one_room_and_the_slowest_readers_leave(tmp_path: Path) -> None:
-    # Room for two of the answers, each of three quarters of a megabyte: with less than one, the last reader would have to leave, too.
+def test_unread_answers_share_one_limit_and_the_slowest_readers_are_closed(tmp_path: Path) -> None:
+    # Space for two answers of three quarters of a megabyte each: with less than one, the last reader would be closed, too.
     # The system takes a part of each answer, more or less of it from time to time, so there are many readers.
     with listening(tmp_path, write_stall_s=60, unsent_bytes=1_700_000) as server, ExitStack() as stack:
         warm(server)
@@ -286,14 +284,14 @@ def test_answers_that_wait_to_be_read_share_one_room_and_the_slowest_readers_lea
 
 def test_compressed_bodies_are_bounded_in_ratio_and_members(tmp_path: Path) -> None:
     with listening(tmp_path, gzip_members=3) as server:
-        for body, told in (
+        for body, message in (
             (gzip.compress(b"[" + b" " * 5_000_000 + b"]"), "200 times as large when decompressed (--compression-ratio)"),
             (gzip.compress(b"") * 4, "more than 3 gzip members (--gzip-members)"),
         ):
             head = HEAD + b"content-encoding: gzip\r\ncontent-length: %d\r\n\r\n" % len(body)
             with connect(server, head + body) as opened:
                 status, text = answer(opened)
-                assert status == 413 and told in text
+                assert status == 413 and message in text
         body = gzip.compress(b'{"name":') + gzip.compress(b'"shop"') + gzip.compress(b"}") + b"\0" * 100
         with connect(server, HEAD + b"content-encoding: gzip\r\ncontent-length: %d\r\n\r\n" % len(body) + body) as opened:
             assert answer(opened)[0] == 201
@@ -322,6 +320,6 @@ def test_event_streams_are_limited_per_key_and_counted_until_they_end(tmp_path: 
         wait_until(is_welcome)
 
 
-def test_what_is_used_of_uvicorn_is_there() -> None:
+def test_used_parts_of_uvicorn_exist() -> None:
     for name in ("send_400_response", "on_response_complete", "data_received", "connection_made", "connection_lost", "pause_writing"):
         assert hasattr(GuardedProtocol.__mro__[1], name), name

@@ -38,25 +38,25 @@ def test_spans_are_taken_in_both_encodings_and_answered_in_the_same(service: Ser
     assert len(service.get("/public/traces", key=keys["agent"]).json()["data"]) == 2
 
 
-def told_of(answer: Any, *, binary: bool) -> tuple[int, str]:
-    """How many spans an answer says were not taken, and why."""
+def read_rejections(answer: Any, *, binary: bool) -> tuple[int, str]:
+    """Return how many spans were rejected, and why."""
     if binary:
-        told = ExportTraceServiceResponse.FromString(answer.content).partial_success
-        return told.rejected_spans, told.error_message
-    told = answer.json()["partialSuccess"]
-    return int(told["rejectedSpans"]), told["errorMessage"]
+        partial = ExportTraceServiceResponse.FromString(answer.content).partial_success
+        return partial.rejected_spans, partial.error_message
+    partial = answer.json()["partialSuccess"]
+    return int(partial["rejectedSpans"]), partial["errorMessage"]
 
 
 @pytest.mark.parametrize("binary", [False, True], ids=["json", "protobuf"])
 def test_spans_that_cannot_be_used_are_counted_in_the_answer(service: Service, binary: bool) -> None:
     keys = service.keys()
     service.patch("/api/agents/agent_home_1", key=keys["organization"], json={"service_name": "shop"})
-    good, nobody = request(root(new_trace())), request(root(new_trace()), root(new_trace()), service="nobody")
+    good, unknown = request(root(new_trace())), request(root(new_trace()), root(new_trace()), service="nobody")
     zero = request(span("0" * 32, "aaaaaaaaaaaaaaaa"))
-    document = {"resourceSpans": [*good["resourceSpans"], *nobody["resourceSpans"], *zero["resourceSpans"]]}
+    document = {"resourceSpans": [*good["resourceSpans"], *unknown["resourceSpans"], *zero["resourceSpans"]]}
     answer = send(service, keys["project"], document, binary=binary)
     assert answer.status_code == 200
-    rejected, message = told_of(answer, binary=binary)
+    rejected, message = read_rejections(answer, binary=binary)
     assert rejected == 3 and "nobody" in message and "no trace id" in message
 
 
@@ -68,7 +68,7 @@ def test_one_text_that_is_not_utf8_costs_its_span_and_not_the_batch(service: Ser
     body = (protobuf(document) if binary else json.dumps(document).encode()).replace(b"broken", b"br\xffken")
     answer = service.post("/v1/traces", key=keys["agent"], content=body, headers=PROTOBUF if binary else JSON)
     assert answer.status_code == 200
-    rejected, message = told_of(answer, binary=binary)
+    rejected, message = read_rejections(answer, binary=binary)
     assert (rejected, message) == (1, "a span has a text that is not UTF-8")
     rows = service.get("/public/traces", key=keys["agent"]).json()["data"]
     assert sorted(row["externalId"] for row in rows) == sorted(good)
@@ -112,9 +112,7 @@ BAD: list[tuple[str, dict[str, Any], int]] = [
 
 @pytest.mark.parametrize(("why", "sent", "status"), BAD, ids=[row[0] for row in BAD])
 @pytest.mark.timeout(60)
-def test_what_cannot_be_used_is_answered_with_a_status_in_the_encoding_of_the_request(
-    why: str, sent: dict[str, Any], status: int, tmp_path: Path
-) -> None:
+def test_unusable_requests_get_a_status_in_their_encoding(why: str, sent: dict[str, Any], status: int, tmp_path: Path) -> None:
     with Service(f"sqlite:///{tmp_path}/p.db", tmp_path) as service:
         keys = service.keys()
         answer = service.post("/v1/traces", key=keys["project"], **sent)
@@ -126,7 +124,7 @@ def test_what_cannot_be_used_is_answered_with_a_status_in_the_encoding_of_the_re
         assert service.get("/public/traces", key=keys["organization"]).json()["data"] == []
 
 
-def test_a_database_that_is_gone_is_told_with_retry_after_and_nothing_is_acknowledged(
+def test_a_lost_database_is_answered_with_retry_after_and_nothing_is_acknowledged(
     service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     keys = service.keys()
@@ -144,7 +142,7 @@ def test_a_database_that_is_gone_is_told_with_retry_after_and_nothing_is_acknowl
     assert len(service.get("/public/traces", key=keys["agent"]).json()["data"]) == 2
 
 
-def test_an_agent_that_was_deleted_is_told(service: Service) -> None:
+def test_traces_of_a_deleted_agent_are_rejected(service: Service) -> None:
     keys = service.keys()
     assert send(service, keys["agent"], request(root(new_trace())), binary=True).status_code == 200
     assert service.delete("/api/agents/agent_home_1", key=keys["organization"]).status_code == 204

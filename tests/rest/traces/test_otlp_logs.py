@@ -1,4 +1,4 @@
-"""`/v1/logs` over HTTP: what instrumentations put into log records is joined to its spans, whichever comes first."""
+"""`/v1/logs` over HTTP: log records of instrumentations are joined to their spans, in any order of arrival."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ def send(service: Service, key: str | None, document: dict[str, Any], *, binary:
 
 
 def chat(trace: str) -> dict[str, Any]:
-    """A request to a model whose span carries nothing of what was said."""
+    """A model request whose span carries no messages."""
     more = {"gen_ai__operation__name": "chat", "gen_ai__request__model": "m"}
     return request(span(trace, MODEL, name="chat m", gen_ai__response__finish_reasons="tool_calls", **more))
 
 
-def said(trace: str) -> dict[str, Any]:
-    """What was said, in log records of that span."""
+def conversation(trace: str) -> dict[str, Any]:
+    """The messages, in log records of that span."""
     user = record(trace, MODEL, "gen_ai.user.message", {"content": "Refund order 17"}, gen_ai__system="openai")
     answer = {"index": 0, "finish_reason": "tool_calls", "message": {"role": "assistant", "tool_calls": [CALL]}}
     return logs(user, record(trace, MODEL, "gen_ai.choice", answer, gen_ai__system="openai"))
@@ -43,14 +43,14 @@ def said(trace: str) -> dict[str, Any]:
 @pytest.mark.parametrize("packed", [False, True], ids=["plain", "gzip"])
 @pytest.mark.parametrize("binary", [False, True], ids=["json", "protobuf"])
 @pytest.mark.parametrize("first", ["logs", "spans"])
-def test_what_log_records_tell_is_part_of_the_trace_of_their_span(service: Service, first: str, binary: bool, packed: bool) -> None:
+def test_log_records_are_part_of_the_trace_of_their_span(service: Service, first: str, binary: bool, packed: bool) -> None:
     keys = service.keys()
     trace = new_trace()
     for what in ("logs", "spans") if first == "logs" else ("spans", "logs"):
         if what == "spans":
             assert service.post("/v1/traces", key=keys["agent"], json=chat(trace)).status_code == 200
             continue
-        answer = send(service, keys["agent"], said(trace), binary=binary, packed=packed)
+        answer = send(service, keys["agent"], conversation(trace), binary=binary, packed=packed)
         assert answer.status_code == 200
         assert answer.headers["content-type"] == (PROTOBUF if binary else JSON)["content-type"]
         assert answer.content == (b"" if binary else b"{}")
@@ -80,29 +80,29 @@ def test_records_that_are_no_events_of_a_span_are_passed_over(service: Service, 
 def test_records_that_cannot_be_used_are_counted_one_by_one_in_the_answer(service: Service, binary: bool) -> None:
     keys = service.keys()
     service.patch("/api/agents/agent_home_1", key=keys["organization"], json={"service_name": "shop"})
-    nobody = [
+    unknown = [
         record(new_trace(), MODEL, "gen_ai.choice", "one"),
         *(record("1" * 32, MODEL, "gen_ai.choice", text) for text in ("two", "three")),
     ]
-    document = {"resourceLogs": [*said(new_trace())["resourceLogs"], *logs(*nobody, service="nobody")["resourceLogs"]]}
+    document = {"resourceLogs": [*conversation(new_trace())["resourceLogs"], *logs(*unknown, service="nobody")["resourceLogs"]]}
     answer = send(service, keys["project"], document, binary=binary)
     assert answer.status_code == 200
     if binary:
-        told = ExportLogsServiceResponse.FromString(answer.content).partial_success
-        rejected, message = told.rejected_log_records, told.error_message
+        partial = ExportLogsServiceResponse.FromString(answer.content).partial_success
+        rejected, message = partial.rejected_log_records, partial.error_message
     else:
-        told = answer.json()["partialSuccess"]
-        rejected, message = int(told["rejectedLogRecords"]), told["errorMessage"]
+        partial = answer.json()["partialSuccess"]
+        rejected, message = int(partial["rejectedLogRecords"]), partial["errorMessage"]
     assert rejected == 3 and "nobody" in message
 
 
-def test_records_that_are_broken_are_counted_and_the_others_kept(service: Service) -> None:
+def test_broken_records_are_counted_and_the_others_stored(service: Service) -> None:
     keys = service.keys()
     long = record("1" * 300, MODEL, "gen_ai.choice", "x")
     good = record(new_trace(), MODEL, "gen_ai.choice", "x")
     answer = send(service, keys["agent"], logs(good, long, 7))  # pyright: ignore[reportArgumentType] - no record
-    told = answer.json()["partialSuccess"]
-    assert told["rejectedLogRecords"] == "2" and "too long" in told["errorMessage"] and "object" in told["errorMessage"]
+    partial = answer.json()["partialSuccess"]
+    assert partial["rejectedLogRecords"] == "2" and "too long" in partial["errorMessage"] and "object" in partial["errorMessage"]
     assert len(service.get("/public/traces", key=keys["agent"]).json()["data"]) == 1
 
 
@@ -114,7 +114,7 @@ def test_a_request_without_records_is_a_success(service: Service) -> None:
 
 BAD: list[tuple[str, dict[str, Any], int]] = [
     ("malformed protobuf", {"content": b"\xff\xff\xff\xff", "headers": PROTOBUF}, 400),
-    ("cut off protobuf", {"content": logs_protobuf(said("1" * 32))[:-3], "headers": PROTOBUF}, 400),
+    ("cut off protobuf", {"content": logs_protobuf(conversation("1" * 32))[:-3], "headers": PROTOBUF}, 400),
     ("malformed JSON", {"content": b"{", "headers": JSON}, 400),
     ("JSON with spans", {"content": b'{"resourceSpans": []}', "headers": JSON}, 400),
     ("no content type", {"content": b"{}"}, 415),
@@ -125,9 +125,7 @@ BAD: list[tuple[str, dict[str, Any], int]] = [
 
 
 @pytest.mark.parametrize(("why", "sent", "status"), BAD, ids=[row[0] for row in BAD])
-def test_what_cannot_be_used_is_answered_with_a_status_in_the_encoding_of_the_request(
-    why: str, sent: dict[str, Any], status: int, tmp_path: Path
-) -> None:
+def test_unusable_log_requests_get_a_status_in_their_encoding(why: str, sent: dict[str, Any], status: int, tmp_path: Path) -> None:
     with Service(f"sqlite:///{tmp_path}/p.db", tmp_path) as service:
         keys = service.keys()
         answer = service.post("/v1/logs", key=keys["project"], **sent)
@@ -144,8 +142,8 @@ def test_secrets_in_log_records_are_taken_out(service: Service) -> None:
     body = {"content": "the key is sk-abcdefghijklmnopqrstuvwxyz123456", "password": "hunter2hunter2"}
     assert send(service, keys["agent"], logs(record(new_trace(), MODEL, "gen_ai.user.message", body))).status_code == 200
     (row,) = service.get("/api/traces", key=keys["agent"]).json()["data"]
-    kept = service.get(f"/api/traces/{row['id']}", key=keys["agent"]).text
-    assert "sk-abc" not in kept and "hunter2" not in kept and "the key is" in kept
+    stored = service.get(f"/api/traces/{row['id']}", key=keys["agent"]).text
+    assert "sk-abc" not in stored and "hunter2" not in stored and "the key is" in stored
 
 
 @pytest.mark.in_turn

@@ -27,15 +27,15 @@ def test_a_trace_is_created_then_replaced_with_the_documented_body(service: Serv
     body = {**SPANS, "metadata": {"environment": "production"}, "externalMetadata": {"workflowId": "w"}, "platformId": "agent_home_1"}
     first = service.post("/public/traces", key=keys["project"], json=body, headers={"x-request-id": "r-1"})
     assert first.status_code == 201
-    told = first.json()
-    assert told["success"] is True and set(told) == {"success", "message", "data", "timestamp"}
-    assert set(told["data"]) == {"id", "platformId", "externalId", "status", "createdAt", "updatedAt"}
-    assert (told["data"]["platformId"], told["data"]["externalId"]) == ("agent_home_1", "r-1")
+    content = first.json()
+    assert content["success"] is True and set(content) == {"success", "message", "data", "timestamp"}
+    assert set(content["data"]) == {"id", "platformId", "externalId", "status", "createdAt", "updatedAt"}
+    assert (content["data"]["platformId"], content["data"]["externalId"]) == ("agent_home_1", "r-1")
     assert first.headers["x-request-id"] == "r-1"
     second = service.post("/public/traces", key=keys["project"], json=body, headers={"x-request-id": "r-1"})
-    assert second.status_code == 200 and second.json()["data"]["id"] == told["data"]["id"]
+    assert second.status_code == 200 and second.json()["data"]["id"] == content["data"]["id"]
     third = service.post("/public/traces", key=keys["project"], json=body)
-    assert third.status_code == 201 and third.json()["data"]["id"] != told["data"]["id"]
+    assert third.status_code == 201 and third.json()["data"]["id"] != content["data"]["id"]
 
 
 def test_the_id_in_the_body_of_the_second_generation_counts_too(service: Service) -> None:
@@ -60,7 +60,7 @@ ERRORS: list[tuple[str, str | None, dict[str, Any], int, str, str]] = [
     ("no agent", "project", {"json": SPANS}, 400, "VALIDATION_ERROR", "platformId"),
     ("no agent, second generation", "project", {"json": {"data": {"text": "x"}}}, 404, "PLATFORM_NOT_FOUND", ""),
     ("unknown agent", "project", {"json": {**SPANS, "platformId": "nobody"}}, 404, "PLATFORM_NOT_FOUND", ""),
-    ("agent of somebody else", "project", {"json": {**SPANS, "platformId": "agent_foreign_1"}}, 404, "PLATFORM_NOT_FOUND", ""),
+    ("agent of another organization", "project", {"json": {**SPANS, "platformId": "agent_foreign_1"}}, 404, "PLATFORM_NOT_FOUND", ""),
     ("no spans", "agent", {"json": {}}, 400, "VALIDATION_ERROR", "spans"),
     ("spans are no list", "agent", {"json": {"spans": 3}}, 400, "VALIDATION_ERROR", "spans"),
     ("no JSON", "agent", {"content": b"{nope"}, 400, "VALIDATION_ERROR", ""),
@@ -89,16 +89,16 @@ def test_errors_have_mibos_body_status_and_code(
     with Service(f"sqlite:///{tmp_path}/p.db", tmp_path) as service:
         keys = service.keys()
         answer = service.post("/public/traces", key=keys.get(key or "", key), **sent)
-        told = answer.json()
-        assert (answer.status_code, told["success"], told["error"]["code"]) == (status, False, code), told
-        assert told["error"]["message"] and told["timestamp"]
+        content = answer.json()
+        assert (answer.status_code, content["success"], content["error"]["code"]) == (status, False, code), content
+        assert content["error"]["message"] and content["timestamp"]
         if path:
             where = "headers" if path == "x-request-id" else "body"
-            assert told["error"]["details"][0] == {**told["error"]["details"][0], "location": where, "path": path, "type": "field"}
-        assert service.get("/public/traces", key=keys["organization"]).json()["data"] == [], "nothing was kept"
+            assert content["error"]["details"][0] == {**content["error"]["details"][0], "location": where, "path": path, "type": "field"}
+        assert service.get("/public/traces", key=keys["organization"]).json()["data"] == [], "nothing was stored"
 
 
-def test_a_fault_in_the_query_is_said_to_be_there(service: Service) -> None:
+def test_a_fault_in_the_query_is_located_in_the_query(service: Service) -> None:
     keys = service.keys()
     for method, address, path in (("GET", "/public/traces?limit=many", "limit"), ("POST", "/public/traces?flush=perhaps", "flush")):
         answer = service.ask(method, address, key=keys["agent"], **({"json": SPANS} if method == "POST" else {}))
@@ -180,7 +180,7 @@ def test_recorded_documents_of_the_platforms_are_evaluated_as_mibo_bodies(servic
     assert result["outcome"] == "pass", whole
     (found,) = whole["result"]["assertions"][0]["ranges"]
     assert found["pointer"] == "$.text" and found["end"] == found["start"] + 1
-    # A trace that came in anew since it was decided may say something else there.
+    # A trace received again since its decision may differ there.
     service.run(lambda hub: set_revision(hub, result["trace_id"]))
     assert "ranges" not in service.get(f"/api/results/{result['id']}", key=keys["organization"]).json()["result"]["assertions"][0]
 
@@ -189,6 +189,6 @@ def test_traces_are_evaluated_again_on_request(service: Service) -> None:
     keys = service.keys()
     service.post("/public/traces", key=keys["agent"], json=SPANS)
     assert service.run(evaluate_all) == 1
-    asked = service.post("/api/traces/reevaluate", key=keys["organization"], json={"agent_id": "agent_home_1"})
-    assert asked.status_code == 202 and asked.json() == {"traces": 1}
+    queued = service.post("/api/traces/reevaluate", key=keys["organization"], json={"agent_id": "agent_home_1"})
+    assert queued.status_code == 202 and queued.json() == {"traces": 1}
     assert service.run(evaluate_all) == 1

@@ -1,4 +1,4 @@
-"""Traces and results over REST: found by what is known of them, read whole."""
+"""Traces and results over REST: filtered by their fields, read whole."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def test_a_trace_and_a_result_are_read_whole(shared_service: Service, shared_key
     assert shared_service.get("/api/results/res_home", key=shared_key).json()["result"] == {"of": "home"}
 
 
-def test_the_evidence_of_a_trace_stands_beside_what_was_received(service: Service, key: str) -> None:
+def test_the_evidence_of_a_trace_is_shown_with_the_received_body(service: Service, key: str) -> None:
     body = {"input": "hi \ud800", "data": {"text": "hello"}, "metadata": {"huge": 10**40}}
 
     async def add(hub: Hub) -> None:

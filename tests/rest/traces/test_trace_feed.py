@@ -1,4 +1,4 @@
-"""What happens to traces, as a stream; and what they have in common, as counts."""
+"""Events of traces as a stream, and counts by their common fields."""
 
 from __future__ import annotations
 
@@ -26,15 +26,15 @@ def key(service: Service) -> str:
 
 
 def read_events(service: Service, key: str, **query: str) -> list[dict[str, Any]]:
-    asked = "&".join(f"{name}={value}" for name, value in {"project_id": "proj_home", "follow": "false", **query}.items())
-    answer = service.get(f"/api/traces/events?{asked}", key=key)
+    parameters = "&".join(f"{name}={value}" for name, value in {"project_id": "proj_home", "follow": "false", **query}.items())
+    answer = service.get(f"/api/traces/events?{parameters}", key=key)
     assert answer.status_code == 200 and answer.headers["content-type"].startswith("text/event-stream"), answer.text
     return [json.loads(line[6:]) for line in answer.text.splitlines() if line.startswith("data: ")]
 
 
-def test_arrivals_and_decisions_are_told_in_the_order_of_time(service: Service, key: str) -> None:
-    told = [(event["kind"], event["trace_id"], event.get("outcome")) for event in read_events(service, key, after=EARLIER)]
-    assert told == [
+def test_arrivals_and_decisions_are_listed_by_time(service: Service, key: str) -> None:
+    events = [(event["kind"], event["trace_id"], event.get("outcome")) for event in read_events(service, key, after=EARLIER)]
+    assert events == [
         ("decided", "trc_shop", "pass"),
         ("received", "trc_shop", None),
         ("decided", "trc_rude", "fail"),
@@ -44,7 +44,7 @@ def test_arrivals_and_decisions_are_told_in_the_order_of_time(service: Service, 
     ]
 
 
-def test_who_comes_back_goes_on_behind_the_last_event(service: Service, key: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_returning_reader_continues_after_the_last_event(service: Service, key: str, monkeypatch: pytest.MonkeyPatch) -> None:
     every = read_events(service, key, after=EARLIER)
     for number, event in enumerate(every):
         assert read_events(service, key, after=event["id"]) == every[number + 1 :]
@@ -52,7 +52,7 @@ def test_who_comes_back_goes_on_behind_the_last_event(service: Service, key: str
     answer = service.get(path, key=key, headers={"last-event-id": every[-2]["id"]})
     assert answer.text.count("data: ") == 1, "what a browser remembers wins over the address"
     assert next(line for line in answer.text.splitlines() if line.startswith("id: ")) == f"id: {every[-2]['id']}"
-    # However many are told at once, none is left out and none comes twice.
+    # Events in the same batch are neither lost nor repeated.
     monkeypatch.setattr(feed, "_AT_ONCE", 2)
     assert read_events(service, key, after=EARLIER) == every
 
@@ -61,7 +61,7 @@ def test_one_agent_can_be_followed_alone_and_keys_see_their_own(service: Service
     assert {event["trace_id"] for event in read_events(service, key, after=EARLIER, agent_id="agent_home_2")} == {"trc_plain"}
 
 
-def test_what_was_written_a_moment_ago_is_told_a_moment_later(service: Service, key: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_recent_write_appears_a_moment_later(service: Service, key: str, monkeypatch: pytest.MonkeyPatch) -> None:
     def now(hub: Hub) -> Any:
         return add_trace(hub, "now", make_spans(), at=hub.clock())
 
@@ -86,8 +86,8 @@ def test_a_stream_goes_on_until_its_service_stops(service: Service, key: str, mo
         stopping = lambda: looks.append(1) is None and len(looks) > 4  # noqa: E731
         return [event and event["kind"] async for event in feed.follow_traces(hub, followed, stopping=stopping, beat_every_s=0.0)]
 
-    told = service.run(follow)
-    assert told.count(None) == 4 and told[0] == "decided"
+    kinds = service.run(follow)
+    assert kinds.count(None) == 4 and kinds[0] == "decided"
 
 
 def test_streams_of_traces_are_counted_with_those_of_runs(service: Service, key: str) -> None:
@@ -140,7 +140,7 @@ def test_facets_say_where_they_stopped_looking(service: Service, key: str, monke
     monkeypatch.setattr(search, "STRETCH", 2)
     found = service.run(lambda hub: search.count_facets(hub, LOCAL, TraceSearch(project_id="proj_home", query="charged")))
     assert found.looked_at == 2 and found.more and found.since is not None and found.since.startswith("20")
-    assert sum(one.count for one in found.agents) == 1, "of the two that were looked at, one was asked nothing"
+    assert sum(one.count for one in found.agents) == 1, "one of the two examined traces matches"
 
 
 def test_a_filter_of_facets_that_cannot_be_used_is_refused(service: Service, key: str) -> None:

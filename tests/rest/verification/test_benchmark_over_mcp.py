@@ -24,7 +24,7 @@ LABELS = {"booked": BOOKED, "written": WRITTEN, "nothing else": NOTHING_ELSE, "r
 
 
 def over_mcp(service: Service, doing: Callable[[Client], Awaitable[Any]]) -> Any:
-    """Do something with the tools of the service, as whoever has its organization key."""
+    """Call tools of the service with its organization key."""
 
     async def use(hub: Hub) -> Any:
         server = McpServer(hub, ServiceRuns(hub), lambda context: LOCAL)
@@ -44,8 +44,8 @@ async def author_everything(client: Client) -> dict[str, Any]:
     await call(client, "environments", action="addDataset", id=environment["id"], datasetId=dataset["id"])
     benchmark = await call(client, "benchmarks", action="create", name="Referrals", environmentId=environment["id"])
     made = {"action": "create", "benchmarkId": benchmark["id"], "name": "book", "taskItem": {"instruction": "Book it."}}
-    told = await refusal(client, "tasks", **made, scenario={"steps": [{"simulator": "fhri", "step": "add_resource"}]})
-    assert told["code"] == "VALIDATION_ERROR" and "fhir" in str(told)
+    error = await refusal(client, "tasks", **made, scenario={"steps": [{"simulator": "fhri", "step": "add_resource"}]})
+    assert error["code"] == "VALIDATION_ERROR" and "fhir" in str(error)
     task = await call(client, "tasks", **made, scenario={"steps": [REFERRAL]})
     for label, assertion in LABELS.items():
         await call(client, "criteria", action="create", taskId=task["id"], label=label, assertion=assertion)
@@ -65,7 +65,7 @@ def test_the_day_of_an_author_with_tools_and_of_an_agent(service: Service) -> No
     fhir = agent.sandbox("FHIR")["id"]
 
     async def look(client: Client) -> None:
-        """Read what happens while the agent works."""
+        """Read events while the agent works."""
         events = await call(client, "sandboxes", action="events", id=fhir)
         assert [(event["type"], event["method"], event["status"]) for event in events["data"]] == [("request", "POST", 201)]
         state = await call(client, "sandboxes", action="state", id=fhir)
@@ -86,13 +86,13 @@ def test_the_day_of_an_author_with_tools_and_of_an_agent(service: Service) -> No
         whole = await call(client, "task-runs", action="get", id=agent.task)
         playground = await call(client, "playgrounds", action="get", id=whole["playgroundId"])
         assert playground["status"] == "teardown" and {one["status"] for one in playground["sandboxes"]} == {"teardown"}
-        told = await refusal(client, "sandboxes", action="reset", id=fhir)
-        assert told["code"] == "CONFLICT"
+        error = await refusal(client, "sandboxes", action="reset", id=fhir)
+        assert error["code"] == "CONFLICT"
         assert len((await call(client, "sandboxes", action="events", id=fhir))["data"]) == 1
         assert (await call(client, "datasets", action="get", id=made["dataset"]))["data"] == PATIENTS
 
     async def show_others(client: Client) -> dict[str, Any]:
-        """Put the run on the leaderboard, and make a link to it."""
+        """Publish the run on the leaderboard, and share a link to it."""
         await call(client, "benchmark_runs", action="publish", id=agent.run["benchmark_run_id"])
         board = await call(client, "benchmarks", action="leaderboard", id="referrals")
         (place,) = board["places"]
@@ -118,7 +118,7 @@ def test_the_day_of_an_author_with_tools_and_of_an_agent(service: Service) -> No
 
 @pytest.mark.timeout(60)
 def test_an_author_works_in_a_playground_by_hand(service: Service) -> None:
-    """Over MCP alone a playground is made and torn down; its systems are asked with the tokens that were told once."""
+    """A playground is made and torn down over MCP alone; its systems accept the tokens that were shown once."""
     author = Author(service, service.keys()["organization"])
 
     async def open_one(client: Client) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""The leaderboard of a published benchmark: who is on it, by which figures, and who is not."""
+"""The leaderboard of a published benchmark: its entries, their figures, and who is excluded."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def make_solver(author: Author, alias: str, **more: Any) -> tuple[str, str]:
 
 
 def run_once(author: Author, key: str, *states: Any, publish: bool = True, reference: str = "booking", **more: Any) -> str:
-    """A completed run of the author's benchmark, started with a key; the author uploads what each task left and publishes it."""
+    """A completed run of the author's benchmark, started with a key; the author uploads each task's state and publishes the run."""
     run = author.post("/v1/benchmark-runs", {"benchmark": reference, **more}, key=key)
     for task, state in zip(run["task_runs"], states, strict=True):
         author.upload(task["id"], state)
@@ -113,7 +113,7 @@ def test_a_public_board_is_read_by_everybody_with_an_organization_and_a_private_
     assert read_names(stranger) == []
 
 
-def test_who_opts_out_is_gone_at_once_and_stays_away(author: Author, stranger: Author) -> None:
+def test_opting_out_is_immediate_and_permanent(author: Author, stranger: Author) -> None:
     author.published(visibility="Public")
     id, key = make_solver(stranger, "shy")
     run = run_once(author, key, GOOD)
@@ -131,7 +131,7 @@ def test_who_opts_out_is_gone_at_once_and_stays_away(author: Author, stranger: A
     assert read_names(author) == []
 
 
-def test_one_run_alone_can_be_kept_off_the_board(author: Author) -> None:
+def test_one_run_alone_can_be_left_off_the_board(author: Author) -> None:
     author.published()
     _, key = make_solver(author, "ann")
     run_once(author, key, GOOD)
@@ -141,7 +141,7 @@ def test_one_run_alone_can_be_kept_off_the_board(author: Author) -> None:
     assert [(place["runs"], place["score"]) for place in author.get("/leaderboard/booking")["places"]] == [(1, 1.0)]
 
 
-def test_a_board_says_what_it_did_not_look_at(author: Author, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_board_shows_what_it_did_not_include(author: Author, monkeypatch: pytest.MonkeyPatch) -> None:
     author.published(tasks=1)
     for alias in ("ann", "bob", "cid"):
         run_once(author, make_solver(author, alias)[1], GOOD)

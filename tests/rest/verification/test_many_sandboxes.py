@@ -1,4 +1,4 @@
-"""As many sandboxes as an organization may have: what it costs to look at them, what the next one is told, and how all of them end."""
+"""The maximum number of sandboxes of an organization: the cost of listing them, the refusal of one more, and their end."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def fill(service: Service, simulator_id: str, numbers: range) -> None:
 
 
 def count_statements(author: Author, path: str) -> tuple[int, dict[str, Any]]:
-    """How many statements it takes to read something, and what it is."""
+    """Return the number of SQL statements of a read, and its result."""
     found: list[str] = []
     listen = (Engine, "before_cursor_execute", lambda *given: found.append(given[2]))
     event.listen(*listen)
@@ -75,8 +75,8 @@ def test_a_thousand_sandboxes_are_listed_limited_and_ended(service: Service, clo
     deep, _ = count_statements(author, f"/sandboxes?limit=20&cursor={page['_meta']['next']}")
     assert deep == few
 
-    told = author.post("/sandboxes", {"simulator_id": simulator}, status=409)["error"]
-    assert told["code"] == "CONFLICT" and f"{MANY} sandboxes are active" in told["message"] and "tear some down" in told["message"]
+    error = author.post("/sandboxes", {"simulator_id": simulator}, status=409)["error"]
+    assert error["code"] == "CONFLICT" and f"{MANY} sandboxes are active" in error["message"] and "tear some down" in error["message"]
     author.post("/sandboxes/sb_000500/teardown")
     author.post("/sandboxes", {"simulator_id": simulator}, status=201)
 
@@ -89,7 +89,7 @@ def test_a_thousand_sandboxes_are_listed_limited_and_ended(service: Service, clo
 def test_two_servers_open_no_more_sandboxes_than_there_may_be(database_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async def count_and_wait(connection: Any, organization_id: str) -> int:
         found = await count_open(connection, organization_id)
-        await asyncio.sleep(0.2)  # the other server counts meanwhile, if it can
+        await asyncio.sleep(0.2)  # the other server counts at this time, if it can
         return found
 
     monkeypatch.setattr(sandbox_life, "count_open", count_and_wait)

@@ -49,7 +49,7 @@ def sabotage(task: dict[str, Any], row: dict[str, Any]) -> list[tuple[str, list[
         assert old in text, f"{old!r} is not in the step {name!r}"
         changed = json.loads(text.replace(old, new)) if old else step
         steps += [(name, changed)] * (2 if name in row.get("repeat", ()) else 1)
-    # One more step may be named behind its body, so that later ones can use its answer.
+    # A name after the body lets later steps use the answer.
     return steps + [(step[4] if len(step) > 4 else "", step[:4]) for step in row.get("add", ())]
 
 

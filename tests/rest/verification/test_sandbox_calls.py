@@ -27,11 +27,11 @@ class Webhooks(AgentSite):
 
     def __init__(self) -> None:
         self.documents: list[str] = []
-        self.asked: list[tuple[dict[str, str], str | None]] = []
-        super().__init__("/voice", self._tell)
+        self.requests: list[tuple[dict[str, str], str | None]] = []
+        super().__init__("/voice", self._answer)
 
-    def _tell(self, method: str, headers: Mapping[str, str], sent: bytes) -> bytes:
-        self.asked.append((dict(parse_qsl(sent.decode(), keep_blank_values=True)), headers.get("x-twilio-signature")))
+    def _answer(self, method: str, headers: Mapping[str, str], sent: bytes) -> bytes:
+        self.requests.append((dict(parse_qsl(sent.decode(), keep_blank_values=True)), headers.get("x-twilio-signature")))
         return f"<Response>{self.documents.pop(0)}</Response>".encode()
 
 
@@ -67,32 +67,30 @@ def test_webhooks_lead_a_call_and_its_words_are_verified(database_url: str, tmp_
         agent = start(Author(service, service.keys()["organization"]), ROWS["voice"])
         listen = '<Gather input="speech"/>'
         hooks.documents = [listen, f"<Say>It is member W1.</Say>{listen}", "<Hangup/>"]
-        # Were anything held while a webhook is asked, this would wait for the call that waits for it.
-        hooks.while_asked = lambda: agent.ask("GET", agent.at("voice", "/calls"))
+        # A lock held during a webhook would be a deadlock here.
+        hooks.before_answer = lambda: agent.ask("GET", agent.at("voice", "/calls"))
         found = wait_for_end(agent, call(agent, hooks.address))
         assert [turn["text"] for turn in found["turns"]] == ["Member services.", "It is member W1.", "Active."]
-        assert [fields.get("SpeechResult") for fields, _ in hooks.asked] == [None, "Member services.", "Active."]
-        for fields, signature in hooks.asked:
+        assert [fields.get("SpeechResult") for fields, _ in hooks.requests] == [None, "Member services.", "Active."]
+        for fields, signature in hooks.requests:
             assert sign_request(hooks.address, fields.items(), agent.token) == {"x-twilio-signature": signature}
         assert agent.complete()["verdict"] == "pass"
 
 
 @pytest.mark.timeout(60)
-def test_a_call_ends_with_its_task_and_an_address_that_is_not_allowed_is_never_asked(
-    database_url: str, tmp_path: Path, hooks: Webhooks
-) -> None:
+def test_a_call_ends_with_its_task_and_a_forbidden_address_is_never_contacted(database_url: str, tmp_path: Path, hooks: Webhooks) -> None:
     with Service(database_url, tmp_path, allowed_addresses=LOOPBACK) as service:
         author = Author(service, service.keys()["organization"])
         agent = start(author, ROWS["voice"])
         found = wait_for_end(agent, call(agent, "http://10.0.0.1/voice"))
         assert found["status"] == "failed"
         (made,) = agent.run["sandboxes"]
-        told = [event["response"] for event in author.get(f"/sandboxes/{made['id']}/events")["data"] if event["method"] == "WEBHOOK"]
-        assert "refused" in told[0]["problems"][0]
+        responses = [event["response"] for event in author.get(f"/sandboxes/{made['id']}/events")["data"] if event["method"] == "WEBHOOK"]
+        assert "refused" in responses[0]["problems"][0]
         reached = threading.Event()
         released = threading.Event()
         hooks.documents = ["<Say>too late</Say>"]
-        hooks.while_asked = lambda: (reached.set(), released.wait(20))
+        hooks.before_answer = lambda: (reached.set(), released.wait(20))
         call(agent, hooks.address)
         assert reached.wait(20)
         assert agent.complete()["verdict"] == "fail"
@@ -101,6 +99,6 @@ def test_a_call_ends_with_its_task_and_an_address_that_is_not_allowed_is_never_a
             if not service.hub.sandbox_tasks:
                 break
             time.sleep(0.02)
-        assert not service.hub.sandbox_tasks and len(hooks.asked) == 1
+        assert not service.hub.sandbox_tasks and len(hooks.requests) == 1
         state = author.get(f"/sandboxes/{made['id']}/state")["state"]
         assert [turn["text"] for turn in state["voice"]["turns"]] == ["Member services."] * 2

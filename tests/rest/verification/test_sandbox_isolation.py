@@ -43,7 +43,7 @@ def places(service: Service) -> tuple[Place, Place]:
 
 
 def list_ways(place: Place) -> dict[str, tuple[str, str, set[str]]]:
-    """Every way into the systems of a place: method, path, and whose tokens are let in."""
+    """Every endpoint of the systems of a place: method, path, and the accepted tokens."""
     sandbox, run = place.by_hand[0], place.agent.run["benchmark_run_id"]
     of_run = place.agent.sandbox("FHIR")["id"]
     by_hand, owner = {"organization", "sandbox"}, {"organization"}
@@ -72,7 +72,7 @@ def test_every_token_opens_what_it_is_for_and_nothing_else(places: tuple[Place, 
                         assert status == 200, (name, kind, status)
                     else:
                         assert status in (401, 403, 404, 409), (name, kind, "own" if holder is place else "foreign", status)
-                        assert holder is place or status != 409, "a stranger is not told that it is there"
+                        assert holder is place or status != 409, "its existence is not revealed"
 
 
 @pytest.mark.timeout(60)
@@ -85,6 +85,6 @@ def test_a_stranger_ends_resets_and_fills_nothing(places: tuple[Place, Place], s
             assert service.post(f"/sandboxes/{sandbox}/{path}", key=token).status_code in (401, 403, 404)
     here.author.post(f"/sandboxes/{sandbox}/datasets/{dataset}", status=404)
     assert here.author.get(f"/sandboxes/{sandbox}")["status"] == "active"
-    # The agent of a run may not end what it is examined in, nor bring it back.
+    # The agent of a run may neither end nor reset its own sandbox.
     for path in ("teardown", "reset"):
         assert service.post(f"/sandboxes/{here.agent.sandbox('FHIR')['id']}/{path}", key=here.agent.token).status_code == 403

@@ -19,7 +19,7 @@ from tests.rest.verification.test_sandboxes import Agent
 from tests.simulators.workplace import find_own_tests
 
 ADT = "MSH|^~\\&|A|B|C|D|20261116||ADT^A04|7|P|2.5\rPID|1||{}||Smith^Ann\r"
-ASKED = {"provider_npi": "1234567893", "procedure_code": "70551", "diagnosis_code": "M54.5", "urgency": "standard"}
+PRIOR_AUTH = {"provider_npi": "1234567893", "procedure_code": "70551", "diagnosis_code": "M54.5", "urgency": "standard"}
 PAYER = {"portal": "radmd", "determinations": [{"procedure_code": "70551", "status": "approved"}]}
 CARD = {"summary": "Interaction", "indicator": "warning", "source": {"label": "Drugs"}}
 LINES = [{"number": "+18005550100", "opening": "Member services.", "answers": [{"when": ["w1"], "say": "Active."}]}]
@@ -41,10 +41,10 @@ def post(name: str, path: str, body: Any) -> Work:
     return lambda agent: agent.ask("POST", agent.at(name, path), body)
 
 
-def call(said: str) -> Work:
+def call(text: str) -> Work:
     def work(agent: Agent) -> None:
         made = agent.ask("POST", agent.at("voice", "/calls"), {"to": "+18005550100"})
-        agent.ask("POST", agent.at("voice", f"/calls/{made['id']}/turns"), {"say": said})
+        agent.ask("POST", agent.at("voice", f"/calls/{made['id']}/turns"), {"say": text})
 
     return work
 
@@ -113,8 +113,8 @@ ROWS = {
             "correlate_by": {"resource": "prior_auth_requests", "key": "patient_member_id", "value": "W1"},
             "assertions": [{"path": "status", "expected": "approved"}],
         },
-        post("portal", "/api/prior-auths", {"patient_member_id": "W1", **ASKED}),
-        post("portal", "/api/prior-auths", {"patient_member_id": "W1", **ASKED, "procedure_code": "70552"}),
+        post("portal", "/api/prior-auths", {"patient_member_id": "W1", **PRIOR_AUTH}),
+        post("portal", "/api/prior-auths", {"patient_member_id": "W1", **PRIOR_AUTH, "procedure_code": "70552"}),
         config=PAYER,
         data={"patients": [{"member_id": "W1", "name": "Ann Smith"}]},
     ),
@@ -190,20 +190,20 @@ def add_dataset(author: Author, made: dict[str, Any], data: Any) -> None:
     author.post(f"/sandboxes/{made['id']}/datasets/{dataset['id']}", status=201)
 
 
-def test_what_a_dataset_brings_later_takes_nothing_away(author: Author) -> None:
+def test_data_loaded_later_removes_nothing(author: Author) -> None:
     portal = sandbox(author, "Payer", PAYER)
     root = f"/sandboxes/{portal['id']}/portal/api"
     for member in ("W1", "W2"):
         add_dataset(author, portal, {"patients": [{"member_id": member}]})
-    made = author.post(f"{root}/prior-auths", {"patient_member_id": "W2", **ASKED})
+    made = author.post(f"{root}/prior-auths", {"patient_member_id": "W2", **PRIOR_AUTH})
     assert made["status"] == "approved" and len(author.get(f"{root}/patients")["patients"]) == 2
 
     x12 = sandbox(author, "X12", {"payer": {"name": "Acme", "id": "1"}, "seed": {"members": [{"member_id": "W0"}]}})
     add_dataset(author, x12, {"members": [{"member_id": "W1"}]})
     add_dataset(author, x12, {"claims": [{"claim_number": "C-1", "member_id": "W1"}]})
     for member in ("W0", "W1"):
-        told = author.post(f"/sandboxes/{x12['id']}/clearinghouse/eligibility", {"patient_id": member})
-        assert (told["active"], told["payer"]) == (True, "Acme")
+        answer = author.post(f"/sandboxes/{x12['id']}/clearinghouse/eligibility", {"patient_id": member})
+        assert (answer["active"], answer["payer"]) == (True, "Acme")
 
     hl7 = sandbox(author, "HL7", {"accepts": ["ORU"]})
     add_dataset(author, hl7, [ADT.format("W0")])
@@ -250,7 +250,7 @@ NAMED = {
 }
 
 
-def test_credentials_are_named_as_clients_expect_them_and_secrets_are_told_once(author: Author) -> None:
+def test_credentials_have_the_names_clients_expect_and_secrets_are_shown_once(author: Author) -> None:
     for type, names in NAMED.items():
         made = sandbox(author, type, {"number": "+15550777"} if type == "Fax" else None)
         assert set(made["credentials"]) == names | {"token", "mcp_url"}
@@ -299,7 +299,7 @@ def test_a_token_may_be_the_password_of_basic(author: Author, service: Service) 
     assert [ask(other["credentials"]["token"]), ask("wrong"), ask("")] == [404, 401, 401]
 
 
-# --- what takes time --------------------------------------------------------------------------------------------------
+# --- slow operations --------------------------------------------------------------------------------------------------
 
 
 def test_a_determination_with_a_delay_is_seen_by_who_reads_the_state(author: Author, clock: Clock) -> None:
@@ -317,12 +317,12 @@ def test_a_determination_with_a_delay_is_seen_by_who_reads_the_state(author: Aut
 
 
 class Outside(AgentSite):
-    """The agent's service of CDS Hooks, which looks into the sandbox while it is asked."""
+    """The agent's CDS Hooks service, which reads from the sandbox during a call."""
 
     def __init__(self) -> None:
-        super().__init__("/cds-services", self._tell)
+        super().__init__("/cds-services", self._answer)
 
-    def _tell(self, method: str, headers: Mapping[str, str], sent: bytes) -> bytes:
+    def _answer(self, method: str, headers: Mapping[str, str], sent: bytes) -> bytes:
         card = {"summary": "Careful", "indicator": "warning", "source": {"label": "Agent"}}
         services = [{"id": "mine", "hook": "order-select", "title": "Mine", "description": "Mine"}]
         return msgspec.json.encode({"cards": [card]} if method == "POST" else {"services": services})
@@ -336,38 +336,36 @@ def outside() -> Iterator[Outside]:
 
 
 @pytest.mark.timeout(60)
-def test_a_service_of_the_agent_is_asked_where_the_guard_lets_it_and_nothing_is_held(
-    database_url: str, tmp_path: Path, outside: Outside
-) -> None:
+def test_an_allowed_service_of_the_agent_is_called_without_a_lock(database_url: str, tmp_path: Path, outside: Outside) -> None:
     with Service(database_url, tmp_path, allowed_addresses=("127.0.0.1",)) as service:
         author = Author(service, service.keys()["organization"])
         agent = start(author, ROWS["cds"]._replace(config=None))
         seen: list[Any] = []
 
-        # Were anything held, this would wait for the request that waits for it.
+        # A lock held during the call would be a deadlock here.
         def look() -> None:
             seen.append(agent.ask("GET", agent.at("cds", "/services"))["services"])
 
-        outside.while_asked = look
+        outside.before_answer = look
         agent.ask("POST", agent.at("cds", "/services"), {"discovery_url": outside.address})
-        told = agent.ask("POST", agent.at("cds", "/hooks/order-select"), {"patient_id": "ann"})
-        assert [card["summary"] for card in told["cards"]] == ["Careful"] and told["problems"] == []
+        answer = agent.ask("POST", agent.at("cds", "/hooks/order-select"), {"patient_id": "ann"})
+        assert [card["summary"] for card in answer["cards"]] == ["Careful"] and answer["problems"] == []
         assert [len(services) for services in seen] == [0, 1]
         assert agent.complete()["verdict"] == "pass"
 
 
-def test_an_address_that_the_guard_refuses_is_never_asked(author: Author, outside: Outside) -> None:
-    asked: list[str] = []
-    outside.while_asked = lambda: asked.append("asked")
+def test_an_address_that_the_guard_refuses_is_never_contacted(author: Author, outside: Outside) -> None:
+    contacted: list[str] = []
+    outside.before_answer = lambda: contacted.append("called")
     made = sandbox(author, "CDSHooks")
-    told = author.post(f"/sandboxes/{made['id']}/cds/services", {"discovery_url": outside.address}, status=422)
-    assert "refused" in told["error"]["message"] and not asked
+    answer = author.post(f"/sandboxes/{made['id']}/cds/services", {"discovery_url": outside.address}, status=422)
+    assert "refused" in answer["error"]["message"] and not contacted
     (event,) = author.get(f"/sandboxes/{made['id']}/events")["data"]
     assert event["status"] == 422
 
 
 @pytest.mark.parametrize(("type", "config", "name"), [("HL7", {"mllp": True}, "MLLP"), ("Files", {"seed": {"sftp": True}}, "SFTP")])
-def test_a_port_that_nobody_opens_is_refused(author: Author, type: str, config: dict[str, Any], name: str) -> None:
+def test_a_closed_port_is_refused(author: Author, type: str, config: dict[str, Any], name: str) -> None:
     refused = author.post("/simulators", {"name": type, "type": type, "config": config}, status=400)
     assert f"opens no {name} port" in refused["error"]["details"]["config"][0]
     author.post("/simulators", {"name": type, "type": type})

@@ -26,12 +26,12 @@ def speak(service: Service, path: str, token: str | None, method: str, *, status
     sent = {"jsonrpc": "2.0", "id": next(_IDS), "method": method, "params": params}
     answer = service.ask("POST", path, key=token, json=sent, headers=headers)
     assert answer.status_code == status, answer.text
-    told = answer.json()
-    return told.get("result") or told.get("error")
+    message = answer.json()
+    return message.get("result") or message.get("error")
 
 
 class ToolAgent(Agent):
-    """An agent that has tools, and never sends a request of its own."""
+    """An agent with tools only, which sends no other request."""
 
     def call(self, tool: str, **arguments: Any) -> Any:
         return speak(self.service, self.at("mcp"), self.token, "tools/call", name=tool, arguments=arguments)
@@ -48,8 +48,8 @@ class ToolAgent(Agent):
 
 def test_the_day_of_an_agent_that_has_tools(author: Author) -> None:
     agent = ToolAgent(author, benchmark(author, environment(author)))
-    told = speak(agent.service, agent.at("mcp"), agent.token, "tools/list", status=409)
-    assert "start one first" in told["message"]
+    error = speak(agent.service, agent.at("mcp"), agent.token, "tools/list", status=409)
+    assert "start one first" in error["message"]
     agent.start()
     tools = speak(agent.service, agent.at("mcp"), agent.token, "tools/list")["tools"]
     assert {"fhir_search", "fhir_create", "files_read", "files_write"} <= {tool["name"] for tool in tools}
@@ -65,7 +65,7 @@ def test_the_day_of_an_agent_that_has_tools(author: Author) -> None:
     speak(agent.service, agent.at("mcp"), agent.token, "tools/list", status=409)
 
 
-def test_what_a_system_refuses_is_an_error_for_the_model(author: Author) -> None:
+def test_a_refusal_of_a_system_is_an_error_for_the_model(author: Author) -> None:
     agent = ToolAgent(author, benchmark(author, environment(author)))
     agent.start()
     gone = agent.call("fhir_read", resource_type="Patient", id="nobody")

@@ -1,4 +1,4 @@
-"""Simulated systems on the service: an author's and an agent's day, and what each of them may not do."""
+"""Simulated systems on the service: the work of an author and an agent, and their permissions."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ def appointment(patient: str = "ann") -> dict[str, Any]:
     return {"resourceType": "Appointment", "status": "booked", "start": "2026-11-20T09:00:00Z", "participant": actors}
 
 
-def tell(outcome: Any, code: str) -> str:
-    """What an OperationOutcome says."""
+def read_diagnostics(outcome: Any, code: str) -> str:
+    """The text of an OperationOutcome."""
     assert (outcome["resourceType"], outcome["issue"][0]["code"]) == ("OperationOutcome", code)
     return outcome["issue"][0]["diagnostics"]
 
@@ -66,7 +66,7 @@ def benchmark(author: Author, environment_id: str, *, tasks: int = 1, **task: An
 
 
 class Agent:
-    """Whoever works in the systems of a run, with its token and nothing else."""
+    """A client of the systems of a run that has only its token."""
 
     def __init__(self, author: Author, reference: str, *, key: str | None = None, **more: Any) -> None:
         self.service = author.service
@@ -91,7 +91,7 @@ class Agent:
         return self.ask("POST", f"/v1/task-runs/{self.task}/start")
 
     def complete(self) -> dict[str, bool]:
-        """Complete the task and return which criteria hold."""
+        """Complete the task and return which criteria passed."""
         done = self.ask("POST", f"/v1/task-runs/{self.task}/complete")
         return {check["criterion_id"]: check["passed"] for check in done["criterion_runs"]} | {"verdict": done["verdict"]}
 
@@ -114,13 +114,13 @@ def test_the_day_of_an_author_and_an_agent(author: Author) -> None:
     }
     assert {sandbox["type"]: sandbox["status"] for sandbox in agent.run["sandboxes"]} == {"FHIR": "provisioning", "Files": "provisioning"}
     assert agent.sandbox("FHIR")["credentials"]["fhir_base_url"] == ADDRESS + agent.at("fhir")
-    assert "start one first" in tell(agent.ask("GET", agent.at("fhir", "/Patient"), status=409), "conflict")
+    assert "start one first" in read_diagnostics(agent.ask("GET", agent.at("fhir", "/Patient"), status=409), "conflict")
 
     assert agent.start()["task_item"] == {"instruction": "Book it."}
     assert agent.ask("GET", agent.at("fhir", "/Patient?family=Smith"))["total"] == 1
     agent.work()
     fhir, files = agent.sandbox("FHIR")["id"], agent.sandbox("Files")["id"]
-    # What authors read, agents never do.
+    # Agents never read what authors read.
     for path in ("events", "state", "diff"):
         agent.ask("GET", f"/sandboxes/{fhir}/{path}", status=403)
     agent.ask("GET", f"/sandboxes/{fhir}/fhir/Patient", status=403)
@@ -129,7 +129,7 @@ def test_the_day_of_an_author_and_an_agent(author: Author) -> None:
 
     held = agent.complete()
     assert held.pop("verdict") == "pass" and set(held.values()) == {True}
-    assert "start one first" in tell(agent.ask("GET", agent.at("fhir", "/Patient"), status=409), "conflict")
+    assert "start one first" in read_diagnostics(agent.ask("GET", agent.at("fhir", "/Patient"), status=409), "conflict")
     # Torn down with its task, and readable all the same.
     events = author.get(f"/sandboxes/{files}/events")["data"]
     assert [(event["type"], event["method"], event["path"], event["status"]) for event in reversed(events)] == [
@@ -144,7 +144,7 @@ def test_the_day_of_an_author_and_an_agent(author: Author) -> None:
     diff = author.get(f"/sandboxes/{fhir}/diff")
     assert [entry["place"].partition("/")[0] for entry in diff["added"]] == ["Appointment"] and not diff["changed"] + diff["removed"]
     author.post(f"/sandboxes/{fhir}/reset", status=409)
-    # The dataset is what it was, and the results are there.
+    # The dataset is unchanged, and the results are there.
     dataset = author.get("/datasets")["data"][0]
     assert author.get(f"/datasets/{dataset['id']}")["data"] == PATIENTS
     whole = author.get(f"/benchmark-runs/{run}")
@@ -159,19 +159,19 @@ def test_the_day_of_an_author_and_an_agent(author: Author) -> None:
     assert author.service.get(link["json_path"]).json()["verdict"] == "pass"
 
 
-def test_who_serves_a_fhir_server_refuses_in_its_words(author: Author) -> None:
+def test_a_fhir_server_refuses_with_an_operation_outcome(author: Author) -> None:
     agent = Agent(author, benchmark(author, environment(author)))
     agent.start()
     patients, foreign = agent.at("fhir", "/Patient"), f"/sandboxes/{agent.sandbox('FHIR')['id']}/fhir/Patient"
-    assert "unknown" in tell(author.service.ask("GET", patients, key="vrl_slv_nobody").json(), "login")
-    assert "token of the run" in tell(author.service.ask("GET", patients, key=author.key).json(), "forbidden")
-    assert "no sandbox" in tell(author.service.ask("GET", "/sandboxes/nope/fhir/Patient", key=author.key).json(), "not-found")
-    tell(agent.ask("GET", foreign, status=403), "forbidden")
+    assert "unknown" in read_diagnostics(author.service.ask("GET", patients, key="vrl_slv_nobody").json(), "login")
+    assert "token of the run" in read_diagnostics(author.service.ask("GET", patients, key=author.key).json(), "forbidden")
+    assert "no sandbox" in read_diagnostics(author.service.ask("GET", "/sandboxes/nope/fhir/Patient", key=author.key).json(), "not-found")
+    read_diagnostics(agent.ask("GET", foreign, status=403), "forbidden")
     deep = b"[" * 300 + b"]" * 300
     answer = author.service.ask("POST", patients, key=agent.token, content=deep)
     assert answer.headers["content-type"].startswith("application/fhir+json")
-    assert "--deepest-body" in tell(answer.json(), "structure")
-    # What other systems refuse is refused as ever.
+    assert "--deepest-body" in read_diagnostics(answer.json(), "structure")
+    # Refusals of other systems are unchanged.
     assert (
         "the started task has no system 'hl7'; its environment has"
         in agent.ask("GET", patients.replace("fhir", "hl7"), status=409)["error"]["message"]
@@ -253,7 +253,7 @@ def test_a_token_of_another_run_finds_nothing(author: Author) -> None:
     one.start()
     other.start()
     other.ask("GET", one.at("fhir", "/Patient"), status=404)
-    assert "token of the run" in tell(author.get(one.at("fhir", "/Patient"), status=403), "forbidden")
+    assert "token of the run" in read_diagnostics(author.get(one.at("fhir", "/Patient"), status=403), "forbidden")
     one.ask("POST", f"/v1/task-runs/{other.task}/start", status=404)
 
 
@@ -269,14 +269,14 @@ REFUSED = [
 ]
 
 
-@pytest.mark.parametrize(("scenario", "place", "told"), REFUSED)
-def test_a_scenario_that_names_what_is_not_there_is_refused_when_written(author: Author, scenario: Any, place: str, told: str) -> None:
+@pytest.mark.parametrize(("scenario", "place", "message"), REFUSED)
+def test_a_scenario_that_names_what_is_not_there_is_refused_when_written(author: Author, scenario: Any, place: str, message: str) -> None:
     task = author.task(author.benchmark("x"))
     for answer in (
         author.post("/tasks", {"benchmark_id": task["benchmark_id"], "name": "y", "scenario": scenario}, status=400),
         author.ask("PATCH", f"/tasks/{task['id']}", {"scenario": scenario}, status=400),
     ):
-        assert told in answer["error"]["details"][place][0]
+        assert message in answer["error"]["details"][place][0]
 
 
 def test_a_scenario_for_a_system_that_the_environment_does_not_have_starts_nothing(author: Author) -> None:
@@ -285,8 +285,8 @@ def test_a_scenario_for_a_system_that_the_environment_does_not_have_starts_nothi
     files = next(one for one in author.get(f"/environments/{made}")["simulators"] if one["type"] == "Files")
     author.ask("DELETE", f"/environments/{made}/simulators/{files['id']}")
     agent = Agent(author, reference)
-    told = agent.ask("POST", f"/v1/task-runs/{agent.task}/start", status=409)["error"]["message"]
-    assert "kind files" in told
+    message = agent.ask("POST", f"/v1/task-runs/{agent.task}/start", status=409)["error"]["message"]
+    assert "kind files" in message
     assert author.get(f"/task-runs/{agent.task}")["phase"] == "created"
 
 
@@ -352,7 +352,7 @@ def test_a_playground_gives_each_sandbox_a_token_of_its_own(author: Author) -> N
         )
 
 
-def test_what_is_public_is_answered_without_a_token_and_nothing_else(author: Author, service: Service) -> None:
+def test_only_public_paths_are_answered_without_a_token(author: Author, service: Service) -> None:
     made = sandbox(author, "FHIR")
     credentials = made["credentials"]
     root = credentials["fhir_base_url"]
@@ -415,8 +415,8 @@ def test_a_dataset_that_is_added_is_part_of_how_a_sandbox_began(author: Author) 
 
 def test_a_config_that_cannot_fill_its_system_is_refused_when_written(author: Author) -> None:
     seed = {"orders": {"rows": "many"}}
-    told = author.post("/simulators", {"name": "x", "type": "Records", "config": {"seed": seed}}, status=400)
-    assert "orders" in told["error"]["details"]["config"][0]
+    error = author.post("/simulators", {"name": "x", "type": "Records", "config": {"seed": seed}}, status=400)
+    assert "orders" in error["error"]["details"]["config"][0]
 
 
 def test_an_environment_has_one_simulator_of_a_type_that_is_simulated(author: Author) -> None:
@@ -428,7 +428,7 @@ def test_an_environment_has_one_simulator_of_a_type_that_is_simulated(author: Au
     )
 
 
-def test_what_is_no_text_goes_in_and_out_as_it_is(author: Author, service: Service) -> None:
+def test_binary_content_is_returned_unchanged(author: Author, service: Service) -> None:
     made = sandbox(author, "Files")
     data = bytes(range(256)) * 400 + b"[" * 300_000
     address = f"/sandboxes/{made['id']}/files/a%2Fb/%C3%A4.bin"
@@ -456,8 +456,8 @@ def narrow(database_url: str, tmp_path: Path) -> Iterator[Author]:
 def test_there_are_no_more_sandboxes_than_an_organization_may_have(narrow: Author) -> None:
     one, _ = sandbox(narrow), sandbox(narrow)
     simulator = narrow.get(f"/sandboxes/{one['id']}")["simulator_id"]
-    told = narrow.post("/sandboxes", {"simulator_id": simulator}, status=409)["error"]
-    assert "2 sandboxes are active" in told["message"]
+    error = narrow.post("/sandboxes", {"simulator_id": simulator}, status=409)["error"]
+    assert "2 sandboxes are active" in error["message"]
     narrow.post(f"/sandboxes/{one['id']}/teardown")
     narrow.post("/sandboxes", {"simulator_id": simulator}, status=201)
 
@@ -502,11 +502,11 @@ def test_many_at_once_lose_nothing(author: Author) -> None:
             head = (await find_heads(connection, [made["id"]]))[made["id"]]
         # Half of them by another server, which shares nothing but the database.
         hubs = (hub, Hub(database=hub.database, settings=hub.settings))
-        asked = [
+        requests = [
             answer_request(hubs[number % 2], head, Request(method="POST", path="/orders", body=b'{"id": %d}' % (number + 10)))
             for number in range(30)
         ]
-        return [answer.status for answer in await asyncio.gather(*asked)]
+        return [answer.status for answer in await asyncio.gather(*requests)]
 
     assert author.service.run(crowd) == [201] * 30
     assert [event["status"] for event in author.get(f"/sandboxes/{made['id']}/events?limit=40")["data"]].count(201) == 30

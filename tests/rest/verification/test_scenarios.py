@@ -1,4 +1,4 @@
-"""Scenarios on the service: refused where nobody could perform them, and told where a step did not happen."""
+"""Scenarios on the service: impossible ones are refused, and failed steps are reported."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.rest.verification.test_sandboxes import Agent
 
 ABSENCE: dict[str, Any] = {
     "unchanged": {"assert": "unchanged"},
-    "not asked": {"assert": "request-not-made", "method": "DELETE"},
+    "not requested": {"assert": "request-not-made", "method": "DELETE"},
     "no row": {"assert": "records-match", "collection": "orders", "where": {"id": 99}, "absent": True},
 }
 PRESENCE = {"assert": "records-match", "collection": "orders", "where": {"id": 1}}
@@ -53,18 +53,18 @@ def start(author: Author, environment: str, *steps: Any) -> tuple[Agent, dict[st
 
 
 def complete(author: Author, agent: Agent, labels: dict[str, str]) -> dict[str, Any]:
-    """Complete the task, and return what came of each criterion by its label."""
+    """Complete the task, and return the result of each criterion by its label."""
     author.post(f"/task-runs/{agent.task}/complete")
     found = author.get(f"/criterion-runs?task_run_id={agent.task}")["data"]
     return {labels[one["criterion_id"]]: one for one in found}
 
 
-def expect_not_known(found: dict[str, Any], told: str) -> None:
-    """What is there was seen; that nothing came of it is unknown."""
+def expect_not_known(found: dict[str, Any], message: str) -> None:
+    """Present records were seen; the absence of others is unknown."""
     assert found.pop("there")["passed"]
     assert len(found) == len(ABSENCE)
     for one in found.values():
-        assert not one["passed"] and told in str(one), one
+        assert not one["passed"] and message in str(one), one
 
 
 def test_a_step_of_a_collection_that_the_system_will_hold_is_performed(author: Author) -> None:
@@ -79,7 +79,7 @@ def test_claims_of_absence_are_not_known_where_a_step_never_came_due(author: Aut
 
 
 def test_a_step_after_the_end_of_its_sandbox_never_comes(author: Author, clock: Clock) -> None:
-    """The agent could not see it any more, however late the task is completed."""
+    """The agent could no longer see it, even if the task is completed much later."""
     agent, labels = start(author, make_environment(author, Records={"seed": SEED}), {**ARRIVES, "after_s": 25 * 3600})
     clock.at += 26 * 3600
     expect_not_known(complete(author, agent, labels), "its time had not come")
@@ -93,13 +93,13 @@ def test_claims_of_absence_are_not_known_where_a_step_failed(author: Author, clo
     agent.ask("POST", agent.at("records", "/orders"), {"id": 8})
     agent.ask("DELETE", agent.at("records", "/orders/8"))
     found = complete(author, agent, labels)
-    assert not found.pop("not asked")["passed"], "it was asked: that fails whatever else happened"
+    assert not found.pop("not requested")["passed"], "the request was made, so the claim fails"
     assert found.pop("there")["passed"]
     for one in found.values():
         assert not one["passed"] and "add_row of records could not be performed" in str(one) and "7" in str(one)
 
 
-def test_a_step_that_a_bug_breaks_is_told_and_the_systems_stay_within_reach(
+def test_a_step_broken_by_a_bug_is_reported_and_the_systems_stay_reachable(
     author: Author, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     environment = make_environment(author, Records={"seed": SEED}, Files=None)
@@ -120,7 +120,7 @@ def narrow(database_url: str, tmp_path: Path) -> Iterator[Author]:
         yield Author(running, running.keys()["organization"])
 
 
-def test_a_step_for_which_there_is_no_room_is_told(narrow: Author) -> None:
+def test_a_step_over_the_limit_is_reported(narrow: Author) -> None:
     service = narrow.service
     clock = Clock(service.hub.clock())
     service.app.state.hub = msgspec.structs.replace(service.hub, clock=clock)
@@ -133,7 +133,7 @@ def test_a_step_for_which_there_is_no_room_is_told(narrow: Author) -> None:
 
 def test_two_systems_of_one_family_keep_the_state_of_both(author: Author, monkeypatch: pytest.MonkeyPatch) -> None:
     environment = make_environment(author, Records={"seed": SEED}, Messages=None)
-    # A kind whose state are records, too, as a kind of one's own may have.
+    # A kind whose state consists of records, as a custom kind may have.
     monkeypatch.setattr(type(MESSAGES), "read_state", lambda self, desk: State(records={"tickets": [{"id": 5}]}))
     benchmark = author.benchmark("Both", environment_id=environment)
     task = author.task(benchmark)
@@ -151,19 +151,19 @@ def test_two_systems_of_one_family_keep_the_state_of_both(author: Author, monkey
 def test_a_step_for_a_system_that_the_environment_lacks_is_refused_when_written(author: Author) -> None:
     benchmark = author.benchmark("Orders", environment_id=make_environment(author, Records=None))
     scenario = {"steps": [ARRIVES, DROPPED]}
-    told = author.post("/tasks", {"benchmark_id": benchmark["id"], "name": "x", "scenario": scenario}, status=400)["error"]
-    assert "kind files" in told["details"]["scenario.steps.1"][0] and "records" in told["details"]["scenario.steps.1"][0]
+    error = author.post("/tasks", {"benchmark_id": benchmark["id"], "name": "x", "scenario": scenario}, status=400)["error"]
+    assert "kind files" in error["details"]["scenario.steps.1"][0] and "records" in error["details"]["scenario.steps.1"][0]
     task = author.task(benchmark)
-    told = author.ask("PATCH", f"/tasks/{task['id']}", {"scenario": {"drop_file_inbox": DROPPED["given"]}}, status=400)["error"]
-    assert "kind files" in told["details"]["scenario.drop_file_inbox"][0]
+    error = author.ask("PATCH", f"/tasks/{task['id']}", {"scenario": {"drop_file_inbox": DROPPED["given"]}}, status=400)["error"]
+    assert "kind files" in error["details"]["scenario.drop_file_inbox"][0]
 
 
 def test_a_step_for_a_system_that_the_environment_lacks_by_then_is_refused_at_publication(author: Author) -> None:
     environment = make_environment(author)
     benchmark = author.benchmark("Orders", environment_id=environment)
     task = author.task(benchmark, "drop", scenario={"steps": [DROPPED]})
-    told = author.post(f"/benchmarks/{benchmark['id']}/publish", status=409)["error"]["message"]
-    assert repr(task["id"]) in told and "kind files" in told and f"/environments/{environment}/simulators" in told
+    error = author.post(f"/benchmarks/{benchmark['id']}/publish", status=409)["error"]["message"]
+    assert repr(task["id"]) in error and "kind files" in error and f"/environments/{environment}/simulators" in error
     simulator = author.post("/simulators", {"name": "drop", "type": "Files"})
     author.post(f"/environments/{environment}/simulators/{simulator['id']}")
     assert author.post(f"/benchmarks/{benchmark['id']}/publish")["version"] == 1

@@ -21,7 +21,7 @@ def task(author: Author) -> dict[str, Any]:
 
 @pytest.fixture(scope="module")
 def shared_author(shared_service: Service) -> Author:
-    """For tests that ask for nothing but what they made themselves."""
+    """For tests that read only objects they made themselves."""
     return Author(shared_service)
 
 
@@ -81,8 +81,8 @@ def test_an_assertion_is_answered_in_snake_case_however_it_was_written(
     assert made["assertion"] == author.get(path)["assertion"] == shown
     assert [entry["assertion"] for entry in author.get(f"/criteria?task_id={task['id']}")["data"]] == [shown]
     assert [entry["assertion"] for entry in author.get(f"/tasks/{task['id']}")["criteria"]] == [shown]
-    changed = author.ask("PATCH", path, {"assertion": {**written, "description": "as the author says"}})
-    assert changed["assertion"] == {**shown, "description": "as the author says"}
+    changed = author.ask("PATCH", path, {"assertion": {**written, "description": "by the author"}})
+    assert changed["assertion"] == {**shown, "description": "by the author"}
     run = author.post("/benchmark-runs", {"benchmark_id": task["benchmark_id"]})
     frozen = author.get(f"/task-runs/{run['task_runs'][0]['id']}")["snapshot"]["criteria"]
     assert [entry["assertion"] for entry in frozen] == [changed["assertion"]]
@@ -93,7 +93,7 @@ REFUSED: list[tuple[str, dict[str, Any], str, str]] = [
     ("a misspelt key", {"assertion": {**APPOINTMENT, "feilds": []}}, "assertion.feilds", "nearest: fields"),
     ("a field without a path", {"assertion": {**APPOINTMENT, "fields": [{"expected": 1}]}}, "assertion.fields[0]", "path"),
     ("no kind", {"assertion": {"resource_type": "Patient"}}, "assertion", "assert"),
-    ("nothing to be said", {"assertion": {"assert": "voice-transcript"}}, "assertion", "contains"),
+    ("no phrase", {"assertion": {"assert": "voice-transcript"}}, "assertion", "contains"),
     ("FHIRPath that cannot be read", {"assertion": {**APPOINTMENT, "fields": [{"fhirpath": "a.(("}]}}, "assertion.fields[0].fhirpath", ""),
     ("a weight of zero", {"weight": 0}, "weight", "greater than 0"),
     ("a negative weight", {"weight": -1}, "weight", "greater than 0"),
@@ -105,15 +105,15 @@ REFUSED: list[tuple[str, dict[str, Any], str, str]] = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("wrong", "path", "told"), [row[1:] for row in REFUSED], ids=[row[0] for row in REFUSED])
+@pytest.mark.parametrize(("wrong", "path", "message"), [row[1:] for row in REFUSED], ids=[row[0] for row in REFUSED])
 def test_a_criterion_that_cannot_be_understood_is_refused_with_its_path(
-    shared_author: Author, shared_task: dict[str, Any], wrong: dict[str, Any], path: str, told: str
+    shared_author: Author, shared_task: dict[str, Any], wrong: dict[str, Any], path: str, message: str
 ) -> None:
     body = {"task_id": shared_task["id"], "label": "x", "assertion": APPOINTMENT, **wrong}
     error = shared_author.post("/criteria", body, status=400)["error"]
     assert error["code"] == "VALIDATION_ERROR"
     assert path in error["details"], error
-    assert told in " ".join(error["details"][path])
+    assert message in " ".join(error["details"][path])
     made = shared_author.criterion(shared_task)
     if "assertion" in wrong:
         shared_author.ask("PATCH", f"/criteria/{made['id']}", wrong, status=400)
@@ -145,7 +145,7 @@ def test_lists_are_paged_newest_first(author: Author) -> None:
 
 
 @pytest.mark.parametrize("noun", ["environments", "simulators", "datasets", "benchmarks", "tasks", "criteria", "solvers", "playgrounds"])
-def test_what_is_not_there_is_not_found(shared_author: Author, noun: str) -> None:
+def test_unknown_ids_are_not_found(shared_author: Author, noun: str) -> None:
     assert shared_author.get(f"/{noun}/x_1", status=404)["error"]["code"] == "NOT_FOUND"
     if noun != "playgrounds":
         shared_author.ask("PATCH", f"/{noun}/x_1", {}, status=404)
@@ -200,7 +200,7 @@ def test_a_config_that_holds_a_secret_is_refused(author: Author, path: str) -> N
     assert author.post(path, body)["config"] == body["config"]
 
 
-def test_a_dataset_is_kept_whole_and_listed_without_its_data(author: Author) -> None:
+def test_a_dataset_is_stored_whole_and_listed_without_its_data(author: Author) -> None:
     bundle = {"resourceType": "Bundle", "type": "collection", "entry": [{"resource": appointment()}], "nul": "\x00"}
     made = author.post("/datasets", {"name": "patients", "format": "fhir", "data": bundle})
     assert (made["type"], made["format"], made["parent_id"], made["data"]) == ("FHIR", "fhir", None, bundle)
@@ -230,7 +230,7 @@ def test_entities_scope_criteria(author: Author) -> None:
     wrong = {**PORTAL, "assertions": [{"path": "status", "expected": "{entity.wantd}"}]}
     error = author.post("/criteria", {"task_id": task["id"], "label": "x", "assertion": wrong, "input_entity_id": one["id"]}, status=400)
     assert "nearest: wanted" in str(error)
-    # What a criterion reads from cannot be taken away under it.
+    # An entity that a criterion reads can be neither removed nor changed.
     author.ask("DELETE", f"/tasks/{task['id']}/entities/{one['id']}", status=409)
     author.ask("DELETE", f"/datasets/{dataset['id']}/entities/{one['id']}", status=409)
     author.ask("DELETE", f"/datasets/{dataset['id']}", status=409)
@@ -356,7 +356,7 @@ def test_solvers_and_their_keys(author: Author) -> None:
 
 
 def test_evals_are_criteria_with_a_text(author: Author, task: dict[str, Any]) -> None:
-    english = author.post("/evals", {"task_id": task["id"], "label": "said", "assert": "The patient was called back."}, status=201)
+    english = author.post("/evals", {"task_id": task["id"], "label": "called back", "assert": "The patient was called back."}, status=201)
     typed = author.post("/evals", {"task_id": task["id"], "label": "booked", "assert": json.dumps(APPOINTMENT), "weight": 2})
     assert json.loads(typed["assert"]) == APPOINTMENT and english["assert"] == "The patient was called back."
     assert author.get(f"/criteria/{typed['id']}")["assertion"] == APPOINTMENT
@@ -364,7 +364,7 @@ def test_evals_are_criteria_with_a_text(author: Author, task: dict[str, Any]) ->
     assert len(author.get(f"/evals?task_id={task['id']}")["data"]) == 2
     for wrong in ('{"assert": "fhir-resource"}', "{not json", " "):
         author.post("/evals", {"task_id": task["id"], "label": "x", "assert": wrong}, status=400)
-    assert author.ask("PATCH", f"/evals/{english['id']}", {"assert": "Nobody was called."})["assert"] == "Nobody was called."
+    assert author.ask("PATCH", f"/evals/{english['id']}", {"assert": "No one was called."})["assert"] == "No one was called."
 
     run = author.post("/runs", {"benchmark_id": task["benchmark_id"]}, status=201)
     assert run["status"] == "pending" and run["run_id"] == run["id"]

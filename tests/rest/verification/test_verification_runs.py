@@ -64,7 +64,7 @@ def test_the_threshold_of_the_first_generation_divides_pass_from_fail(author: Au
     assert benchmark["threshold"] == threshold
     run = author.post("/v1/benchmark-runs", {"benchmark": benchmark["reference"]})
     task = run["task_runs"][0]["id"]
-    # A published version is what it was, whatever becomes of the benchmark.
+    # A published version stays unchanged when the benchmark changes.
     author.ask("PATCH", f"/benchmarks/{benchmark['id']}", {"threshold": None if threshold else 0.1})
     author.upload(task, booked(status="draft"))
     done = author.post(f"/task-runs/{task}/complete")
@@ -82,8 +82,8 @@ def test_the_state_of_a_run_is_shared_and_that_of_a_task_wins(author: Author) ->
     benchmark = author.published(tasks=2)
     run = author.post("/benchmark-runs", {"benchmark_id": benchmark["id"]})
     first, second = (task["id"] for task in run["task_runs"])
-    kept = author.ask("PUT", f"/benchmark-runs/{run['id']}/state", {"state": booked(), "now": "2026-11-15T09:00:00Z"})
-    assert kept["families"] == ["fhir", "portal"]
+    stored = author.ask("PUT", f"/benchmark-runs/{run['id']}/state", {"state": booked(), "now": "2026-11-15T09:00:00Z"})
+    assert stored["families"] == ["fhir", "portal"]
     author.upload(second, {"portal": {"prior_auth_requests": []}})
     done = author.post(f"/benchmark-runs/{run['id']}/complete")
     scores = {task["id"]: task["score"] for task in done["task_runs"]}
@@ -145,7 +145,7 @@ def test_without_a_state_criteria_fail_for_missing_evidence(author: Author) -> N
 
 
 @pytest.mark.timeout(60)
-def test_what_could_not_be_decided_is_told_as_an_error_and_never_passes(author: Author) -> None:
+def test_an_undecidable_criterion_is_an_error_and_never_passes(author: Author) -> None:
     benchmark = author.benchmark()
     task = author.task(benchmark)
     author.criterion(task, weight=99)
@@ -260,7 +260,7 @@ def test_the_slug_of_a_public_benchmark_cannot_be_taken_over(author: Author, str
     own = stranger.published()
     refused = stranger.ask("PATCH", f"/benchmarks/{own['id']}", {"visibility": "Public"}, status=409)
     assert "booking" in refused["error"]["message"]
-    # What is one's own comes first.
+    # Own objects come first.
     run = stranger.post("/v1/benchmark-runs", {"benchmark": "booking@1"})
     assert stranger.get(f"/benchmark-runs/{run['benchmark_run_id']}")["benchmark_id"] == own["id"]
 
@@ -315,7 +315,7 @@ def test_a_cancelled_task_does_not_enter_the_score(author: Author) -> None:
     assert author.post(f"/benchmark-runs/{run['id']}/unpublish")["published"] is False
 
 
-def test_secrets_in_an_uploaded_state_are_not_kept(author: Author) -> None:
+def test_secrets_in_an_uploaded_state_are_not_stored(author: Author) -> None:
     run = author.post("/benchmark-runs", {"benchmark_id": author.published()["id"]})
     state = booked()
     state["portal"]["logins"] = [{"password": "hunter2hunter2", "note": "Bearer sk-abc123def456ghi789jkl012mno345"}]
@@ -331,8 +331,8 @@ def test_secrets_in_an_uploaded_state_are_not_kept(author: Author) -> None:
             rows = await connection.execute(sa.select(records.c.blob).where(records.c.kind == "state"))
             return str([unpack(blob) for blob in rows.scalars()])
 
-    kept = author.service.run(stored)
-    assert "Rivera" in kept and "hunter2" not in kept and "ghi789" not in kept
+    text = author.service.run(stored)
+    assert "Rivera" in text and "hunter2" not in text and "ghi789" not in text
 
 
 WRONG_STATES: list[tuple[Any, str]] = [
@@ -345,11 +345,11 @@ WRONG_STATES: list[tuple[Any, str]] = [
 ]
 
 
-@pytest.mark.parametrize(("state", "told"), WRONG_STATES)
-def test_a_state_that_cannot_be_used_is_refused(author: Author, state: Any, told: str) -> None:
+@pytest.mark.parametrize(("state", "message"), WRONG_STATES)
+def test_a_state_that_cannot_be_used_is_refused(author: Author, state: Any, message: str) -> None:
     run = author.post("/benchmark-runs", {"benchmark_id": author.published()["id"]})
     refused = author.upload(run["task_runs"][0]["id"], state, status=400)
-    assert refused["error"]["code"] == "VALIDATION_ERROR" and told in str(refused["error"]["details"])
+    assert refused["error"]["code"] == "VALIDATION_ERROR" and message in str(refused["error"]["details"])
 
 
 def test_a_benchmark_without_tasks_is_neither_published_nor_run(author: Author) -> None:

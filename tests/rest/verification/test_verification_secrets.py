@@ -1,4 +1,4 @@
-"""A state is verified as it was sent, and what is secret in it is in nothing that is kept or shown."""
+"""A state is verified as uploaded, and its secrets are neither stored nor shown."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def run_with(author: Author, assertions: list[dict[str, Any]]) -> dict[str, Any]
 
 
 async def read_everything(hub: Any) -> str:
-    """Every value of every table; what is compressed, expanded."""
+    """Every value of every table, decompressed."""
     found: list[str] = []
     async with hub.database.reading() as connection:
         for table in METADATA.sorted_tables:
@@ -99,7 +99,7 @@ async def count_sealed(hub: Any) -> int:
 
 
 @pytest.mark.timeout(60)
-def test_what_is_verified_is_what_was_sent_and_its_secrets_stay_nowhere(author: Author, caplog: pytest.LogCaptureFixture) -> None:
+def test_the_uploaded_state_is_verified_and_its_secrets_are_not_stored(author: Author, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("DEBUG")
     run = run_with(author, [*HOLD, *FAIL])
     (task,) = run["task_runs"]
@@ -108,7 +108,7 @@ def test_what_is_verified_is_what_was_sent_and_its_secrets_stay_nowhere(author: 
     between = author.service.run(read_everything)
     done = author.post(f"/task-runs/{task['id']}/complete")
     assert [entry["passed"] for entry in done["criterion_runs"]] == [True] * len(HOLD) + [False] * len(FAIL), done["criterion_runs"]
-    # What could be compared before the answer is told as it is, and what is secret as redacted.
+    # Compared values are shown as they are, and secret ones as redacted.
     first, second = done["criterion_runs"][len(HOLD)]["evidence"]["assertion_results"]
     assert first == {"path": "authorization", "expected": "AUTH-0", "actual": "[redacted]", "passed": False}
     assert second == {"path": "status", "expected": "draft", "actual": "submitted", "passed": False}
@@ -131,7 +131,7 @@ def test_what_is_verified_is_what_was_sent_and_its_secrets_stay_nowhere(author: 
 
 
 @pytest.mark.timeout(60)
-def test_the_token_of_a_run_is_told_no_secret(author: Author) -> None:
+def test_the_token_of_a_run_reveals_no_secret(author: Author) -> None:
     benchmark = author.benchmark()
     task = author.task(benchmark)
     for assertion in FAIL:
@@ -141,13 +141,13 @@ def test_the_token_of_a_run_is_told_no_secret(author: Author) -> None:
     (task_run,) = run["task_runs"]
     author.post(task_run["start_url"], key=run["bearer_token"])
     author.upload(task_run["id"], STATE)
-    told = json.dumps(author.post(task_run["complete_url"], key=run["bearer_token"]))
-    assert "[redacted]" in told and [secret for secret in SECRETS if secret in told] == []
+    text = json.dumps(author.post(task_run["complete_url"], key=run["bearer_token"]))
+    assert "[redacted]" in text and [secret for secret in SECRETS if secret in text] == []
 
 
 @pytest.mark.timeout(60)
 @pytest.mark.parametrize("ending", ["complete", "cancel", "cancel run", "replaced", "replaced by one without"])
-def test_what_was_sent_is_forgotten_when_it_cannot_be_verified_any_more(author: Author, ending: str) -> None:
+def test_an_upload_is_deleted_when_it_can_no_longer_be_verified(author: Author, ending: str) -> None:
     run = run_with(author, HOLD)
     task = run["task_runs"][0]["id"]
     author.ask("PUT", f"/benchmark-runs/{run['id']}/state", STATE)
@@ -175,17 +175,17 @@ def test_what_was_sent_is_forgotten_when_it_cannot_be_verified_any_more(author: 
 )
 def test_the_refusal_of_a_state_quotes_no_secret(author: Author, wrong: dict[str, Any]) -> None:
     run = run_with(author, HOLD)
-    told = json.dumps(author.upload(run["task_runs"][0]["id"], wrong, status=400))
-    assert "expected" in told and [secret for secret in SECRETS if secret in told] == []
+    text = json.dumps(author.upload(run["task_runs"][0]["id"], wrong, status=400))
+    assert "expected" in text and [secret for secret in SECRETS if secret in text] == []
 
 
-def test_a_state_without_secrets_is_kept_once(author: Author) -> None:
+def test_a_state_without_secrets_is_stored_once(author: Author) -> None:
     run = run_with(author, HOLD)
     author.upload(run["task_runs"][0]["id"], {"portal": {"requests": [{"id": "R-1", "status": "submitted"}]}})
     assert author.service.run(count_sealed) == 0
 
 
-def test_a_state_that_cannot_be_opened_any_more_is_told_with_what_to_do(author: Author) -> None:
+def test_an_undecryptable_state_is_reported_with_a_next_step(author: Author) -> None:
     run = run_with(author, HOLD)
     task = run["task_runs"][0]["id"]
     author.upload(task, STATE)

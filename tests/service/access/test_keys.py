@@ -138,7 +138,7 @@ async def test_only_an_organization_key_manages_keys_and_only_its_own(hub: Hub) 
 
 
 @pytest.mark.parametrize("presented", ["", "vk_", "vk_" + "x" * 43, "mibo_nope", "\ud800", "vk_" + "x" * 100_000, "Bearer vk_x", "\0"])
-async def test_what_is_no_key_is_nobody(presented: str, hub: Hub) -> None:
+async def test_an_invalid_key_has_no_caller(presented: str, hub: Hub) -> None:
     await create_key(hub, LOCAL, KeySpec(kind="organization", name="k"))
     assert await authenticate(hub, presented) is None
 
@@ -235,7 +235,7 @@ def test_a_service_is_open_until_the_first_key_and_never_again(database: TestDat
     database.run_hub(later)
 
 
-async def test_tokens_of_runs_are_given_out_inside_another_transaction_and_listed_only_when_asked_for(hub: Hub) -> None:
+async def test_tokens_of_runs_are_made_inside_another_transaction_and_listed_only_on_request(hub: Hub) -> None:
     solver = Caller(organization_id="org_default", kind="solver", key_id="key_s", solver_id="slv_1")
     with pytest.raises(RuntimeError):
         async with hub.database.writing() as connection:
@@ -264,7 +264,7 @@ async def test_every_write_is_in_the_audit_log_without_the_key(hub: Hub) -> None
     assert plain not in str(notes)
 
 
-async def test_an_organization_is_found_by_id_or_name_and_made_when_asked_for(hub: Hub) -> None:
+async def test_an_organization_is_found_by_id_or_name_and_created_on_request(hub: Hub) -> None:
     assert await get_organization_caller(hub) == LOCAL
     with pytest.raises(Refusal):
         await get_organization_caller(hub, "acme")

@@ -29,8 +29,8 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.delenv(name, raising=False)
 
 
-class Told:
-    """What a command answered."""
+class CommandOutput:
+    """The output of a command."""
 
     def __init__(self, capsys: pytest.CaptureFixture[str]) -> None:
         self._capsys = capsys
@@ -44,8 +44,8 @@ class Told:
 
 
 @pytest.fixture
-def proctor(capsys: pytest.CaptureFixture[str]) -> Told:
-    return Told(capsys)
+def proctor(capsys: pytest.CaptureFixture[str]) -> CommandOutput:
+    return CommandOutput(capsys)
 
 
 async def fill(hub: Hub) -> None:
@@ -55,7 +55,7 @@ async def fill(hub: Hub) -> None:
         await connection.execute(agents.insert().values(id="agent_1", project_id="proj_1", kind="http", **ours))
 
 
-def test_a_key_is_created_used_listed_and_revoked(database: TestDatabase, proctor: Told) -> None:
+def test_a_key_is_created_used_listed_and_revoked(database: TestDatabase, proctor: CommandOutput) -> None:
     where = ("--database", database.url)
     database.run_hub(fill)
     plain = proctor("keys", "create", "--kind", "organization", "--name", "ci", *where).strip()
@@ -76,7 +76,7 @@ def test_a_key_is_created_used_listed_and_revoked(database: TestDatabase, procto
     assert "[revoked " in proctor("keys", "list", *where)
 
 
-def test_a_project_key_alone_leaves_the_door_open_and_says_so(database: TestDatabase, proctor: Told) -> None:
+def test_a_project_key_alone_leaves_the_service_open_with_a_warning(database: TestDatabase, proctor: CommandOutput) -> None:
     where = ("--database", database.url)
     database.run_hub(fill)
     proctor("keys", "create", "--kind", "project", "--project", "proj_1", *where)
@@ -88,7 +88,7 @@ def test_a_project_key_alone_leaves_the_door_open_and_says_so(database: TestData
     assert "stays open" not in proctor.err
 
 
-def test_organizations_are_apart(database: TestDatabase, proctor: Told) -> None:
+def test_organizations_are_apart(database: TestDatabase, proctor: CommandOutput) -> None:
     where = ("--database", database.url)
     first = proctor("keys", "create", "--kind", "organization", "--organization", "acme", *where).strip()
     second = proctor("keys", "create", "--kind", "organization", "--organization", "acme", *where).strip()
@@ -125,13 +125,13 @@ USAGE = [
 ]
 
 
-@pytest.mark.parametrize(("words", "told"), USAGE, ids=[" ".join(words) for words, _ in USAGE])
-def test_what_cannot_be_done_is_explained(words: tuple[str, ...], told: str, proctor: Told) -> None:
+@pytest.mark.parametrize(("words", "message"), USAGE, ids=[" ".join(words) for words, _ in USAGE])
+def test_impossible_commands_are_explained(words: tuple[str, ...], message: str, proctor: CommandOutput) -> None:
     assert proctor(*words, code=4) == ""
-    assert told in proctor.err and "hunter2" not in proctor.err and "Traceback" not in proctor.err
+    assert message in proctor.err and "hunter2" not in proctor.err and "Traceback" not in proctor.err
 
 
-def test_the_database_is_in_the_workspace_unless_said_otherwise(tmp_path: Path, proctor: Told, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_database_is_in_the_workspace_by_default(tmp_path: Path, proctor: CommandOutput, monkeypatch: pytest.MonkeyPatch) -> None:
     proctor("db", "migrate")
     assert (tmp_path / ".proctor" / "proctor.db").is_file()
     monkeypatch.setenv("PROCTOR_DATABASE_URL", f"sqlite:///{tmp_path / 'named.db'}")
@@ -142,7 +142,7 @@ def test_the_database_is_in_the_workspace_unless_said_otherwise(tmp_path: Path, 
 
 
 def test_a_workspace_moves_between_databases(
-    database: TestDatabase, proctor: Told, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    database: TestDatabase, proctor: CommandOutput, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     database.run_hub(fill)
     plain = proctor("keys", "create", "--kind", "organization", "--database", database.url).strip()
@@ -163,19 +163,19 @@ def test_a_workspace_moves_between_databases(
     assert "added 6 rows" in proctor.err
 
 
-def test_status_tells_without_changing(empty_database_url: str, proctor: Told, tmp_path: Path) -> None:
+def test_status_changes_nothing(empty_database_url: str, proctor: CommandOutput, tmp_path: Path) -> None:
     database = TestDatabase(empty_database_url, tmp_path)
     where = ("--database", database.url)
     if database.is_postgres:
-        told = proctor("db", "status", *where)
+        output = proctor("db", "status", *where)
     else:
         proctor("db", "status", *where, code=4)
         (tmp_path / "proctor.db").touch()
-        told = proctor("db", "status", *where)
-    assert "schema: none yet" in told and "pending: 0001_first_tables" in told
+        output = proctor("db", "status", *where)
+    assert "schema: none yet" in output and "pending: 0001_first_tables" in output
     proctor("keys", "create", "--kind", "organization", *where)
-    told = proctor("db", "status", *where)
-    assert f"schema: {STEPS[-1][0]}" in told and "pending" not in told and "keys             1" in told
+    output = proctor("db", "status", *where)
+    assert f"schema: {STEPS[-1][0]}" in output and "pending" not in output and "keys             1" in output
     status: dict[str, Any] = json.loads(proctor("db", "status", "--format", "json", *where))
     assert status["rows"]["keys"] == 1 and status["bytes"] > 10_000
 
@@ -191,7 +191,7 @@ def test_status_tells_without_changing(empty_database_url: str, proctor: Told, t
     assert not (tmp_path / "x.jsonl").exists()
 
 
-def test_secrets_are_locked_again_with_a_new_key(proctor: Told, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_secrets_are_locked_again_with_a_new_key(proctor: CommandOutput, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     place = TestDatabase(str(tmp_path / ".proctor" / "proctor.db"), tmp_path / ".proctor")
 
     async def keep(hub: Hub) -> None:
@@ -211,8 +211,8 @@ def test_secrets_are_locked_again_with_a_new_key(proctor: Told, tmp_path: Path, 
 
 @pytest.mark.parametrize("module", ["sqlalchemy", "aiosqlite"])
 @pytest.mark.timeout(60)
-def test_without_the_optional_part_the_way_to_it_is_told(module: str, tmp_path: Path) -> None:
-    # In a process of its own: modules that are loaded twice in this one would be two.
+def test_without_the_optional_part_the_install_command_is_shown(module: str, tmp_path: Path) -> None:
+    # In its own process: loading modules twice in this one would duplicate them.
     script = f"import sys; sys.modules[{module!r}] = None; from proctor.cli.main import run; sys.exit(run(['db', 'migrate']))"
     done = subprocess.run([sys.executable, "-c", script], cwd=tmp_path, capture_output=True, text=True, check=False)
     assert done.returncode == 4 and "pip install 'proctor-evals[serve]'" in done.stderr, done.stderr

@@ -27,7 +27,7 @@ async def add_projects(hub: Hub) -> None:
             await connection.execute(projects.insert().values(row))
 
 
-async def test_a_secret_is_kept_encrypted_and_shown_to_nobody(hub: Hub) -> None:
+async def test_a_secret_is_stored_encrypted_and_never_shown(hub: Hub) -> None:
     await add_projects(hub)
     for value in ("first", VALUE):
         shown = await set_secret(hub, LOCAL, "proj_1", "SHOP_TOKEN", value)
@@ -139,7 +139,7 @@ def test_a_given_key_wins_over_the_file_which_is_then_not_made(tmp_path: Path) -
     assert "passphrase" not in repr(box) + str(vars(box).keys())
 
 
-def test_what_was_changed_at_rest_is_not_opened(tmp_path: Path) -> None:
+def test_a_value_tampered_at_rest_is_not_decrypted(tmp_path: Path) -> None:
     box = SecretBox(tmp_path)
     locked = box.lock("x")
     for wrong in ("", "x", locked[:-4] + "AAA=", locked[:-1], "ü"):

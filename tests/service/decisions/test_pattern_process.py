@@ -1,4 +1,4 @@
-"""The pattern engine in a process of its own: it says what the engine here would, and what ends it is refused and ends nothing else."""
+"""The pattern engine in its own process: same answers as the engine here, and a pattern that kills it is refused."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ PATTERNS = ["(a+)+$", "(?<=x)y", "(?<year>\\d{4})-(?!00)", "\ud83d", "(", "a{2,1
 
 @pytest.mark.parametrize("source", PATTERNS, ids=ascii)
 def test_it_accepts_and_refuses_what_the_engine_here_does(source: str, elsewhere: PatternProcess) -> None:
-    def said(by: script_engine.Engine | None) -> tuple[object, ...] | None:
+    def outcome(by: script_engine.Engine | None) -> tuple[object, ...] | None:
         before = script_engine.use_engine(by)
         try:
             script_engine.validate(source, "")
@@ -52,7 +52,7 @@ def test_it_accepts_and_refuses_what_the_engine_here_does(source: str, elsewhere
             script_engine.use_engine(before)
         return None
 
-    assert said(elsewhere) == said(None)
+    assert outcome(elsewhere) == outcome(None)
 
 
 @pytest.mark.timeout(60)

@@ -1,4 +1,4 @@
-"""A mail server on loopback: it speaks SMTP with STARTTLS, TLS and logins, and keeps what it accepts."""
+"""A mail server on loopback with STARTTLS, TLS and logins; it stores accepted mail."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 
 
 class MailServer:
-    """What it was told, and how it answers."""
+    """The received commands, and the answers to them."""
 
     def __init__(self, certificate: Path | None, *, tls: bool, login: str | None, refuse: str, silent: bool) -> None:
         self.mails: list[EmailMessage] = []

@@ -1,4 +1,4 @@
-"""A rule followed through the past: each row is what came when, and when the rule would have fired."""
+"""A rule applied to the past: what was measured when, and when the rule would have fired."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def list_past(text: str) -> Past:
         ("failing_case", OFTEN, "10f 20e", 0, [(20, 110)]),
         ("failing_case", OFTEN, "10f 20p 500f 510f", 0, [(510, 600)]),
         ("missing_evidence", LACKING, "10m 20m 30p 40p 50p", 0, [(20, 50)]),
-        # What began before the period is told from its beginning on; what ended before it is not told.
+        # An episode that began before the period is listed with its start; one that ended before it is not.
         ("pass_rate", RATE, "10f 20f 300p 310p", 100, [(100, 310)]),
         ("pass_rate", RATE, "10f 20f 30p 40p 300f 310f", 200, [(310, None)]),
     ],
@@ -53,7 +53,7 @@ def test_a_rule_would_have_fired(
 
 
 @given(st.lists(st.tuples(st.integers(0, 2_000), st.sampled_from("pfesm")), max_size=40), st.sampled_from(sorted(KINDS)))
-def test_at_its_end_the_rule_stands_as_the_service_would_find_it(steps: list[tuple[int, str]], kind: AlertKind) -> None:
+def test_a_preview_ends_in_the_state_the_service_would_find(steps: list[tuple[int, str]], kind: AlertKind) -> None:
     past = list_past(" ".join(f"{at}{letter}" for at, letter in sorted(steps)))
     settings = {**KINDS[kind].defaults, "window_s": 300}
     found = follow_rule(kind, settings, past, 0, 2_000)

@@ -138,7 +138,7 @@ def test_an_e_mail_that_is_not_accepted_is_sent_again_later(
     run_with_server(database, use, settings=settings, clock=clock, **server)
 
 
-def test_a_certificate_that_nobody_trusts_is_refused_and_no_password_sent(database: TestDatabase) -> None:
+def test_an_untrusted_certificate_is_refused_and_no_password_sent(database: TestDatabase) -> None:
     certificate = make_certificate(database.home)
 
     async def use(hub: Hub, mails: Any) -> None:
@@ -205,11 +205,11 @@ def test_an_alert_is_a_message_for_slack(database: TestDatabase) -> None:
             await send_test(hub, LOCAL, rule)
             assert await deliver_due(hub) == 1
             ((headers, body),) = seen
-            told = json.loads(body)
+            message = json.loads(body)
             project = (await get_alert(hub, LOCAL, rule))["project_id"]
             link = f"<https://proctor.example.com/ui/p/{project}/alerts/{rule}|Open the rule>"
-            assert told["text"] == f"Test: &lt;!channel&gt; &amp; co. Low pass rate.\n{link}"
-            (block,) = told["blocks"]
+            assert message["text"] == f"Test: &lt;!channel&gt; &amp; co. Low pass rate.\n{link}"
+            (block,) = message["blocks"]
             assert block == {
                 "type": "section",
                 "text": {"type": "mrkdwn", "text": f"*Test: &lt;!channel&gt; &amp; co*\nLow pass rate.\n{link}"},
@@ -278,14 +278,14 @@ def test_a_rule_keeps_its_channel_when_it_is_changed(database: TestDatabase) -> 
     with_mail(database, use, 25)
 
 
-async def test_a_service_without_a_mail_server_says_what_to_set(hub: Hub) -> None:
+async def test_a_service_without_a_mail_server_names_the_missing_setting(hub: Hub) -> None:
     with pytest.raises(Refusal) as caught:
         await a_rule(hub)
     assert caught.value.code == "CONFLICT" and "--smtp-host" in (caught.value.hint or "")
 
 
 @pytest.mark.parametrize(
-    ("flags", "environment", "says"),
+    ("flags", "environment", "message"),
     [
         ({"smtp_host": "mail"}, {}, "--smtp-from"),
         ({"smtp_host": "mail", "smtp_from": "a@b.c", "smtp_user": "u"}, {}, "PROCTOR_SMTP_PASSWORD"),
@@ -298,9 +298,9 @@ async def test_a_service_without_a_mail_server_says_what_to_set(hub: Hub) -> Non
     ],
 )
 def test_incomplete_mail_settings_are_refused_at_the_start(
-    flags: dict[str, str], environment: dict[str, str], says: str, tmp_path: Any
+    flags: dict[str, str], environment: dict[str, str], message: str, tmp_path: Any
 ) -> None:
-    with pytest.raises(InputError, match=says):
+    with pytest.raises(InputError, match=message):
         read_settings(flags, environment, lambda _: tmp_path)
 
 

@@ -1,4 +1,4 @@
-"""Messages to webhooks: signed, sent again, never to where they must not go."""
+"""Webhook messages: signed, retried, and never sent to forbidden addresses."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ pytestmark = pytest.mark.timeout(30)
 
 @contextlib.asynccontextmanager
 async def webhook(*statuses: int, location: str = "") -> AsyncIterator[tuple[str, list[tuple[dict[str, str], bytes]]]]:
-    """A server that answers with these statuses, the last one again and again; and what it was sent."""
+    """A server that answers with these statuses, repeating the last, and the requests it received."""
     seen: list[tuple[dict[str, str], bytes]] = []
 
     async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -66,8 +66,8 @@ def test_a_message_is_signed_with_its_time_and_delivered_once(database: TestData
             ((headers, body),) = seen
             signed = headers["x-proctor-timestamp"].encode() + b"." + body
             assert headers["x-proctor-signature"] == "sha256=" + hmac.new(secret.encode(), signed, hashlib.sha256).hexdigest()
-            told = json.loads(body)
-            assert told["event"] == "alert.test" and told["id"] == headers["x-proctor-delivery"]
+            event = json.loads(body)
+            assert event["event"] == "alert.test" and event["id"] == headers["x-proctor-delivery"]
             delivery = await only(hub, rule)
             assert (delivery["status"], delivery["attempts"], delivery["error"]) == ("delivered", 1, None)
             assert hub.counters.read()["alerts_sent"] == 1
@@ -121,7 +121,7 @@ def test_a_message_that_ends_its_sender_is_given_up(database: TestDatabase) -> N
             for _ in range(len(ATTEMPTS_AFTER_S) + 1):
                 async with hub.database.writing() as connection:
                     (due,) = await list_due_deliveries(connection, clock.now, 1, per_project=1, per_organization=1)
-                    # Whoever leases it here writes nothing more of it.
+                    # A worker that leases it and dies: nothing more is written.
                     assert await lease_delivery(connection, due, clock.now + 60)
                 clock.now += 60
             assert await deliver_due(hub) == 0 and not seen
@@ -180,7 +180,7 @@ def test_of_two_servers_one_sends_a_message(database: TestDatabase) -> None:
     database.run_hub(use, allowed_addresses=("127.0.0.1",))
 
 
-def test_the_worker_sends_until_it_is_told_to_stop(database: TestDatabase) -> None:
+def test_the_worker_sends_until_it_is_stopped(database: TestDatabase) -> None:
     async def use(hub: Hub) -> None:
         async with webhook(200) as (url, seen):
             await queued(hub, url)
@@ -200,7 +200,7 @@ def test_the_worker_sends_until_it_is_told_to_stop(database: TestDatabase) -> No
 
 @contextlib.asynccontextmanager
 async def silent() -> AsyncIterator[tuple[str, list[int]]]:
-    """A server that takes what it is sent and never answers; and how many wait for it, each time another one does."""
+    """A server that never answers, and the number of waiting requests after each new one."""
     waiting: list[int] = []
     held: set[asyncio.StreamWriter] = set()
 
@@ -219,7 +219,7 @@ async def silent() -> AsyncIterator[tuple[str, list[int]]]:
 
 
 async def tenant(hub: Hub, name: str, url: str, *, projects: int, messages: int) -> None:
-    """An organization with so many projects and messages to send in each."""
+    """An organization with a number of projects and queued messages in each."""
     caller = await get_organization_caller(hub, name, create=True)
     for number in range(projects):
         project = (await create_project(hub, caller, NewProject(name=f"{name} {number}")))["id"]

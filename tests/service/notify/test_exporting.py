@@ -51,7 +51,7 @@ class Receiver:
                 got = ExportLogsServiceRequest.FromString(body)
                 self.requests.append(({**headers, ":path": first.split()[1]}, got))
                 status = self._statuses[min(len(self.requests), len(self._statuses)) - 1]
-                if self._refuse is not None and any(told(record)["proctor.trace.id"] == self._refuse for record in records(got)):
+                if self._refuse is not None and any(attributes(record)["proctor.trace.id"] == self._refuse for record in records(got)):
                     status = 400
                 answer = ExportLogsServiceResponse()
                 answer.partial_success.rejected_log_records = self._partial
@@ -67,7 +67,7 @@ def records(got: ExportLogsServiceRequest) -> list[Any]:
     return [record for group in got.resource_logs for scope in group.scope_logs for record in scope.log_records]
 
 
-def told(record: Any) -> dict[str, Any]:
+def attributes(record: Any) -> dict[str, Any]:
     return {pair.key: getattr(pair.value, pair.value.WhichOneof("value")) for pair in record.attributes}
 
 
@@ -109,10 +109,10 @@ def test_every_verdict_arrives_with_its_span_and_is_not_sent_again(database: Tes
             for event in (case, contains, status):
                 assert event.event_name == "gen_ai.evaluation.result"
                 assert (event.trace_id.hex(), event.span_id.hex()) == (trace, "aaaaaaaaaaaaaaaa")
-                assert told(event)["gen_ai.response.id"] == "chatcmpl-7"
-                assert told(event)["proctor.agent.id"] == agent and told(event)["proctor.document.version"] == 1
-            assert [told(event)["gen_ai.evaluation.score.label"] for event in (case, contains, status)] == ["fail", "pass", "fail"]
-            assert "500" in told(status)["gen_ai.evaluation.explanation"]
+                assert attributes(event)["gen_ai.response.id"] == "chatcmpl-7"
+                assert attributes(event)["proctor.agent.id"] == agent and attributes(event)["proctor.document.version"] == 1
+            assert [attributes(event)["gen_ai.evaluation.score.label"] for event in (case, contains, status)] == ["fail", "pass", "fail"]
+            assert "500" in attributes(status)["gen_ai.evaluation.explanation"]
             assert not await waiting(hub) and hub.counters.read()["results_exported"] == 1
 
     database.run_hub(use, quiet_period_s=0.0, allowed_addresses=LISTED)
@@ -141,13 +141,15 @@ def test_a_body_in_one_piece_has_the_ids_its_spans_say_or_none(database: TestDat
             await evaluate_all(hub)
             async with Exporter.open(hub) as exporter:
                 await exporter.send_batch()
-            kept = {(event.trace_id.hex(), event.span_id.hex(), told(event).get("gen_ai.response.id")) for event in receiver.events()}
-            assert kept == {(trace, "cccccccccccccccc", "r1"), ("", "", None)}
+            links = {
+                (event.trace_id.hex(), event.span_id.hex(), attributes(event).get("gen_ai.response.id")) for event in receiver.events()
+            }
+            assert links == {(trace, "cccccccccccccccc", "r1"), ("", "", None)}
 
     database.run_hub(use, allowed_addresses=LISTED)
 
 
-def test_what_is_not_taken_is_sent_again_later_and_later(database: TestDatabase) -> None:
+def test_rejected_exports_are_retried_with_growing_delays(database: TestDatabase) -> None:
     clock = Clock()
 
     async def use(hub: Hub) -> None:
@@ -167,7 +169,7 @@ def test_what_is_not_taken_is_sent_again_later_and_later(database: TestDatabase)
                 assert waits == [1.0, 2.0, 4.0] and hub.counters.read()["results_exported"] == 0
                 assert await exporter.send_batch() == 0.0
             assert len(receiver.requests) == 4 and not await waiting(hub)
-            assert len({told(event)["proctor.result.id"] for event in receiver.events()}) == 1
+            assert len({attributes(event)["proctor.result.id"] for event in receiver.events()}) == 1
 
     database.run_hub(use, clock=clock, allowed_addresses=LISTED)
 
@@ -194,21 +196,21 @@ def test_one_that_is_refused_does_not_keep_the_others_back(database: TestDatabas
         receiver = Receiver()
         async with listening(receiver) as url:
             hub = pointed_at(hub, url)
-            kept = [await post(hub, {"data": {"text": "Refund"}, "platformId": agent}) for _ in range(3)]
-            receiver._refuse = kept[1].id
+            stored = [await post(hub, {"data": {"text": "Refund"}, "platformId": agent}) for _ in range(3)]
+            receiver._refuse = stored[1].id
             await evaluate_all(hub)
             async with Exporter.open(hub) as exporter:
                 assert await exporter.send_batch() == 0.0
             assert not await waiting(hub)
             counted = hub.counters.read()
             assert (counted["results_exported"], counted["results_not_exported"]) == (2, 1)
-            alone = {told(event)["proctor.trace.id"] for _, got in receiver.requests[1:] for event in records(got)}
-            assert alone == {one.id for one in kept}
+            alone = {attributes(event)["proctor.trace.id"] for _, got in receiver.requests[1:] for event in records(got)}
+            assert alone == {one.id for one in stored}
 
     database.run_hub(use, allowed_addresses=LISTED)
 
 
-def test_what_nobody_takes_for_three_days_is_given_up(database: TestDatabase) -> None:
+def test_an_export_refused_for_three_days_is_abandoned(database: TestDatabase) -> None:
     clock = Clock()
 
     async def use(hub: Hub) -> None:
@@ -248,7 +250,7 @@ def test_a_worker_that_died_while_sending_is_followed_by_another(database: TestD
     database.run_hub(use, clock=clock, allowed_addresses=LISTED)
 
 
-def test_what_is_evaluated_again_while_it_is_sent_is_sent_again(database: TestDatabase) -> None:
+def test_a_trace_reevaluated_during_its_export_is_exported_again(database: TestDatabase) -> None:
     async def use(hub: Hub) -> None:
         receiver = Receiver()
         async with listening(receiver) as url:
@@ -271,12 +273,12 @@ def test_what_is_evaluated_again_while_it_is_sent_is_sent_again(database: TestDa
                 exporter._send = send_it  # type: ignore[method-assign]
                 await exporter.send_batch()
                 assert not await waiting(hub) and len(receiver.requests) == 2
-            assert len({told(event)["proctor.result.id"] for event in receiver.events()}) == 1, "it is the same result"
+            assert len({attributes(event)["proctor.result.id"] for event in receiver.events()}) == 1, "it is the same result"
 
     database.run_hub(use, allowed_addresses=LISTED)
 
 
-def test_a_trace_that_was_deleted_has_nothing_to_tell(database: TestDatabase) -> None:
+def test_a_deleted_trace_exports_nothing(database: TestDatabase) -> None:
     async def use(hub: Hub) -> None:
         receiver = Receiver()
         async with listening(receiver) as url:
@@ -293,7 +295,7 @@ def test_a_trace_that_was_deleted_has_nothing_to_tell(database: TestDatabase) ->
     database.run_hub(use, allowed_addresses=LISTED)
 
 
-def test_a_part_that_was_left_out_is_told_and_not_sent_again(database: TestDatabase, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_rejected_part_is_reported_and_not_sent_again(database: TestDatabase, caplog: pytest.LogCaptureFixture) -> None:
     async def use(hub: Hub) -> None:
         receiver = Receiver(partial=2)
         async with listening(receiver) as url:
@@ -357,12 +359,12 @@ def test_the_endpoint_and_its_headers_are_read_at_the_door(tmp_path: Path) -> No
         given = {name: value for name, value in environment.items() if value is not None}
         return read_settings(flags, given, lambda home: tmp_path).service
 
-    for given, kept in (
+    for given, expected in (
         ("https://otlp.example.com", "https://otlp.example.com/v1/logs"),
         ("https://otlp.example.com/otlp/", "https://otlp.example.com/otlp/v1/logs"),
         ("https://otlp.example.com:4318/v1/logs", "https://otlp.example.com:4318/v1/logs"),
     ):
-        assert read(given).export_otlp_endpoint == kept
+        assert read(given).export_otlp_endpoint == expected
     assert read(headers="Authorization=Bearer%20a%3Db, x-team = 7").export_otlp_headers == (
         ("authorization", "Bearer a=b"),
         ("x-team", "7"),

@@ -1,4 +1,4 @@
-"""What is going on in a project, over HTTP: what turned, what is new, and at what cost."""
+"""The overview of a project over HTTP: changed outcomes, news and cost."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from proctor.service.hub import Hub
 from proctor.service.runs import comparisons
 from proctor.store.sql.compressed_json import pack
 from proctor.store.sql.tables import alert_rules, results
-from tests.pages.conftest import kept_world, url, world  # noqa: F401  # fixtures
+from tests.pages.conftest import url, world, world_template  # noqa: F401  # fixtures
 from tests.pages.world import GOOD, World, add_run, decide_all
 
 SINCE = "2026-11-16"
@@ -24,7 +24,7 @@ def ask(world: World, since: str = SINCE, who: str = "organization") -> Any:  # 
     return answer.json()
 
 
-def test_the_newest_run_stands_against_the_last_one_before(world: World) -> None:  # noqa: F811
+def test_the_newest_run_is_compared_with_the_previous_one(world: World) -> None:  # noqa: F811
     found = ask(world)
     assert [point["run_id"] for point in found["trend"]] == ["run_before", "run_after"]
     assert found["trend"][0]["rate"] == 1.0 and 0.7 < found["trend"][0]["low"] < 1
@@ -38,7 +38,7 @@ def test_the_newest_run_stands_against_the_last_one_before(world: World) -> None
     assert suite["newly_passing"]["total"] == suite["within_chance"] == 0
 
 
-def test_what_changed_between_two_runs_that_have_ended_is_found_out_once(world: World, monkeypatch: pytest.MonkeyPatch) -> None:  # noqa: F811
+def test_the_comparison_of_two_finished_runs_is_computed_once(world: World, monkeypatch: pytest.MonkeyPatch) -> None:  # noqa: F811
     first = ask(world)["suites"]
     monkeypatch.setattr(comparisons, "_compare_with", lambda *given: pytest.fail("both were compared before"))
     assert ask(world)["suites"] == first != []
@@ -74,7 +74,7 @@ def test_a_single_soak_run_after_it_does_not_hide_what_the_nightly_run_broke(wor
     assert pairs == [("run_soak2", "run_soak"), ("run_after", "run_before")]
 
 
-def test_a_first_run_and_a_day_without_runs_are_said(world: World) -> None:  # noqa: F811
+def test_a_first_run_and_a_day_without_runs_are_shown(world: World) -> None:  # noqa: F811
     assert ask(world, "2026-11-18")["suites"] == [] and ask(world, "2026-11-18")["new_runs"] == {}
     more = {"suite_name": "other", "at": "2026-11-18T09:00:00.000Z"}
     world.service.run(lambda hub: add_run(hub, "run_other", decide_all(GOOD), **more))
@@ -95,7 +95,7 @@ def test_a_case_that_may_fail_now_and_then_has_not_turned(world: World) -> None:
     assert suite["newly_failing"]["total"] == 0 and suite["within_chance"] == 1
 
 
-def test_new_reasons_of_traces_and_alerts_that_fire_are_told(world: World) -> None:  # noqa: F811
+def test_new_reasons_of_traces_and_firing_alerts_are_shown(world: World) -> None:  # noqa: F811
     async def sow(hub: Hub) -> None:
         own = {"organization_id": LOCAL.organization_id, "project_id": "proj_home"}
         async with hub.database.writing() as connection:

@@ -1,4 +1,4 @@
-"""Backtests: a case on the traces that are still kept, as a run that is resumed, cancelled and read as any other."""
+"""Backtests: a case on stored traces, as a run that is resumed, cancelled and read like any other."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ async def list_decided(hub: Hub, run_id: str) -> list[tuple[str, str, str]]:
     return [(trace, case, outcome) for case, _, trace, outcome in sorted(found)]
 
 
-def test_a_paused_case_is_decided_on_every_kept_trace_that_it_is_about(database: TestDatabase) -> None:
+def test_a_paused_case_is_decided_on_every_stored_trace_it_is_about(database: TestDatabase) -> None:
     async def use(hub: Hub) -> None:
         project, agent, case = await a_world(hub, when={"metadata": {"env": "prod"}})
         prod: dict[str, Any] = {"metadata": {"env": "prod"}}
@@ -71,9 +71,9 @@ def test_a_paused_case_is_decided_on_every_kept_trace_that_it_is_about(database:
         done: Any = await get_run(hub, LOCAL, str(run["id"]))
         assert (done["status"], done["outcome"], done["attempts"]) == ("completed", "fail", 3), done
         assert done["counts"] == {"pass": 1, "fail": 1, "error": 1, "skip": 0}
-        told = done["backtest"]
-        assert (told["case_id"], told["version"], told["traces"], told["looked_at"]) == (case, 1, 5, 5)
-        assert told["left_out"] == {"still_open": 1, "not_chosen": 1, "no_run": 0, "other_case": 0}
+        figures = done["backtest"]
+        assert (figures["case_id"], figures["version"], figures["traces"], figures["looked_at"]) == (case, 1, 5, 5)
+        assert figures["left_out"] == {"still_open": 1, "not_chosen": 1, "no_run": 0, "other_case": 0}
         # Newest first.
         assert await list_decided(hub, done["id"]) == [
             ("trc_0005", "greets", "error"), ("trc_0002", "greets", "fail"), ("trc_0001", "greets", "pass"),
@@ -84,7 +84,7 @@ def test_a_paused_case_is_decided_on_every_kept_trace_that_it_is_about(database:
         assert row["run_id"] == done["id"] and row["flaky"] is False
         assert (await list_runs(hub, LOCAL))["data"][0]["name"] == "before"
         async with hub.database.reading() as connection:
-            # Nothing of it is a result of a trace: the case is not active yet.
+            # It stores no results of traces: the case is not active yet.
             assert (await connection.execute(sa.select(sa.func.count()).select_from(results))).scalar_one() == 0
 
     database.run_hub(use)
@@ -102,7 +102,7 @@ def test_a_backtest_that_decided_nothing_has_not_passed(database: TestDatabase) 
     database.run_hub(use)
 
 
-def test_of_many_traces_the_newest_are_looked_at_within_the_times_asked_for(database: TestDatabase) -> None:
+def test_of_many_traces_the_newest_in_the_requested_period_are_used(database: TestDatabase) -> None:
     async def use(hub: Hub) -> None:
         project, agent, case = await a_world(hub)
         for number in range(50):
@@ -115,7 +115,7 @@ def test_of_many_traces_the_newest_are_looked_at_within_the_times_asked_for(data
     database.run_hub(use)
 
 
-@pytest.mark.parametrize("dies", ["before the results are kept", "between results and progress"])
+@pytest.mark.parametrize("dies", ["before the results are stored", "between results and progress"])
 def test_a_backtest_that_is_taken_up_again_decides_every_trace_once(
     dies: str, database: TestDatabase, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -167,13 +167,13 @@ def test_a_backtest_is_cancelled_and_keeps_what_it_has(database: TestDatabase, m
             await until(hub, run_id, lambda run: run["status"] == "cancelled")
         report = from_json(await run_report(hub, LOCAL, run_id, "json"))
         assert report["incomplete"]["attempts_planned"] == 6 and report["incomplete"]["attempts_finished"] == 2
-        told = [event["kind"] async for event in events(hub, run_id, 0, stopping=lambda: False) if event is not None]
-        assert told[0] == "queued" and told.count("finished") == 2 and told[-1] == "cancelled"
+        kinds = [event["kind"] async for event in events(hub, run_id, 0, stopping=lambda: False) if event is not None]
+        assert kinds[0] == "queued" and kinds.count("finished") == 2 and kinds[-1] == "cancelled"
 
     database.run_hub(use)
 
 
-def test_a_backtest_makes_room_for_another_project_and_goes_on(database: TestDatabase, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_backtest_yields_to_another_project_and_continues(database: TestDatabase, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(backtest, "STEP", 1)
     monkeypatch.setattr(backtest_runner, "REST", 100.0)
     for name in ("TURN_S", "LONG_TURN_S", "PATIENCE_S", "LOOK_EVERY_S"):
@@ -211,15 +211,15 @@ REFUSED: dict[str, tuple[dict[str, Any], dict[str, Any], str, str]] = {
 
 
 @pytest.mark.parametrize("what", REFUSED)
-def test_what_cannot_be_tried_is_refused_and_nothing_is_queued(what: str, database: TestDatabase) -> None:
-    case_fields, fields, code, told = REFUSED[what]
+def test_an_invalid_backtest_is_refused_and_nothing_is_queued(what: str, database: TestDatabase) -> None:
+    case_fields, fields, code, message = REFUSED[what]
 
     async def use(hub: Hub) -> None:
         project, agent, case = await a_world(hub, **case_fields)
         await add_trace(hub, project, agent, 1)
         with pytest.raises(Refusal) as caught:
             await start_backtest(hub, LOCAL, case, NewBacktest(**fields))
-        assert caught.value.code == code and told in str([caught.value.message, dict(caught.value.fields)])
+        assert caught.value.code == code and message in str([caught.value.message, dict(caught.value.fields)])
         assert (await list_runs(hub, LOCAL))["data"] == []
 
     database.run_hub(use)

@@ -1,4 +1,4 @@
-"""What is found out about a run when it ends: kept beside it, the same as what its attempts say, and gone with it."""
+"""The figures of a finished run: stored with it, equal to those of its attempts, and deleted with it."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ async def forget(hub: Hub) -> None:
 
 
 async def read_everything(hub: Hub) -> tuple[Any, ...]:
-    """What pages show of two runs beside their attempts, and what the overview says of them."""
+    """What pages show about two runs without their attempts, and the overview of them."""
     rows = await find_rows(hub)
     changes = await find_suite_changes(hub, LOCAL, "proj_1", [show_run(rows["run_b"]), show_run(rows["run_a"])])
     compared = await compare_runs(hub, LOCAL, "run_b", "run_a")
@@ -57,7 +57,7 @@ def _sort_cases(changes: tuple[SuiteChange, ...]) -> Any:
 
 
 @pytest.mark.parametrize("attempts", [40, 47])
-def test_what_was_kept_says_what_the_attempts_say_and_no_attempt_is_read(database: TestDatabase, attempts: int) -> None:
+def test_stored_figures_equal_those_of_the_attempts_and_no_attempt_is_read(database: TestDatabase, attempts: int) -> None:
     async def use(hub: Hub) -> None:
         await add_run(hub, "run_a", attempts, failing=1)
         await add_run(hub, "run_b", attempts, failing=3)
@@ -76,7 +76,7 @@ def test_what_was_kept_says_what_the_attempts_say_and_no_attempt_is_read(databas
     database.run_hub(use)
 
 
-def test_what_another_version_kept_or_nobody_can_read_is_worked_out_again(database: TestDatabase) -> None:
+def test_unreadable_figures_or_those_of_another_version_are_computed_again(database: TestDatabase) -> None:
     async def use(hub: Hub) -> None:
         await add_run(hub, "run_a", 40, failing=1)
         await add_run(hub, "run_b", 40, failing=3)
@@ -95,7 +95,7 @@ def test_what_another_version_kept_or_nobody_can_read_is_worked_out_again(databa
     database.run_hub(use)
 
 
-def test_a_run_that_goes_on_is_not_told_by_what_was_kept(database: TestDatabase) -> None:
+def test_stored_figures_are_not_used_for_an_unfinished_run(database: TestDatabase) -> None:
     async def use(hub: Hub) -> None:
         await add_run(hub, "run_a", 40, failing=0)
         await add_run(hub, "run_b", 40, failing=3)
@@ -110,12 +110,12 @@ def test_a_run_that_goes_on_is_not_told_by_what_was_kept(database: TestDatabase)
     database.run_hub(use)
 
 
-def test_what_was_kept_goes_with_its_run(database: TestDatabase) -> None:
+def test_stored_figures_are_deleted_with_their_run(database: TestDatabase) -> None:
     async def use(hub: Hub) -> None:
         await add_run(hub, "run_a", 10, failing=0)
         await add_run(hub, "run_b", 10, failing=0)
         await keep_all(hub)
-        # Twice is once: another worker may have kept it.
+        # Storing is idempotent: another worker may have stored it.
         await keep_all(hub)
         async with hub.database.writing() as connection:
             await delete_listed(connection, [Deletable(kind="run", id="run_a", created_at="", size=0)])

@@ -53,7 +53,7 @@ async def add_run(hub: Hub, id: str, attempts: int, *, failing: int, digests: bo
         "status": status, "counts": {"pass": attempts - failed, "fail": failed}, "created_at": stamp(NOW), "updated_at": stamp(NOW),
     }  # fmt: skip
     entries = [make_entry(number, failing=failing) for number in range(attempts)]
-    kept = [
+    rows = [
         {
             "id": f"att_{id}_{number:06}", "run_id": id, "case_id": entry.case, "attempt": entry.attempt, "outcome": entry.outcome,
             "digest": make_digest(to_json(entry)) if digests else None, "search_text": make_search_text(entry) if digests else None,
@@ -63,8 +63,8 @@ async def add_run(hub: Hub, id: str, attempts: int, *, failing: int, digests: bo
     ]  # fmt: skip
     async with hub.database.writing() as connection:
         await connection.execute(runs.insert().values(row))
-        for first in range(0, len(kept), 1_000):
-            await connection.execute(run_entries.insert(), kept[first : first + 1_000])
+        for first in range(0, len(rows), 1_000):
+            await connection.execute(run_entries.insert(), rows[first : first + 1_000])
 
 
 async def spoil_bodies(hub: Hub) -> None:
@@ -75,10 +75,10 @@ async def spoil_bodies(hub: Hub) -> None:
 async def read_all(hub: Hub, base: str, candidate: str) -> Any:
     """Return everything that pages show of two runs without opening an attempt."""
     page = await list_run_results(hub, LOCAL, candidate, limit=50)
-    beside = await list_run_results(hub, LOCAL, candidate, AttemptFilter(case="case-0"), limit=100)
+    other = await list_run_results(hub, LOCAL, candidate, AttemptFilter(case="case-0"), limit=100)
     compared = await compare_runs(hub, LOCAL, candidate, base)
     failures = await group_run_failures(hub, LOCAL, candidate)
-    return page["data"], beside["data"], compared, failures, await measure_latency(hub, LOCAL, candidate)
+    return page["data"], other["data"], compared, failures, await measure_latency(hub, LOCAL, candidate)
 
 
 def test_pages_of_a_run_read_no_body(database: TestDatabase) -> None:
@@ -96,13 +96,13 @@ def test_pages_of_a_run_read_no_body(database: TestDatabase) -> None:
     database.run_hub(use)
 
 
-def test_attempts_without_a_digest_are_told_as_those_with_one(database: TestDatabase) -> None:
+def test_attempts_without_a_digest_are_shown_like_those_with_one(database: TestDatabase) -> None:
     async def use(hub: Hub) -> None:
         for name, digests in (("new", True), ("old", False)):
             await add_run(hub, f"run_{name}_a", 250, failing=1, digests=digests)
             await add_run(hub, f"run_{name}_b", 250, failing=3, digests=digests)
-        told = [str(await read_all(hub, f"run_{name}_a", f"run_{name}_b")).replace(f"run_{name}", "run") for name in ("new", "old")]
-        assert told[0] == told[1]
+        texts = [str(await read_all(hub, f"run_{name}_a", f"run_{name}_b")).replace(f"run_{name}", "run") for name in ("new", "old")]
+        assert texts[0] == texts[1]
 
     database.run_hub(use)
 
@@ -129,7 +129,7 @@ def test_a_comparison_reads_attempts_by_stretches_whichever_of_them_have_a_diges
 
 
 @pytest.mark.parametrize("digest", [b"{", b'{"case":"a","outcome":"pass"},{"case":"a","outcome":"pass"}', b"1"])
-def test_a_digest_that_is_damaged_is_told(database: TestDatabase, digest: bytes) -> None:
+def test_a_damaged_digest_is_reported(database: TestDatabase, digest: bytes) -> None:
     async def use(hub: Hub) -> None:
         await add_run(hub, "run_a", 40, failing=0)
         await add_run(hub, "run_b", 40, failing=3)
@@ -151,7 +151,7 @@ def test_the_runs_of_a_suite_share_it_unless_they_choose_other_cases() -> None:
     assert [case.id for case in read(selection="shared-2").cases] == ["shared-2"]
 
 
-def test_what_is_known_of_a_run_that_has_ended_is_not_worked_out_again(database: TestDatabase) -> None:
+def test_figures_of_a_finished_run_are_not_computed_again(database: TestDatabase) -> None:
     async def use(hub: Hub) -> None:
         await add_run(hub, "run_a", 40, failing=0)
         await add_run(hub, "run_b", 40, failing=3)
@@ -162,7 +162,7 @@ def test_what_is_known_of_a_run_that_has_ended_is_not_worked_out_again(database:
         async with hub.database.writing() as connection:
             await connection.execute(sa.update(runs).where(runs.c.id == "run_b").values(name="v2", updated_at=stamp(NOW + 60)))
         found = await read_several(hub, LOCAL, ["run_a", "run_b"])
-        assert found.comparisons[0].found.candidate.name == "v2", "somebody has named it since"
+        assert found.comparisons[0].found.candidate.name == "v2", "it was named later"
         assert found.comparisons[0].found.comparison.cases == 0
 
     database.run_hub(use)
@@ -182,7 +182,7 @@ def test_a_run_that_goes_on_is_looked_at_each_time(database: TestDatabase) -> No
     database.run_hub(use)
 
 
-def test_what_is_shown_of_a_large_attempt_is_made_once(database: TestDatabase) -> None:
+def test_the_excerpt_of_a_large_attempt_is_made_once(database: TestDatabase) -> None:
     async def use(hub: Hub) -> None:
         await add_run(hub, "run_a", 2, failing=0)
         large = msgspec.structs.replace(make_entry(0, failing=0), evidence=Evidence(text="".join(f"{n * n:x} " for n in range(60_000))))
@@ -267,7 +267,7 @@ async def find_all(hub: Hub, id: str, text: str, *, limit: int = 100, **more: An
     return [id.rpartition("_")[2].lstrip("0") for id in reversed(found)], pages
 
 
-@pytest.mark.parametrize("digests", [True, False], ids=["kept now", "kept by an earlier version"])
+@pytest.mark.parametrize("digests", [True, False], ids=["stored now", "stored by an earlier version"])
 def test_attempts_are_found_by_a_text_in_what_was_answered_and_in_reasons(database: TestDatabase, digests: bool) -> None:
     async def use(hub: Hub) -> None:
         await add_run(hub, "run_a", 250, failing=3, digests=digests)

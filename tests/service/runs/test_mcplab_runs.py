@@ -1,4 +1,4 @@
-"""MCPLab suites on the service: their own agents on their own servers, within what an administrator and the project allow."""
+"""MCPLab suites on the service: their own agents on their own servers, as far as administrator and project allow."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def sqlite(sqlite_url: str, tmp_path: Path) -> TestDatabase:
 
 
 def config(url: str, *, agents: Any = None, **more: Any) -> dict[str, Any]:
-    """A config that holds everything it needs."""
+    """A complete config."""
     server = {"id": "shop", "transport": "http", "url": f"{url}/mcp"}
     rules = {"tool_constraints": {"required_tools": ["lookup_order"]}, "response_assertions": [{"type": "contains", "value": "shipped"}]}
     return {
@@ -168,7 +168,7 @@ def test_a_server_of_the_library_is_started_where_that_command_is_allowed_and_on
     async def allowed(hub: Hub) -> None:
         async with provider(clerk) as seen:
             run = await driven(hub, await with_keys(hub, seen, mcplab=library), suite=sent)
-            # It was started and asked for its tools, and has none of the one the model wants.
+            # It was started and listed its tools, which do not include the one the model wants.
             reasons = [row["reason"] for row in (await results(hub, run["id"])).values()]
             assert (run["status"], reasons) == ("completed", ['there is no tool "lookup_order"'])
 
@@ -183,7 +183,7 @@ def test_a_server_of_the_library_is_started_where_that_command_is_allowed_and_on
     sqlite.run_hub(not_allowed, allowed_addresses=LOOPBACK, allowed_commands=(sys.executable,))
 
 
-def test_what_was_allowed_when_it_was_sent_may_be_refused_when_it_is_driven(sqlite: TestDatabase) -> None:
+def test_a_queued_suite_may_be_refused_when_it_is_driven(sqlite: TestDatabase) -> None:
     async def send(hub: Hub) -> str:
         async with provider(clerk) as seen:
             return str((await start_run(hub, LOCAL, NewRun(project_id=await with_keys(hub, seen), suite=config(url))))["id"])
@@ -200,7 +200,7 @@ def test_what_was_allowed_when_it_was_sent_may_be_refused_when_it_is_driven(sqli
 
 
 @rows("service/runs/cases/mcplab_refused.yaml")
-def test_what_must_not_be_driven_is_refused_before_anything_starts(
+def test_a_forbidden_suite_is_refused_before_anything_starts(
     row: dict[str, Any], sqlite: TestDatabase, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name, value in row.get("environment", {}).items():
@@ -344,8 +344,8 @@ def test_a_run_that_was_interrupted_goes_on_with_each_combination_once(database:
             after = await get_run(hub, LOCAL, run["id"])
             assert (after["status"], after["counts"]["pass"]) == ("completed", 10)
             page = await list_run_results(hub, LOCAL, run["id"], limit=100)
-            kept = Counter((row["case"], row["attempt"]) for row in page["data"])
-            assert kept == Counter({(f"lookup-{agent}", number): 1 for agent in ("one", "two") for number in range(5)})
+            counted = Counter((row["case"], row["attempt"]) for row in page["data"])
+            assert counted == Counter({(f"lookup-{agent}", number): 1 for agent in ("one", "two") for number in range(5)})
             assert 10 <= sum(times.values()) <= 12
 
     with http_shop() as (url, _):
@@ -371,9 +371,7 @@ def test_a_judge_that_fails_is_told_in_the_words_of_mcplab(sqlite: TestDatabase)
 
 
 @pytest.mark.timeout(60)
-def test_a_server_that_many_scenarios_name_is_looked_through_once_and_beside_the_loop(
-    sqlite: TestDatabase, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_server_of_many_scenarios_is_examined_once_outside_the_loop(sqlite: TestDatabase, monkeypatch: pytest.MonkeyPatch) -> None:
     looked: list[tuple[str, bool]] = []
     redact_text = redaction.redact_text
 
@@ -409,7 +407,7 @@ def test_a_server_that_many_scenarios_name_is_looked_through_once_and_beside_the
     sqlite.run_hub(use, allowed_addresses=LOOPBACK)
 
 
-def test_a_secret_of_a_server_is_found_wherever_the_server_stands(sqlite: TestDatabase) -> None:
+def test_a_secret_of_a_server_is_found_wherever_the_server_is_declared(sqlite: TestDatabase) -> None:
     shop = {"id": "shop", "transport": "http", "url": "https://u:abcdefgh12345678@shop.example/"}
     clean = {"id": "clean", "transport": "http", "url": "https://shop.example/"}
     scenarios = [{"id": "a", "prompt": "hi", "mcp_servers": [clean]}, {"id": "b", "prompt": "hi", "mcp_servers": [clean, shop]}]

@@ -174,7 +174,7 @@ async def test_the_same_content_is_not_proposed_again_in_another_layout(hub: Hub
     assert (await create_proposal(hub, agent, disguised))["status"] == "pending"
 
 
-async def test_what_was_read_is_what_is_accepted(hub: Hub) -> None:
+async def test_the_reviewed_document_is_the_accepted_one(hub: Hub) -> None:
     project, _ = await world(hub, suite=None)
     sent = await create_proposal(hub, project_key(project), _spec(project))
     edited = await update_proposal(hub, PERSON, sent["id"], {"document": DOCUMENT.replace("17", "19"), "expected_version": 1})
@@ -186,7 +186,7 @@ async def test_what_was_read_is_what_is_accepted(hub: Hub) -> None:
     assert (await _refuse(update_proposal(hub, PERSON, sent["id"], {"name": "x"}))).code == "CONFLICT"
 
 
-async def test_a_change_of_a_case_that_was_changed_meanwhile_is_refused_and_stays_pending(hub: Hub) -> None:
+async def test_accepting_a_change_of_a_case_changed_since_is_refused_and_stays_pending(hub: Hub) -> None:
     project, _ = await world(hub, suite=None)
     sent = await create_proposal(hub, project_key(project), _spec(project))
     case_id = (await accept_proposal(hub, PERSON, sent["id"], Acceptance()))["case_id"] or ""
@@ -215,7 +215,7 @@ async def test_a_change_of_a_case_that_was_changed_meanwhile_is_refused_and_stay
         ({"name": ""}, "name"),
     ],
 )
-async def test_what_is_no_case_is_refused_with_its_field(hub: Hub, more: dict[str, Any], field: str) -> None:
+async def test_an_invalid_case_is_refused_with_its_field(hub: Hub, more: dict[str, Any], field: str) -> None:
     project, _ = await world(hub, suite=None)
     refused = await _refuse(create_proposal(hub, project_key(project), _spec(project, **more)))
     assert refused.code == "VALIDATION_ERROR" and any(name.startswith(field) for name in refused.fields), refused.fields

@@ -1,4 +1,4 @@
-"""What can go wrong around a worker: leases lost and ends asked for at awkward moments, clocks that jump, and runs of others that wait."""
+"""Faults around a worker: lost leases, cancellations at awkward moments, jumping clocks, and waiting runs of others."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ class SlowStart:
 
 
 @pytest.mark.parametrize("where", ["building", "opening"])
-def test_a_run_that_is_slow_to_begin_is_held_meanwhile(where: str, database: TestDatabase, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_slow_start_keeps_its_lease(where: str, database: TestDatabase, monkeypatch: pytest.MonkeyPatch) -> None:
     slow = SlowStart(monkeypatch, where, 1.5)
 
     async def use(hub: Hub) -> None:
@@ -198,7 +198,7 @@ def test_projects_of_one_tenant_take_turns(sqlite: TestDatabase) -> None:
     sqlite.run_hub(use, allowed_addresses=LOOPBACK)
 
 
-def test_a_long_run_makes_room_when_others_wait_and_nothing_is_asked_twice(database: TestDatabase, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_long_run_yields_to_waiting_runs_and_repeats_no_request(database: TestDatabase, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(worker, "TURN_S", 0.3)
     monkeypatch.setattr(worker, "PATIENCE_S", 0.1)
 
@@ -220,7 +220,7 @@ def test_a_long_run_makes_room_when_others_wait_and_nothing_is_asked_twice(datab
     database.run_hub(use, allowed_addresses=LOOPBACK)
 
 
-def test_a_long_run_goes_on_undisturbed_when_nobody_waits(sqlite: TestDatabase, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_long_run_continues_when_no_other_waits(sqlite: TestDatabase, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(worker, "TURN_S", 0.1)
     monkeypatch.setattr(worker, "PATIENCE_S", 0.0)
 
@@ -237,7 +237,7 @@ def test_a_long_run_goes_on_undisturbed_when_nobody_waits(sqlite: TestDatabase, 
     sqlite.run_hub(use, allowed_addresses=LOOPBACK)
 
 
-def test_what_was_kept_is_unpacked_beside_the_event_loop(sqlite: TestDatabase, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_stored_entries_are_unpacked_outside_the_event_loop(sqlite: TestDatabase, monkeypatch: pytest.MonkeyPatch) -> None:
     real, seen = run_rows.read_entry, set[threading.Thread]()
 
     def noting(body: bytes) -> Any:
@@ -251,8 +251,8 @@ def test_what_was_kept_is_unpacked_beside_the_event_loop(sqlite: TestDatabase, m
             await work_once(hub)
             assert (await get_run(hub, LOCAL, run_id))["outcome"] == "pass"
             async with hub.database.reading() as connection:
-                kept = [entry async for entry in run_rows.iterate_entries(connection, run_id)]
-            assert sorted(entry.attempt for entry in kept) == list(range(45)) and all(entry.evidence is not None for entry in kept)
+                stored = [entry async for entry in run_rows.iterate_entries(connection, run_id)]
+            assert sorted(entry.attempt for entry in stored) == list(range(45)) and all(entry.evidence is not None for entry in stored)
 
     sqlite.run_hub(use, allowed_addresses=LOOPBACK)
     assert seen and threading.main_thread() not in seen
@@ -288,7 +288,7 @@ def test_a_run_in_which_nothing_ends_is_given_up_when_others_wait(sqlite: TestDa
     sqlite.run_hub(use, allowed_addresses=LOOPBACK)
 
 
-def test_a_run_that_got_on_and_then_stands_still_goes_back_to_the_queue(sqlite: TestDatabase, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_that_progressed_and_stalled_returns_to_the_queue(sqlite: TestDatabase, monkeypatch: pytest.MonkeyPatch) -> None:
     for name, seconds in (("TURN_S", 0.1), ("PATIENCE_S", 0.0), ("GOODBYE_S", 0.3)):
         monkeypatch.setattr(worker, name, seconds)
 

@@ -1,4 +1,4 @@
-"""Suites are anybody's: what a service refuses to reach, start, read or resolve, and what it does once an administrator allowed it."""
+"""Suites from users are untrusted: what a service refuses to reach, start, read or resolve unless an administrator allows it."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def sqlite(sqlite_url: str, tmp_path: Path) -> TestDatabase:
 
 @pytest.mark.in_turn
 @rows("service/runs/cases/runs_refused.yaml")
-def test_what_must_not_be_driven_is_refused(row: dict[str, Any], sqlite: TestDatabase, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_forbidden_suites_are_refused(row: dict[str, Any], sqlite: TestDatabase, monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in row.get("environment", {}).items():
         monkeypatch.setenv(name, value)
     given = dict(row["given"])
@@ -50,9 +50,9 @@ def test_what_must_not_be_driven_is_refused(row: dict[str, Any], sqlite: TestDat
             sent = {}
         with pytest.raises(Refusal) as refused:
             await start_run(hub, LOCAL, NewRun(project_id=project, **sent, **given))
-        told = f"{refused.value.message} {json.dumps(refused.value.fields, ensure_ascii=False)}"
-        assert row["expect"] in told, told
-        assert refused.value.code == row.get("code", "VALIDATION_ERROR"), told
+        problem = f"{refused.value.message} {json.dumps(refused.value.fields, ensure_ascii=False)}"
+        assert row["expect"] in problem, problem
+        assert refused.value.code == row.get("code", "VALIDATION_ERROR"), problem
 
     sqlite.run_hub(use, **row.get("allow", {}))
 
@@ -107,7 +107,7 @@ def test_an_allowed_function_and_an_allowed_file_are_used(sqlite: TestDatabase, 
     sqlite.run_hub(use, allowed_commands=("callable agent_of_this_test:answer", "recorded kept.json", "sh -c 'echo hello'"))
 
 
-def test_what_was_allowed_when_it_was_sent_may_be_refused_when_it_is_driven(sqlite: TestDatabase) -> None:
+def test_a_queued_suite_may_be_refused_when_it_is_driven(sqlite: TestDatabase) -> None:
     async def send(hub: Hub) -> str:
         async with an_agent() as agent:
             run = await start_run(hub, LOCAL, NewRun(project_id=await a_project(hub), suite=suite("a"), target=agent.target))
@@ -137,7 +137,7 @@ def test_an_mcp_server_at_an_address_that_turns_out_to_be_private_fails_the_run(
     sqlite.run_hub(use)
 
 
-def test_a_model_at_an_address_that_turns_out_to_be_private_is_not_asked(sqlite: TestDatabase) -> None:
+def test_a_model_at_an_address_that_resolves_to_a_private_one_is_not_called(sqlite: TestDatabase) -> None:
     async def use(hub: Hub) -> None:
         async with an_agent() as agent:
             model = {"provider": "openai", "model": "m", "base_url": "${WHERE}", "api_key": "${KEY}"}
@@ -174,6 +174,6 @@ def test_a_judge_of_the_project_goes_by_the_same_rules(sqlite: TestDatabase) -> 
 
 def test_the_service_replaces_every_rule_of_ones_own_machine() -> None:
     rules = {name for name in vars(Policy) if not name.startswith("__")}
-    # Its surroundings depend on its settings; the last two only tell what `admit_suite` refuses on one's own machine.
+    # The hub depends on these settings; the last two only list what `admit_suite` refuses on a local machine.
     left = rules - set(vars(ProjectPolicy)) - {"surroundings", "list_named", "_uses_configured_judge"}
     assert not left, "a stranger's suite could do there what its own user may"

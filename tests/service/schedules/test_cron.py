@@ -26,17 +26,17 @@ def test_an_expression_is_due_at_these_times(row: dict[str, Any]) -> None:
 
 
 @rows("service/schedules/cases/cron_refused.yaml")
-def test_an_expression_that_cannot_be_read_says_what_was_expected(row: dict[str, Any]) -> None:
+def test_an_invalid_expression_is_reported_with_what_was_expected(row: dict[str, Any]) -> None:
     with pytest.raises(InputError) as caught:
         parse_cron(row["cron"])
-    assert row["says"] in str(caught.value)
+    assert row["message"] in str(caught.value)
 
 
 def walk(cron: Cron, after: datetime, zone: ZoneInfo, until: datetime) -> list[datetime]:
     """The due times, minute by minute: each local time at its first occurrence, a skipped one at the first minute after the gap."""
     found: list[datetime] = []
     seen = after.astimezone(zone).replace(tzinfo=None)
-    # What the clock showed before: a repeated hour is not new.
+    # The local time before: a repeated hour is not new.
     seen = max(seen, *((after - timedelta(minutes=number)).astimezone(zone).replace(tzinfo=None) for number in range(1, 181)))
     moment = after.replace(second=0, microsecond=0) + timedelta(minutes=1)
     while moment <= until:
@@ -90,8 +90,8 @@ def test_due_times_are_those_of_a_clock_that_is_watched_every_minute(
 
 
 @pytest.mark.parametrize(
-    ("name", "says"), [("Europe/Berln", "nearest: Europe/Berlin"), ("../../etc/passwd", "unknown"), ("", "unknown"), ("\0", "unknown")]
+    ("name", "message"), [("Europe/Berln", "nearest: Europe/Berlin"), ("../../etc/passwd", "unknown"), ("", "unknown"), ("\0", "unknown")]
 )
-def test_an_unknown_time_zone_says_the_nearest(name: str, says: str) -> None:
-    with pytest.raises(InputError, match=says):
+def test_an_unknown_time_zone_is_reported_with_the_nearest(name: str, message: str) -> None:
+    with pytest.raises(InputError, match=message):
         find_zone(name)

@@ -66,8 +66,8 @@ async def test_a_complete_trace_is_evaluated_against_every_active_case_of_its_ag
     assert sorted((row["trace_id"] == good.id, row["case_key"], row["outcome"]) for row in found) == [
         (False, "own", "fail"), (False, "refund", "fail"), (True, "own", "pass"), (True, "refund", "pass"),
     ]  # fmt: skip
-    told: Any = unpack(next(row["body"] for row in found if row["case_id"] == own["id"] and row["outcome"] == "fail"))
-    assert [entry["outcome"] for entry in told["assertions"]] == ["fail", "fail"]
+    body: Any = unpack(next(row["body"] for row in found if row["case_id"] == own["id"] and row["outcome"] == "fail"))
+    assert [entry["outcome"] for entry in body["assertions"]] == ["fail", "fail"]
     assert await evaluate_all(hub) == 0
 
 
@@ -96,8 +96,8 @@ def test_a_trace_whose_root_never_came_passes_no_claim_that_nothing_happened(dat
         Clock(),
         "proctor: 1\ncases:\n  - {id: silent, expect: [no_tools_called]}\n  - {id: says, expect: [response_contains: Done]}\n",
     )
-    said = '[{"role": "assistant", "parts": [{"type": "text", "content": "Done"}], "finish_reason": "stop"}]'
-    chat = {"name": "chat m", "gen_ai__operation__name": "chat", "gen_ai__output__messages": said}
+    messages = '[{"role": "assistant", "parts": [{"type": "text", "content": "Done"}], "finish_reason": "stop"}]'
+    chat = {"name": "chat m", "gen_ai__operation__name": "chat", "gen_ai__output__messages": messages}
 
     async def use(hub: Hub) -> None:
         await world(hub, suite=suite)
@@ -106,13 +106,13 @@ def test_a_trace_whose_root_never_came_passes_no_claim_that_nothing_happened(dat
         assert await evaluate_all(hub) == 1
         found = {row["case_key"]: row for row in await result_rows(hub)}
         assert {key: row["outcome"] for key, row in found.items()} == {"silent": "error", "says": "pass"}
-        told: Any = unpack(found["silent"]["body"])
-        assert told["assertions"][0]["code"] == "missing_evidence"
+        body: Any = unpack(found["silent"]["body"])
+        assert body["assertions"][0]["code"] == "missing_evidence"
 
     database.run_hub(use, clock=clock)
 
 
-async def test_what_no_longer_applies_to_a_changed_trace_is_gone(hub: Hub) -> None:
+async def test_results_that_no_longer_apply_to_a_changed_trace_are_deleted(hub: Hub) -> None:
     project, agent = await world(hub, suite=None)
     await cases.create_case(hub, LOCAL, NewCase(project_id=project, document=SUITE, when={"metadata": {"env": "live"}}))
     await post(hub, {**ANSWER, "platformId": agent, "metadata": {"env": "live"}}, request_id="r")
@@ -123,7 +123,7 @@ async def test_what_no_longer_applies_to_a_changed_trace_is_gone(hub: Hub) -> No
     assert await result_rows(hub) == [] and (await trace_rows(hub))[0]["outcome"] is None
 
 
-async def test_a_changed_case_counts_for_new_traces_and_for_old_ones_when_asked(hub: Hub) -> None:
+async def test_a_changed_case_applies_to_new_traces_and_on_request_to_old_ones(hub: Hub) -> None:
     project, agent = await world(hub, suite=None)
     case = await cases.create_case(hub, LOCAL, NewCase(project_id=project, document=SUITE))
     await post(hub, {**ANSWER, "platformId": agent})
@@ -152,7 +152,7 @@ async def test_a_changed_case_counts_for_new_traces_and_for_old_ones_when_asked(
     assert await request_reevaluation(hub, Caller(organization_id="org_other"), Reevaluation()) == {"traces": 0}
 
 
-async def test_what_a_case_is_narrowed_to_counts_from_the_moment_it_is_changed(hub: Hub) -> None:
+async def test_a_narrowed_filter_of_a_case_applies_at_once(hub: Hub) -> None:
     project, agent = await world(hub, suite=None)
     case = await cases.create_case(hub, LOCAL, NewCase(project_id=project, document=SUITE, when={"metadata": {"env": "live"}}))
 
@@ -171,7 +171,7 @@ async def test_what_a_case_is_narrowed_to_counts_from_the_moment_it_is_changed(h
         assert [await evaluated("live"), await evaluated("test")] == [0, 0]
 
 
-def test_what_another_worker_holds_is_no_work_for_this_one(database: TestDatabase) -> None:
+def test_traces_leased_by_another_worker_are_skipped(database: TestDatabase) -> None:
     clock = Clock()
 
     async def use(hub: Hub) -> None:
@@ -196,14 +196,14 @@ async def test_a_trace_that_is_large_once_it_is_opened_fails_and_the_others_are_
     await world(hub)
     for number in range(5):
         padding = span(trace, f"{number + 1:016x}", "aaaaaaaaaaaaaaaa", text="x" * 5_000)
-        (kept,) = await send(hub, request(root(trace), padding), flush=True)
+        (stored,) = await send(hub, request(root(trace), padding), flush=True)
     await send(hub, request(root(other)), flush=True)
     await evaluate_all(hub)
     rows = {row["external_id"]: row for row in await trace_rows(hub)}
-    assert rows[trace]["size"] < 5_000, "as it is kept it is small"
+    assert rows[trace]["size"] < 5_000, "the stored body is small"
     assert rows[trace]["status"] == "failed" and rows[trace]["error"].startswith("too_large: ")
     assert rows[other]["status"] == "evaluated"
-    shown = await get_trace(hub, LOCAL, kept.id)
+    shown = await get_trace(hub, LOCAL, stored.id)
     assert shown["received"] is None and shown["evidence"] is None
 
 
@@ -224,7 +224,7 @@ def test_asking_for_an_evaluation_while_one_is_under_way_is_not_lost(database: T
     database.run_hub(use, clock=clock)
 
 
-async def test_what_comes_while_a_trace_is_evaluated_is_evaluated_too(hub: Hub) -> None:
+async def test_spans_received_during_an_evaluation_are_evaluated_too(hub: Hub) -> None:
     _, agent = await world(hub)
     await post(hub, {**ANSWER, "platformId": agent}, request_id="r")
     async with Evaluator.open(hub, ThreadDecider()) as evaluator:
@@ -272,7 +272,7 @@ async def test_a_worker_that_lost_its_lease_writes_nothing(hub: Hub) -> None:
     async with Evaluator.open(hub, ThreadDecider()) as evaluator:
         taken = await evaluator._take_batch()
         async with hub.database.writing() as connection:
-            await connection.execute(sa.update(traces).values(lease_owner="somebody else"))
+            await connection.execute(sa.update(traces).values(lease_owner="another worker"))
         await evaluator._evaluate(taken)
     assert await result_rows(hub) == []
 
@@ -323,11 +323,11 @@ async def test_a_judge_that_breaks_or_never_answers_spoils_its_own_assertions_on
 
     class Broken:
         def __init__(self) -> None:
-            self.asked = 0
+            self.calls = 0
 
         async def judge(self, *questions: Any, **more: Any) -> Any:
-            self.asked += 1
-            if self.asked == 1:
+            self.calls += 1
+            if self.calls == 1:
                 raise RuntimeError("gone")
             await asyncio.sleep(60)
 
@@ -348,7 +348,7 @@ async def test_a_judge_that_breaks_or_never_answers_spoils_its_own_assertions_on
 
 @pytest.mark.in_turn
 @pytest.mark.timeout(60)
-def test_slow_patterns_of_a_judged_case_hold_up_nobody(database: TestDatabase) -> None:
+def test_slow_patterns_of_a_judged_case_delay_no_one(database: TestDatabase) -> None:
     slow = "".join(f"      - response_matches: '(a|aa)+{number}$'\n" for number in range(3))
 
     async def use(hub: Hub) -> None:
@@ -395,7 +395,7 @@ def test_an_agent_that_another_server_has_just_made_is_not_gone(database: TestDa
 
 @pytest.mark.parametrize("gone", [True, False], ids=["gone", "refused"])
 def test_a_result_that_could_not_be_written_is_not_lost(database: TestDatabase, monkeypatch: pytest.MonkeyPatch, gone: bool) -> None:
-    """One trace in a batch, and the database fails once: away, or for a reason of its own."""
+    """One trace in a batch, and one failure of the database: an outage or another error."""
     failures = [StoreError("the database cannot be used: it is locked")]
     if not gone:
         failures[0].__cause__ = DBAPIError("INSERT", None, Exception("deadlock detected"))
@@ -426,7 +426,7 @@ def test_a_result_that_could_not_be_written_is_not_lost(database: TestDatabase, 
     database.run_hub(use)
 
 
-async def test_the_worker_evaluates_until_it_is_told_to_stop(hub: Hub) -> None:
+async def test_the_worker_evaluates_until_it_is_stopped(hub: Hub) -> None:
     _, agent = await world(hub)
     stop = asyncio.Event()
     task = asyncio.create_task(evaluate_traces(hub, stop))
@@ -439,7 +439,7 @@ async def test_the_worker_evaluates_until_it_is_told_to_stop(hub: Hub) -> None:
     assert hub.counters.read()["traces_evaluated"] == 1
 
 
-async def test_a_response_path_says_where_the_text_of_an_agent_stands(hub: Hub) -> None:
+async def test_a_response_path_locates_the_text_of_an_agent(hub: Hub) -> None:
     _, agent = await world(hub, kind="http", settings={"response_path": "answer.words"})
     await post(hub, {"data": {"answer": {"words": "Refund"}, "text": "no"}, "metadata": {"http_status": 200}, "platformId": agent})
     await evaluate_all(hub)
@@ -510,9 +510,9 @@ WHEN = [
 ]
 
 
-@pytest.mark.parametrize(("when", "asked", "metadata", "expect"), WHEN, ids=[json.dumps(row[0])[:40] + str(row[3]) for row in WHEN])
-def test_when_narrows_a_case_by_everything_it_names(when: Any, asked: Any, metadata: Any, expect: bool) -> None:
-    assert is_selected(active(when=when), "trc_1", evidence(input=asked), metadata) is expect
+@pytest.mark.parametrize(("when", "question", "metadata", "expect"), WHEN, ids=[json.dumps(row[0])[:40] + str(row[3]) for row in WHEN])
+def test_when_narrows_a_case_by_everything_it_names(when: Any, question: Any, metadata: Any, expect: bool) -> None:
+    assert is_selected(active(when=when), "trc_1", evidence(input=question), metadata) is expect
 
 
 def test_a_sample_takes_its_share_and_always_the_same_traces() -> None:

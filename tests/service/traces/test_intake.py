@@ -1,4 +1,4 @@
-"""What becomes of traces that come in: routed, freed of secrets, merged or replaced, durable."""
+"""Received traces are routed, stripped of secrets, merged or replaced, and durable."""
 
 from __future__ import annotations
 
@@ -40,11 +40,11 @@ async def test_spans_of_several_traces_and_requests_are_merged_by_trace_and_span
     tool = span(one, "bbbbbbbbbbbbbbbb", "aaaaaaaaaaaaaaaa", gen_ai__tool__name="lookup", gen_ai__tool__call__arguments='{"id": 17}')
     # The same span id in two traces is two spans.
     first = await send(hub, request(tool, span(two, "bbbbbbbbbbbbbbbb", name="other")), binary=binary)
-    assert [kept.created for kept in first] == [True, True]
+    assert [stored.created for stored in first] == [True, True]
     second = await send(hub, request(root(one)), binary=binary)
-    assert [(kept.created, kept.revision) for kept in second] == [(False, 2)]
+    assert [(stored.created, stored.revision) for stored in second] == [(False, 2)]
     third = await send(hub, request(root(one, text="Refund sent.")), binary=binary)
-    assert [(kept.created, kept.revision) for kept in third] == [(False, 3)]
+    assert [(stored.created, stored.revision) for stored in third] == [(False, 3)]
     rows = {row["external_id"]: row for row in await trace_rows(hub)}
     assert set(rows) == {one, two}
     merged = await evidence(hub, rows[one])
@@ -52,7 +52,7 @@ async def test_spans_of_several_traces_and_requests_are_merged_by_trace_and_span
     assert [(call.name, call.arguments) for call in merged.tool_calls] == [("lookup", {"id": 17})]
     assert merged.metadata["service.name"] == "shop"
     other = await evidence(hub, rows[two])
-    assert other.tool_calls is None and other.no_run, "nothing tells of an agent there"
+    assert other.tool_calls is None and other.no_run, "no span there is from an agent"
 
 
 async def test_traces_of_one_customer_that_called_a_tool_are_found_by_attributes_of_their_spans(hub: Hub) -> None:
@@ -101,8 +101,8 @@ def test_an_agent_may_have_a_quiet_period_of_its_own(database: TestDatabase) -> 
 
 async def test_a_root_that_has_not_ended_does_not_complete_a_trace(hub: Hub) -> None:
     await world(hub)
-    (kept,) = await send(hub, request(span(new_trace(), "aaaaaaaaaaaaaaaa", ended=False)))
-    assert kept.status == "open"
+    (stored,) = await send(hub, request(span(new_trace(), "aaaaaaaaaaaaaaaa", ended=False)))
+    assert stored.status == "open"
 
 
 async def test_a_body_with_the_same_request_id_replaces_the_trace(hub: Hub) -> None:
@@ -138,15 +138,15 @@ SECRETS = [
 
 @pytest.mark.parametrize("attributes", SECRETS)
 @pytest.mark.parametrize("binary", [False, True])
-async def test_secrets_are_taken_out_before_anything_is_kept(attributes: dict[str, str], binary: bool, hub: Hub) -> None:
+async def test_secrets_are_removed_before_anything_is_stored(attributes: dict[str, str], binary: bool, hub: Hub) -> None:
     trace = new_trace()
     await world(hub)
     plain = span(trace, "bbbbbbbbbbbbbbbb", gen_ai__usage__input_tokens=120)
     await send(hub, request(span(trace, "aaaaaaaaaaaaaaaa", **attributes), plain), binary=binary)
     (row,) = await trace_rows(hub)
-    kept = expand_bytes(row["body"]).decode()
-    assert "hunter2" not in kept and "verysecret" not in kept and "sk-abc" not in kept
-    assert "gen_ai.usage.input_tokens" in kept and "120" in kept
+    stored = expand_bytes(row["body"]).decode()
+    assert "hunter2" not in stored and "verysecret" not in stored and "sk-abc" not in stored
+    assert "gen_ai.usage.input_tokens" in stored and "120" in stored
 
 
 async def test_secrets_are_taken_out_of_bodies_in_one_piece_too(hub: Hub) -> None:
@@ -154,18 +154,18 @@ async def test_secrets_are_taken_out_of_bodies_in_one_piece_too(hub: Hub) -> Non
     body = {"data": {"text": "hi", "apiKey": "abc123456"}, "metadata": {"cookie": "session=1", "promptTokens": 5}, "platformId": agent}
     await post(hub, body)
     (row,) = await trace_rows(hub)
-    kept = expand_bytes(row["body"]).decode()
-    assert "abc123456" not in kept and "session=1" not in kept
+    stored = expand_bytes(row["body"]).decode()
+    assert "abc123456" not in stored and "session=1" not in stored
     assert row["metadata"]["promptTokens"] == 5 and row["metadata"]["cookie"] != "session=1"
 
 
-def test_spans_that_cannot_be_used_are_counted_and_the_others_kept(database: TestDatabase) -> None:
+def test_unusable_spans_are_counted_and_the_others_stored(database: TestDatabase) -> None:
     async def use(hub: Hub) -> None:
         await world(hub)
         good = request(root(new_trace()))
         bad = request(span("0" * 32, "aaaaaaaaaaaaaaaa"), {"name": "no id"}, {"traceId": new_trace(), "spanId": "", "name": "x"})
-        nobody = request(root(new_trace()), service="nobody")
-        document = {"resourceSpans": [*good["resourceSpans"], *bad["resourceSpans"], *nobody["resourceSpans"]]}
+        unknown = request(root(new_trace()), service="nobody")
+        document = {"resourceSpans": [*good["resourceSpans"], *bad["resourceSpans"], *unknown["resourceSpans"]]}
         intake = await read_spans(hub, LOCAL, receive_json(document))
         assert len(intake.arrivals) == 1 and intake.refused_spans == 4
         assert any("service.name is 'nobody'" in reason for reason in intake.reasons)
@@ -197,16 +197,16 @@ def test_a_body_that_cannot_be_used_is_refused_with_its_place(tmp_path: Any, bod
     async def use(hub: Hub) -> None:
         await read_body(hub, LOCAL, body)
 
-    told = TestDatabase(f"sqlite:///{tmp_path}/p.db", tmp_path).run_hub(refusal(use))
-    assert told.code == "VALIDATION_ERROR" and list(told.fields) == [path]
+    error = TestDatabase(f"sqlite:///{tmp_path}/p.db", tmp_path).run_hub(refusal(use))
+    assert error.code == "VALIDATION_ERROR" and list(error.fields) == [path]
 
 
-async def test_a_trace_for_an_agent_that_was_deleted_meanwhile_is_not_kept(hub: Hub) -> None:
+async def test_a_trace_of_an_agent_deleted_in_transit_is_not_stored(hub: Hub) -> None:
     _, agent = await world(hub)
     intake = await read_body(hub, LOCAL, {**SPANS, "platformId": agent})
     await agents.delete_agent(hub, LOCAL, agent)
-    (kept,) = await TraceWriter(hub).store(intake.arrivals)
-    assert kept.refused == "agent_gone" and await trace_rows(hub) == []
+    (stored,) = await TraceWriter(hub).store(intake.arrivals)
+    assert stored.refused == "agent_gone" and await trace_rows(hub) == []
 
 
 def test_many_requests_share_a_commit_and_each_gets_its_own_answer(database: TestDatabase, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -228,15 +228,15 @@ def test_many_requests_share_a_commit_and_each_gets_its_own_answer(database: Tes
             return (await writer.store(intake.arrivals))[0]
 
         answers = await asyncio.gather(*(one(number) for number in range(40)))
-        assert sum(kept.created for kept in answers) == 20 and len({kept.id for kept in answers}) == 20
-        assert sorted(kept.revision for kept in answers) == [1] * 20 + [2] * 20
+        assert sum(stored.created for stored in answers) == 20 and len({stored.id for stored in answers}) == 20
+        assert sorted(stored.revision for stored in answers) == [1] * 20 + [2] * 20
         assert len(await trace_rows(hub)) == 20
 
     database.run_hub(use)
     assert sum(commits) == 40 and len(commits) <= 6
 
 
-def test_a_full_queue_and_a_slow_database_are_told_to_come_again(database: TestDatabase) -> None:
+def test_a_full_queue_and_a_slow_database_answer_with_retry_after(database: TestDatabase) -> None:
     async def use(hub: Hub) -> None:
         _, agent = await world(hub)
         writer = TraceWriter(hub, patience_s=0.2)
@@ -248,7 +248,7 @@ def test_a_full_queue_and_a_slow_database_are_told_to_come_again(database: TestD
             except Refusal as refused:
                 return refused
 
-        # Somebody else writes, and does not end.
+        # Another writer holds the lock.
         async with hub.database.writing() as connection:
             await connection.execute(sa.delete(trace_parts))
             if database.is_postgres:
@@ -257,14 +257,14 @@ def test_a_full_queue_and_a_slow_database_are_told_to_come_again(database: TestD
         assert all(isinstance(answer, Refusal) and answer.code == "UNAVAILABLE" and answer.retry_after_s for answer in answers)
         await writer.close()
         assert (await one(99)).created
-        # What was begun may be there, but nothing twice.
+        # A begun write may be stored, but nothing twice.
         names = [row["external_id"] for row in await trace_rows(hub)]
         assert len(names) == len(set(names)) <= 31
 
     database.run_hub(use, queue_size=20)
 
 
-async def test_whoever_evaluates_is_woken_by_any_trace_of_a_request_that_is_due(hub: Hub) -> None:
+async def test_any_due_trace_of_a_request_wakes_the_evaluator(hub: Hub) -> None:
     await world(hub)
     due = hub.due_signal
     trace = new_trace()
@@ -333,18 +333,18 @@ def test_a_hundred_thousand_spans_in_one_trace(tmp_path: Any) -> None:
     async def use(hub: Hub) -> None:
         await world(hub)
         intake = await read_spans(hub, LOCAL, receive_protobuf(made.SerializeToString()))
-        (kept,) = await TraceWriter(hub).store(intake.arrivals)
-        assert kept.created and intake.spans == 100_000
+        (stored,) = await TraceWriter(hub).store(intake.arrivals)
+        assert stored.created and intake.spans == 100_000
         (row,) = await trace_rows(hub)
         assert len((await evidence(hub, row)).nodes) == 100_000
 
     TestDatabase(f"sqlite:///{tmp_path}/p.db", tmp_path).run_hub(use)
 
 
-async def test_text_that_no_database_can_hold_is_kept_all_the_same(hub: Hub) -> None:
+async def test_text_that_no_database_can_hold_is_stored_nonetheless(hub: Hub) -> None:
     _, agent = await world(hub)
-    kept = await post(hub, {"data": {"text": "a\0b"}, "metadata": {"x": "a\0b"}, "platformId": agent}, request_id="r\0")
-    assert kept.created
+    stored = await post(hub, {"data": {"text": "a\0b"}, "metadata": {"x": "a\0b"}, "platformId": agent}, request_id="r\0")
+    assert stored.created
     async with hub.database.reading() as connection:
         assert (await connection.execute(sa.select(sa.func.count()).select_from(traces))).scalar_one() == 1
 
@@ -361,8 +361,8 @@ async def test_metadata_that_no_database_can_hold_does_not_spoil_the_search_for_
 async def test_secrets_are_taken_out_of_the_names_of_events_too(hub: Hub) -> None:
     trace = new_trace()
     await world(hub)
-    told = {**span(trace, "aaaaaaaaaaaaaaaa"), "events": [{"name": "used sk-abcdefghijklmnopqrstuvwxyz123456", "attributes": []}]}
-    await send(hub, request(told))
+    marked = {**span(trace, "aaaaaaaaaaaaaaaa"), "events": [{"name": "used sk-abcdefghijklmnopqrstuvwxyz123456", "attributes": []}]}
+    await send(hub, request(marked))
     (row,) = await trace_rows(hub)
-    kept = expand_bytes(row["body"]).decode()
-    assert "used " in kept and "sk-abc" not in kept
+    stored = expand_bytes(row["body"]).decode()
+    assert "used " in stored and "sk-abc" not in stored

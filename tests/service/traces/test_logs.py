@@ -26,7 +26,7 @@ cases:
 
 
 def agent(trace: str) -> dict[str, Any]:
-    """A trace that tells that a model answered, and not what."""
+    """A trace with a model call, but without its answer."""
     top = span(trace, "aaaaaaaaaaaaaaaa", name="invoke_agent shop", gen_ai__operation__name="invoke_agent")
     model = span(trace, MODEL, "aaaaaaaaaaaaaaaa", name="chat m", gen_ai__operation__name="chat", gen_ai__request__model="m")
     return request(top, model)
@@ -34,8 +34,8 @@ def agent(trace: str) -> dict[str, Any]:
 
 def choice(trace: str, *calls: str) -> dict[str, Any]:
     """The answer of that model, in a log record."""
-    asked = [{"id": f"call_{name}", "type": "function", "function": {"name": name, "arguments": "{}"}} for name in calls]
-    message = {"role": "assistant", **({"tool_calls": asked} if asked else {"content": "Hello."})}
+    requested = [{"id": f"call_{name}", "type": "function", "function": {"name": name, "arguments": "{}"}} for name in calls]
+    message = {"role": "assistant", **({"tool_calls": requested} if requested else {"content": "Hello."})}
     body = {"index": 0, "finish_reason": "tool_calls" if calls else "stop", "message": message}
     return logs(record(trace, MODEL, "gen_ai.choice", body, gen_ai__system="openai"))
 
@@ -53,9 +53,9 @@ def test_a_late_log_record_has_its_trace_evaluated_again(
         clock.now += 10
         assert await evaluate_all(hub) == 1
         (result,) = await result_rows(hub)
-        assert (result["outcome"], result["code"]) == ("error", "missing_evidence"), "what the model asked for is unknown"
-        (kept,) = await send_logs(hub, choice(trace, *calls), binary=binary)
-        assert (kept.created, kept.revision, kept.status) == (False, 2, "complete")
+        assert (result["outcome"], result["code"]) == ("error", "missing_evidence"), "the requested calls are unknown"
+        (stored,) = await send_logs(hub, choice(trace, *calls), binary=binary)
+        assert (stored.created, stored.revision, stored.status) == (False, 2, "complete")
         (row,) = await trace_rows(hub)
         assert row["due_at"] == clock.now + 5
         clock.now += 10
@@ -71,9 +71,9 @@ def test_log_records_alone_are_waited_with_and_never_make_a_run(database: TestDa
 
     async def use(hub: Hub) -> None:
         await world(hub, suite=SUITE)
-        (kept,) = await send_logs(hub, choice(trace))
+        (stored,) = await send_logs(hub, choice(trace))
         (row,) = await trace_rows(hub)
-        assert kept.status == "open" and row["due_at"] == clock.now + 300
+        assert stored.status == "open" and row["due_at"] == clock.now + 300
         clock.now += 400
         assert await evaluate_all(hub) == 1
         assert await result_rows(hub) == []
@@ -89,7 +89,7 @@ def test_log_records_alone_are_waited_with_and_never_make_a_run(database: TestDa
     database.run_hub(use, clock=clock, quiet_period_s=5)
 
 
-def test_a_tool_that_only_the_log_record_of_a_lost_span_tells_of_is_not_denied(database: TestDatabase) -> None:
+def test_a_tool_known_only_from_the_log_record_of_a_lost_span_is_not_denied(database: TestDatabase) -> None:
     clock, trace = Clock(), new_trace()
 
     async def use(hub: Hub) -> None:
@@ -107,7 +107,7 @@ def test_a_tool_that_only_the_log_record_of_a_lost_span_tells_of_is_not_denied(d
     database.run_hub(use, clock=clock, quiet_period_s=5)
 
 
-async def test_a_log_record_does_not_move_the_root_that_results_are_told_of(hub: Hub) -> None:
+async def test_a_log_record_does_not_move_the_root_of_results(hub: Hub) -> None:
     trace = new_trace()
     await world(hub)
     await send_logs(hub, logs(record(trace, "c" * 16, "gen_ai.choice", "x")))

@@ -1,4 +1,4 @@
-"""Traces that are no run of an agent: kept, not judged, not counted, and said to be none."""
+"""Traces that are no run of an agent: stored, not judged, not counted, and marked as such."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def trace_of(spans: list[dict[str, Any]], trace: str) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("spans", NO_RUNS.values(), ids=list(NO_RUNS))
-async def test_a_trace_that_is_no_run_has_no_verdicts_and_says_why(spans: list[dict[str, Any]], hub: Hub) -> None:
+async def test_a_trace_that_is_no_run_has_no_verdicts_and_a_reason(spans: list[dict[str, Any]], hub: Hub) -> None:
     project, _ = await world(hub, suite=SUITE)
     await _break_a_case(hub, project)
     await send(hub, trace_of(spans, new_trace()), flush=True)
@@ -56,7 +56,7 @@ async def test_a_trace_that_is_no_run_has_no_verdicts_and_says_why(spans: list[d
     assert row["not_judged"] == whole["not_judged"] == row["no_run"]
 
 
-async def test_a_trace_that_no_case_was_decided_on_says_so(hub: Hub) -> None:
+async def test_a_trace_without_a_matching_case_has_a_reason(hub: Hub) -> None:
     project, agent = await world(hub, suite=None)
     await send(hub, request(root(new_trace(), gen_ai__operation__name="invoke_agent")), flush=True)
     (row,) = (await list_traces(hub, LOCAL))["data"]

@@ -1,4 +1,4 @@
-"""A project's judge also decides its traces, and what judges decide is indexed for labelling."""
+"""A project's judge also decides its traces, and its decisions are indexed for labelling."""
 
 from __future__ import annotations
 
@@ -42,8 +42,8 @@ def make_settings(url: str) -> dict[str, Any]:
 
 async def read_reason(hub: Hub) -> tuple[str, str]:
     (row,) = await result_rows(hub)
-    told: Any = unpack(row["body"])
-    return row["outcome"], told["assertions"][0]["reason"]
+    body: Any = unpack(row["body"])
+    return row["outcome"], body["assertions"][0]["reason"]
 
 
 def test_a_project_s_judge_also_judges_its_traces(database: TestDatabase) -> None:
@@ -63,7 +63,7 @@ def test_a_project_s_judge_also_judges_its_traces(database: TestDatabase) -> Non
         database.run_hub(use, allowed_addresses=("127.0.0.1",))
 
 
-def test_the_same_question_is_asked_once_and_one_label_answers_it(database: TestDatabase) -> None:
+def test_a_repeated_question_is_asked_once_and_labelled_once(database: TestDatabase) -> None:
     with judge_server() as server:
 
         async def use(hub: Hub) -> None:
@@ -159,7 +159,7 @@ def test_reviewers_give_second_opinions_and_see_how_far_they_agree(database: Tes
             reviewers = found["reviewers"]
             assert (reviewers["count"], reviewers["questions"], reviewers["agreed"]) == (2, 2, 1)
             assert reviewers["figures"]["accuracy"]["value"] == 0.5
-            assert (found["labels"], found["tied"], found["repeated"]) == (1, 1, 0), "one says pass, one says fail: nobody knows"
+            assert (found["labels"], found["tied"], found["repeated"]) == (1, 1, 0), "one pass and one fail: undecided"
             await say(third, 1, "fail")
             found = await get_agreement(hub, second, project)
             assert (found["labels"], found["tied"]) == (2, 0)

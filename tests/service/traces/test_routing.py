@@ -1,4 +1,4 @@
-"""Which agent a trace is kept under: by the key it came with, by the name it gives, by its service or its workflow."""
+"""Which agent a trace belongs to: by its key, its agent name, its service or its workflow."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ def test_a_trace_for_no_agent_is_refused_with_a_hint(database: TestDatabase) -> 
         await world(hub)
         await post(hub, SPANS)
 
-    told = database.run_hub(refusal(use))
-    assert told.status == 400 and told.hint is not None and "platformId" in told.hint
+    error = database.run_hub(refusal(use))
+    assert error.status == 400 and error.hint is not None and "platformId" in error.hint
 
 
 def test_a_body_of_the_second_generation_without_an_agent_names_one_that_was_not_found(database: TestDatabase) -> None:

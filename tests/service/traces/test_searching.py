@@ -1,4 +1,4 @@
-"""What is searched for is found in whatever case, in every script."""
+"""Search ignores case in every script."""
 
 from __future__ import annotations
 
@@ -40,10 +40,10 @@ async def test_names_and_questions_are_found_in_whatever_case(hub: Hub) -> None:
 async def test_spans_are_found_in_whatever_case(hub: Hub) -> None:
     _, agent = await world(hub, suite=None)
     trace = new_trace()
-    (kept,) = await send(hub, request(root(trace, text="x"), span(trace, "bbbbbbbbbbbbbbbb", "aaaaaaaaaaaaaaaa", said=TEXT)))
+    (stored,) = await send(hub, request(root(trace, text="x"), span(trace, "bbbbbbbbbbbbbbbb", "aaaaaaaaaaaaaaaa", note=TEXT)))
     spans = [{"span_id": "a", "name": "x"}, {"span_id": "b", "name": "y", "events": [{"name": "e", "attributes": {"said": TEXT}}]}]
     whole = await post(hub, {"spans": spans, "platformId": agent})
-    for id in (kept.id, whole.id):
+    for id in (stored.id, whole.id):
         tree = await read_span_tree(hub, LOCAL, id)
         assert {word: (await find_spans(hub, LOCAL, id, tree, word))[1] for word in FOUND} == FOUND
 

@@ -1,4 +1,4 @@
-"""Who is evaluated when: agents in turn, slow ones behind the others; what ended its worker with few others, then alone, then no more."""
+"""The order of evaluation: agents in turn, slow ones last; a trace that kills its worker is retried in a small batch, alone, then never."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def test_every_agent_has_its_turn_however_much_another_one_has_waiting(database:
     database.run_hub(use, clock=clock)
 
 
-def test_agents_for_which_there_was_no_room_are_next(database: TestDatabase) -> None:
+def test_agents_left_out_of_a_batch_are_next(database: TestDatabase) -> None:
     clock = Clock()
 
     async def use(hub: Hub) -> None:
@@ -100,7 +100,7 @@ def test_agents_for_which_there_was_no_room_are_next(database: TestDatabase) -> 
     database.run_hub(use, clock=clock)
 
 
-def test_large_traces_of_one_agent_leave_room_for_others(database: TestDatabase) -> None:
+def test_large_traces_of_one_agent_leave_space_for_others(database: TestDatabase) -> None:
     clock = Clock()
 
     async def use(hub: Hub) -> None:
@@ -116,7 +116,7 @@ def test_large_traces_of_one_agent_leave_room_for_others(database: TestDatabase)
     database.run_hub(use, clock=clock)
 
 
-def test_what_a_dead_worker_left_is_taken_with_few_others_then_alone_then_given_up(database: TestDatabase) -> None:
+def test_traces_of_a_dead_worker_are_retried_in_a_small_batch_then_alone_then_abandoned(database: TestDatabase) -> None:
     clock = Clock()
 
     async def use(hub: Hub) -> None:
@@ -126,7 +126,7 @@ def test_what_a_dead_worker_left_is_taken_with_few_others_then_alone_then_given_
             assert len(await lease_batch(connection, turn("dies", clock, 100))) == 10
         clock.now += 31
         async with hub.database.writing() as connection:
-            assert await lease_batch(connection, turn("other", clock, 100)) == [], "what was left behind is not taken as if nothing were"
+            assert await lease_batch(connection, turn("other", clock, 100)) == [], "traces of a lost batch are not leased at once"
             few = await lease_abandoned(connection, turn("dies too", clock), 4)
             assert [row["attempts"] for row in await list_leased(connection, "dies too", few)] == [1] * 4
         clock.now += 31
@@ -218,7 +218,7 @@ main()
 """Decides the traces `a` and `b` only while both are being decided."""
 
 
-async def test_two_batches_are_decided_at_once_and_the_second_process_ends_when_nobody_needs_it(tmp_path: Path) -> None:
+async def test_two_batches_are_decided_at_once_and_an_idle_second_process_ends(tmp_path: Path) -> None:
     deciders = [ProcessDecider(command=(sys.executable, "-c", WAITS, str(tmp_path))) for _ in range(2)]
     pair = PairDecider(*deciders, idle_s=0.05)
     assert not pair.was_ready
@@ -257,8 +257,8 @@ async def test_decisions_of_a_long_batch_are_taken_up_together_and_the_deadly_tr
 
     monkeypatch.setattr(child_process.ChildProcess, "wait_for_frames", count_rest)
     decider = ProcessDecider(command=(sys.executable, "-c", DEADLY))
-    asked = [{"id": "1", "attributes": {"openinference.span.kind": "AGENT", "input.value": f"question {number}"}} for number in range(120)]
-    whole = [task(pieces=[pack([{"resource": {}, "spans": [span]}])]) for span in asked]
+    spans = [{"id": "1", "attributes": {"openinference.span.kind": "AGENT", "input.value": f"question {number}"}} for number in range(120)]
+    whole = [task(pieces=[pack([{"resource": {}, "spans": [span]}])]) for span in spans]
     deadly = task(id="b", pieces=[pack({"data": {"text": "DEADLY"}})])
     async with asyncio.timeout(30):
         found = await decider.decide(Batch(cases=b"[]", tasks=whole), {})
@@ -268,7 +268,7 @@ async def test_decisions_of_a_long_batch_are_taken_up_together_and_the_deadly_tr
     await decider.close()
 
 
-def test_a_process_that_stands_still_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_stalled_process_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
     stuck = (sys.executable, "-c", f"import time; time_sleep = time.sleep\n{DEADLY.replace('os._exit(9)', 'time_sleep(60)')}")
 
     async def use() -> None:
@@ -389,11 +389,11 @@ def test_a_case_of_slow_patterns_is_an_error_and_the_others_are_decided(alarm: A
     (decision,) = TraceDecider(limit=alarm).decide(batch)
     assert time.process_time() - started < 4, "forty of them would take ten seconds"
     assert [(one.key, one.outcome, one.code) for one in decision.findings] == [("slow", "error", "time_limit"), ("good", "pass", None)]
-    told: Any = unpack(decision.findings[0].body)
-    assert told["code"] == "time_limit" and len(told["assertions"]) == 40
+    body: Any = unpack(decision.findings[0].body)
+    assert body["code"] == "time_limit" and len(body["assertions"]) == 40
 
 
-async def test_the_judge_is_asked_for_every_agent_in_turn() -> None:
+async def test_the_judge_is_called_for_every_agent_in_turn() -> None:
     order: list[str] = []
 
     async def work(name: str) -> None:
@@ -475,7 +475,7 @@ async def test_a_process_that_answers_nonsense_counts_as_ended(hub: Hub) -> None
     assert (row["status"], row["lease_owner"], row["leased_until"]) == ("complete", None, 0.0), "it is tried again, and counted"
 
 
-def test_a_bug_while_evaluating_is_counted_and_stops_nobody(database: TestDatabase, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_bug_while_evaluating_is_counted_and_stops_no_other_trace(database: TestDatabase, monkeypatch: pytest.MonkeyPatch) -> None:
     clock = Clock()
 
     class Buggy(ThreadDecider):
@@ -499,7 +499,7 @@ def test_a_bug_while_evaluating_is_counted_and_stops_nobody(database: TestDataba
     database.run_hub(use, clock=clock)
 
 
-async def test_where_there_was_a_process_there_will_be_one_again(monkeypatch: pytest.MonkeyPatch, hub: Hub) -> None:
+async def test_a_lost_process_is_replaced(monkeypatch: pytest.MonkeyPatch, hub: Hub) -> None:
     monkeypatch.setattr(evaluation, "START_AGAIN_S", 0.01)
     started: list[int] = []
 
@@ -507,7 +507,7 @@ async def test_where_there_was_a_process_there_will_be_one_again(monkeypatch: py
         async def _get_process(self) -> Any:
             started.append(1)
             if len(started) == 2:
-                raise CannotStart("no room now")
+                raise CannotStart("no capacity now")
             return await super()._get_process()
 
     _, agent = await world(hub)
@@ -522,11 +522,11 @@ async def test_where_there_was_a_process_there_will_be_one_again(monkeypatch: py
 
 
 async def test_a_trace_that_was_with_the_judge_when_the_service_stopped_is_given_back_at_once(hub: Hub) -> None:
-    asked = asyncio.Event()
+    called = asyncio.Event()
 
     class Silent(ScriptedJudge):
         async def judge(self, *questions: Any, **more: Any) -> Any:
-            asked.set()
+            called.set()
             await asyncio.Event().wait()
 
     project, agent = await world(hub, suite=None)
@@ -534,34 +534,34 @@ async def test_a_trace_that_was_with_the_judge_when_the_service_stopped_is_given
     await traces_of(hub, agent, 1)
     async with Evaluator.open(hub, ThreadDecider(), judge=Silent([])) as evaluator:
         assert await evaluator.evaluate_batch() == 1
-        await asked.wait()
+        await called.wait()
     [row] = await trace_rows(hub)
     assert (row["leased_until"] or 0.0) == 0.0 and row["attempts"] == 0
     assert await evaluate_all(hub, judge=ScriptedJudge(lambda question: 1.0)) == 1
 
 
-async def test_what_was_given_back_is_taken_again_while_the_batch_it_came_from_goes_on(monkeypatch: pytest.MonkeyPatch, hub: Hub) -> None:
+async def test_a_returned_trace_is_leased_again_while_its_batch_continues(monkeypatch: pytest.MonkeyPatch, hub: Hub) -> None:
     monkeypatch.setattr(evaluation, "START_AGAIN_S", 0.3)
-    asked = 0
+    calls = 0
 
     class Once(ThreadDecider):
         was_ready = True
         places = 2
 
         async def decide(self, batch: Any, texts: Any) -> Any:
-            nonlocal asked
-            asked += 1
-            if asked == 1:
-                raise CannotStart("no room now")
+            nonlocal calls
+            calls += 1
+            if calls == 1:
+                raise CannotStart("no capacity now")
             return await super().decide(batch, texts)
 
     _, agent = await world(hub)
     await traces_of(hub, agent, 1)
     async with Evaluator.open(hub, Once()) as evaluator:
         assert await evaluator.start_batch() == 1
-        while not asked or (await trace_rows(hub))[0]["leased_until"]:
+        while not calls or (await trace_rows(hub))[0]["leased_until"]:
             await asyncio.sleep(0.01)
-        # The first batch still waits before it looks for a process again.
+        # The first batch still waits before it tries to start a process again.
         assert evaluator._under_way and await evaluator.start_batch() == 1  # pyright: ignore[reportPrivateUsage]
         await evaluator.wait_until_written(5.0)
         assert not evaluator.leases.held
@@ -569,16 +569,14 @@ async def test_what_was_given_back_is_taken_again_while_the_batch_it_came_from_g
 
 
 @pytest.mark.parametrize("document", [SUITE, JUDGED], ids=["decided", "judged"])
-async def test_what_is_due_again_when_its_result_was_just_written_is_taken_at_once(
-    monkeypatch: pytest.MonkeyPatch, hub: Hub, document: str
-) -> None:
+async def test_a_trace_due_again_right_after_its_result_is_leased_at_once(monkeypatch: pytest.MonkeyPatch, hub: Hub, document: str) -> None:
     finish = ResultWriter.finish
     taken: list[int] = []
 
     async def finish_and_ask_again(self: ResultWriter, *jobs: Any) -> None:
         await finish(self, *jobs)
         if jobs[0] and not taken:
-            # Its batch, or whoever judges it, has not gone on yet.
+            # Its batch, or its judge, has not continued yet.
             await request_reevaluation(hub, LOCAL, Reevaluation())
             taken.append(await evaluator.start_batch())
 
@@ -595,9 +593,7 @@ async def test_what_is_due_again_when_its_result_was_just_written_is_taken_at_on
     assert [(row["status"], row["attempts"], row["due_at"]) for row in await trace_rows(hub)] == [("evaluated", 0, None)]
 
 
-async def test_what_was_written_before_the_database_went_away_is_left_to_whoever_took_it_since(
-    monkeypatch: pytest.MonkeyPatch, hub: Hub
-) -> None:
+async def test_a_trace_written_before_the_database_went_away_is_left_to_its_new_lease(monkeypatch: pytest.MonkeyPatch, hub: Hub) -> None:
     finish_traces = evaluating.finish_traces
     written: list[str] = []
 
@@ -628,7 +624,7 @@ async def test_a_turn_that_is_just_ending_leaves_nothing_waiting() -> None:
     async def work(item: int) -> None:
         done.append(item)
         if item < 3:
-            # Added by a callback in the same round in which the one who works finds nothing more.
+            # Added by a callback in the same loop iteration in which the worker finds no more work.
             asyncio.get_running_loop().call_soon(turns.add, "a", item + 1)
 
     turns: JudgeTurns[int] = JudgeTurns(1, work)

@@ -1,4 +1,4 @@
-"""Service names that no agent has: whose traces make their agent, where it is made, and how many may be."""
+"""Unknown service names: whose traces create an agent, in which project, and how many."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ async def test_cases_of_the_project_count_for_an_agent_that_was_made(hub: Hub) -
     assert [row["outcome"] for row in await result_rows(hub)] == ["pass"]
 
 
-async def test_of_several_projects_the_one_called_default_is_taken(hub: Hub) -> None:
+async def test_the_project_named_default_is_used(hub: Hub) -> None:
     for name in ("one", "two"):
         await projects.create_project(hub, LOCAL, projects.NewProject(name=name))
     for service in ("a", "b"):
@@ -85,11 +85,11 @@ async def test_of_several_projects_the_one_called_default_is_taken(hub: Hub) -> 
     assert [names[agent["project_id"]] for agent in await made_agents(hub)] == ["default", "default"]
 
 
-async def test_with_keys_unknown_services_are_refused_unless_the_administrator_says_otherwise(hub: Hub) -> None:
+async def test_with_keys_unknown_services_are_refused_unless_the_administrator_allows_them(hub: Hub) -> None:
     project, _ = await world(hub)
     for caller in (ORGANIZATION, project_key(project)):
-        told = await refused(hub, caller)
-        assert told.status == 400 and told.hint is not None and "--unknown-agents create" in told.hint
+        error = await refused(hub, caller)
+        assert error.status == 400 and error.hint is not None and "--unknown-agents create" in error.hint
 
 
 def test_a_project_key_makes_agents_in_its_project_and_a_restricted_one_none(database: TestDatabase) -> None:
@@ -120,7 +120,7 @@ def test_a_name_that_only_an_agent_of_another_project_has_makes_one_in_the_proje
     database.run_hub(use, unknown_agents="create")
 
 
-def test_what_the_local_user_sends_is_refused_where_the_administrator_wants_it(database: TestDatabase) -> None:
+def test_the_administrator_can_refuse_traces_of_the_local_user(database: TestDatabase) -> None:
     async def use(hub: Hub) -> None:
         assert (await refused(hub, LOCAL)).status == 400
         assert await made_agents(hub) == [] and (await projects.list_projects(hub, LOCAL))["data"] == []
@@ -128,7 +128,7 @@ def test_what_the_local_user_sends_is_refused_where_the_administrator_wants_it(d
     database.run_hub(use, unknown_agents="refuse")
 
 
-@pytest.mark.parametrize("name", [None, " ", "x" * 201, "a\0b"], ids=["none", "blank", "long", "a character that cannot be kept"])
+@pytest.mark.parametrize("name", [None, " ", "x" * 201, "a\0b"], ids=["none", "blank", "long", "a character that cannot be stored"])
 async def test_names_that_no_agent_can_have_are_refused(name: str | None, hub: Hub) -> None:
     assert (await refused(hub, LOCAL, name)).status == 400
     assert await made_agents(hub) == []
@@ -147,7 +147,7 @@ async def test_a_paused_project_gets_no_new_agents(hub: Hub) -> None:
     assert len(await made_agents(hub)) == 1
 
 
-async def test_no_more_agents_come_into_being_than_are_allowed_and_the_others_are_told(monkeypatch: pytest.MonkeyPatch, hub: Hub) -> None:
+async def test_new_agents_are_limited_and_the_rest_is_refused(monkeypatch: pytest.MonkeyPatch, hub: Hub) -> None:
     monkeypatch.setattr(intake, "MOST_MADE", 3)
     await world(hub)
     many = [group for number in range(5) for group in request(root(new_trace()), service=f"s{number}")["resourceSpans"]]

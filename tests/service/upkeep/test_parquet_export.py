@@ -29,20 +29,20 @@ async def fill(hub: Hub) -> str:
     await send(hub, request(span("1" * 32, "cccccccccccccccc", "aaaaaaaaaaaaaaaa", name="late")))
     await post(hub, {"data": {"text": "Refund done"}, "metadata": {"http_status": 200}, "platformId": agent, "externalId": "body-1"})
     async with hub.database.writing() as connection:
-        # Nobody waits for more spans.
+        # No more spans are awaited.
         await connection.execute(sa.update(traces).values(due_at=1.0, status="complete"))
     await evaluate_all(hub)
     return agent
 
 
-async def test_what_was_exported_is_decided_by_a_batch_as_by_the_service(hub: Hub, tmp_path: Path) -> None:
+async def test_a_batch_decides_exported_traces_like_the_service(hub: Hub, tmp_path: Path) -> None:
     agent = await fill(hub)
     async with hub.database.writing() as connection:
         for table in (traces, results):
             await connection.execute(sa.update(table).where(table.c.outcome == "fail").values(created_at="2026-10-01T08:00:00Z"))
     async with hub.database.reading() as connection:
         done = await export_parquet(connection, tmp_path / "history")
-        told = {row[0]: row[1] for row in await connection.execute(sa.select(traces.c.external_id, traces.c.outcome))}
+        outcomes = {row[0]: row[1] for row in await connection.execute(sa.select(traces.c.external_id, traces.c.outcome))}
     assert (done.traces, done.results) == (3, 3)
     days = sorted(path.parent.name for path in (tmp_path / "history" / "traces").rglob("*.parquet"))
     assert len(days) == 2 and days[0] == "day=2026-10-01"
@@ -50,13 +50,13 @@ async def test_what_was_exported_is_decided_by_a_batch_as_by_the_service(hub: Hu
     assert (row["trace_id"], row["agent"], row["agent_id"], row["outcome"]) == ("2" * 32, "shop", agent, "fail")
     (tmp_path / "suite.yaml").write_text(SUITE)
     summary, _ = evaluate(tmp_path / "suite.yaml", [tmp_path / "history" / "traces"], tmp_path / "out")
-    assert summary.errors == 0 and {row["trace"]: row["outcome"] for row in read_results(tmp_path / "out")} == told
+    assert summary.errors == 0 and {row["trace"]: row["outcome"] for row in read_results(tmp_path / "out")} == outcomes
     (result,) = pq.ParquetFile(tmp_path / "history" / "results" / days[0] / "part-0.parquet").read().to_pylist()
     assert (result["trace_id"], result["case"], result["outcome"]) == ("2" * 32, "refund", "fail")
     assert [one["outcome"] for one in json.loads(result["result"])["assertions"]] == ["fail", "fail"]
 
 
-async def test_a_folder_that_holds_something_is_refused_and_damage_is_told(hub: Hub, tmp_path: Path) -> None:
+async def test_a_folder_with_files_is_refused_and_damage_is_reported(hub: Hub, tmp_path: Path) -> None:
     await fill(hub)
     async with hub.database.writing() as connection:
         await connection.execute(sa.update(traces).where(traces.c.external_id == "2" * 32).values(body=b"broken"))

@@ -1,4 +1,4 @@
-"""Projects that keep less than the service does: what goes, what would go, and what cannot be set."""
+"""Projects with a shorter retention than the service: deletion, preview, and invalid values."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ async def add_project(hub: Hub, id: str = "p") -> None:
         await connection.execute(projects.insert().values(row))
 
 
-def test_what_a_project_does_not_keep_goes_and_what_is_of_others_stays(database: TestDatabase) -> None:
+def test_retention_of_a_project_deletes_only_its_own_records(database: TestDatabase) -> None:
     async def use(hub: Hub) -> None:
         await add_project(hub)
         await fill(hub)
@@ -31,8 +31,8 @@ def test_what_a_project_does_not_keep_goes_and_what_is_of_others_stays(database:
         await add_trace(hub, "trc_leased", 9, leased_until=NOW + 10)
         await add_run(hub, "run_running", 9, "running")
         wanted = NewRetention(trace_days=3, run_days=6)
-        told = await preview_retention(hub, LOCAL, "p", wanted)
-        assert told == {"trace_days": 3, "run_days": 6, "traces": 3, "runs": 1, "counted_to": 1_000_000}
+        preview = await preview_retention(hub, LOCAL, "p", wanted)
+        assert preview == {"trace_days": 3, "run_days": 6, "traces": 3, "runs": 1, "counted_to": 1_000_000}
         assert await sweep_once(hub) == SweepCounts(), "a preview changes nothing"
         await set_retention(hub, LOCAL, "p", wanted)
         swept = await sweep_once(hub, batch=1)
@@ -47,9 +47,9 @@ def test_one_of_both_can_be_bounded_and_the_bound_can_be_taken_away(database: Te
     async def use(hub: Hub) -> None:
         await add_project(hub)
         await fill(hub)
-        kept = await set_retention(hub, LOCAL, "p", NewRetention(run_days=1))
+        changed = await set_retention(hub, LOCAL, "p", NewRetention(run_days=1))
         bounds = {"service_days": 90.0, "service_bytes": None}
-        assert kept == await get_retention(hub, LOCAL, "p") == {"project_id": "p", "trace_days": None, "run_days": 1, **bounds}
+        assert changed == await get_retention(hub, LOCAL, "p") == {"project_id": "p", "trace_days": None, "run_days": 1, **bounds}
         assert (await sweep_once(hub)).runs == 3
         assert await left(hub) == ["trc_1", "trc_5", "trc_9"]
         await set_retention(hub, LOCAL, "p", NewRetention())
@@ -65,7 +65,7 @@ def test_one_of_both_can_be_bounded_and_the_bound_can_be_taken_away(database: Te
 
 
 @pytest.mark.parametrize(
-    ("service", "days", "said"),
+    ("service", "days", "message"),
     [
         (None, 0, "expected 1 to 3650, got 0"),
         (None, -1, "expected 1 to 3650, got -1"),
@@ -74,19 +74,19 @@ def test_one_of_both_can_be_bounded_and_the_bound_can_be_taken_away(database: Te
         (0.5, 1, "expected nothing: the service stores data for less than a day, got 1"),
     ],
 )
-def test_days_out_of_bounds_are_refused_and_nothing_is_set(database: TestDatabase, service: float | None, days: int, said: str) -> None:
+def test_days_out_of_bounds_are_refused_and_nothing_is_set(database: TestDatabase, service: float | None, days: int, message: str) -> None:
     async def use(hub: Hub) -> None:
         await add_project(hub)
         for verb in (set_retention, preview_retention):
             with pytest.raises(Refusal) as refused:
                 await verb(hub, LOCAL, "p", NewRetention(trace_days=days, run_days=days))
-            assert refused.value.fields == {"trace_days": [said], "run_days": [said]}
+            assert refused.value.fields == {"trace_days": [message], "run_days": [message]}
         assert (await get_retention(hub, LOCAL, "p"))["trace_days"] is None
 
     database.run_hub(use, clock=lambda: NOW, retention_days=service)
 
 
-def test_a_service_that_keeps_less_than_a_project_said_earlier_counts(database: TestDatabase) -> None:
+def test_a_service_limit_below_an_earlier_project_limit_counts(database: TestDatabase) -> None:
     async def set_long(hub: Hub) -> None:
         await add_project(hub)
         await fill(hub)
@@ -106,8 +106,8 @@ def test_a_preview_counts_no_further_than_its_bound(database: TestDatabase, monk
     async def use(hub: Hub) -> None:
         await add_project(hub)
         await fill(hub)
-        told = await preview_retention(hub, LOCAL, "p", NewRetention(trace_days=1, run_days=1))
-        assert (told["traces"], told["runs"], told["counted_to"]) == (2, 2, 2)
+        preview = await preview_retention(hub, LOCAL, "p", NewRetention(trace_days=1, run_days=1))
+        assert (preview["traces"], preview["runs"], preview["counted_to"]) == (2, 2, 2)
 
     database.run_hub(use, clock=lambda: NOW + DAY)
 

@@ -47,7 +47,7 @@ async def add_run(hub: Hub, id: str, age_days: float, status: str = "completed",
 
 
 async def left(hub: Hub) -> list[str]:
-    """The ids of what is left; asserts that nothing hangs in the air."""
+    """Return the remaining ids; assert that no row is orphaned."""
     async with hub.database.reading() as connection:
         found = [{str(row[0]) for row in await connection.execute(sa.select(column))} for column in _owners()]
     assert found[0] == found[1] == found[2]
@@ -65,7 +65,7 @@ async def fill(hub: Hub) -> None:
         await add_run(hub, f"run_{day}", day + 0.5)
 
 
-def test_what_is_too_old_goes_with_everything_that_hangs_on_it(database: TestDatabase) -> None:
+def test_old_records_are_deleted_with_everything_that_belongs_to_them(database: TestDatabase) -> None:
     async def use(hub: Hub) -> None:
         await fill(hub)
         assert await sweep_once(hub, batch=1) == SweepCounts(traces=1, runs=2, bytes=110 + 200)
@@ -88,9 +88,7 @@ def test_what_is_too_old_goes_with_everything_that_hangs_on_it(database: TestDat
     ],
 )
 @pytest.mark.parametrize("batch", [1, 100])
-def test_of_what_is_too_much_the_oldest_goes_first_and_no_more_than_it_takes(
-    database: TestDatabase, most: int, stay: list[str], batch: int
-) -> None:
+def test_over_the_size_limit_only_the_oldest_records_are_deleted(database: TestDatabase, most: int, stay: list[str], batch: int) -> None:
     async def use(hub: Hub) -> None:
         await fill(hub)
         async with hub.database.reading() as connection:
@@ -101,7 +99,7 @@ def test_of_what_is_too_much_the_oldest_goes_first_and_no_more_than_it_takes(
     database.run_hub(use, clock=lambda: NOW, retention_bytes=most)
 
 
-def test_what_somebody_works_on_stays_for_the_next_time(database: TestDatabase) -> None:
+def test_leased_traces_and_live_runs_stay(database: TestDatabase) -> None:
     async def use(hub: Hub) -> None:
         await add_trace(hub, "trc_leased", 9, leased_until=NOW + 10)
         await add_trace(hub, "trc_lease_over", 9, leased_until=NOW - 10)
@@ -172,18 +170,18 @@ def test_without_a_limit_nothing_is_swept(database: TestDatabase) -> None:
     database.run_hub(use, clock=lambda: NOW)
 
 
-def test_what_judges_of_projects_answered_goes_by_age(sqlite: TestDatabase) -> None:
+def test_judge_answers_are_deleted_by_age(sqlite: TestDatabase) -> None:
     projects = sqlite.home / "projects"
 
-    def kept(place: str, age_days: float) -> Path:
+    def add_file(place: str, age_days: float) -> Path:
         path = projects / place
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(b"{}")
         os.utime(path, (NOW - age_days * DAY,) * 2)
         return path
 
-    old = [kept("proj_1/judge/ab/old.json", 6), kept("proj_2/judge/cd/old.json.17-0", 60)]
-    young = [kept("proj_1/judge/ab/young.json", 5), kept("proj_1/another.txt", 60)]
+    old = [add_file("proj_1/judge/ab/old.json", 6), add_file("proj_2/judge/cd/old.json.17-0", 60)]
+    young = [add_file("proj_1/judge/ab/young.json", 5), add_file("proj_1/another.txt", 60)]
 
     async def use(hub: Hub) -> SweepCounts:
         return await sweep_once(hub)

@@ -1,4 +1,4 @@
-"""Benchmark runs are kept no longer than other runs, with everything that hangs on them."""
+"""Benchmark runs are deleted as early as other runs, with everything that belongs to them."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ async def published(hub: Hub) -> dict[str, Any]:
 
 
 async def made(hub: Hub, benchmark: dict[str, Any], *, complete: bool = True) -> str:
-    """A run with states of its own and of its task; its token, a link to it, its playground and a dataset in that."""
+    """A run with its states and those of its task, its token, a shared link, its playground and a dataset in it."""
     started = await start_public_run(hub, LOCAL, {"benchmark": benchmark["reference"]})
     id = started["benchmark_run_id"]
     await benchmark_runs.put_benchmark_run_state(hub, LOCAL, id, STATE)
@@ -99,7 +99,7 @@ def test_a_benchmark_run_that_is_too_old_goes_with_its_states_and_everything_els
         assert swept.bytes > 0
         assert await left(hub) == _of(1)
         assert (await benchmark_runs.get_benchmark_run(hub, LOCAL, new))["status"] == "completed"
-        # What was authored stays.
+        # Authored objects stay.
         assert (await benchmarks.get_benchmark(hub, LOCAL, benchmark["id"]))["published"]
         assert await sweep_once(hub) == SweepCounts()
 
@@ -107,7 +107,7 @@ def test_a_benchmark_run_that_is_too_old_goes_with_its_states_and_everything_els
 
 
 @pytest.mark.parametrize("batch", [1, 100])
-def test_of_benchmark_runs_that_are_too_much_the_oldest_goes_first(database: TestDatabase, batch: int) -> None:
+def test_over_the_size_limit_the_oldest_benchmark_runs_are_deleted_first(database: TestDatabase, batch: int) -> None:
     clock = Clock()
 
     async def use(hub: Hub) -> None:
@@ -134,7 +134,7 @@ def _with(hub: Hub, retention_bytes: int) -> ServiceSettings:
     return msgspec.structs.replace(hub.settings, retention_bytes=retention_bytes)
 
 
-def test_a_benchmark_run_that_goes_on_stays_until_nobody_has_touched_it_for_long(database: TestDatabase) -> None:
+def test_an_unfinished_benchmark_run_stays_until_it_is_long_untouched(database: TestDatabase) -> None:
     clock = Clock()
 
     async def use(hub: Hub) -> None:
@@ -153,7 +153,7 @@ def test_a_benchmark_run_that_goes_on_stays_until_nobody_has_touched_it_for_long
     database.run_hub(use, clock=clock, retention_days=1, retention_bytes=0)
 
 
-def test_runs_that_go_on_do_not_hide_older_ones_behind_them(database: TestDatabase) -> None:
+def test_unfinished_runs_do_not_hide_older_ones(database: TestDatabase) -> None:
     clock = Clock()
 
     async def use(hub: Hub) -> None:

@@ -28,7 +28,7 @@ DEPTH = {"depth_cm": Field(number(most=60), "from front to back")}
 
 
 def make_shelf(more: Table) -> Resource:
-    """A noun of its own, with some more fields."""
+    """A separate resource with additional fields."""
     shelf = Resource(
         kind="shelf",
         name="Shelf",
@@ -82,7 +82,7 @@ def test_a_field_that_is_declared_is_at_every_door(more: Table, name: str, good:
     assert shelf.read({"name": "a"})[name] == more[name].default
     with pytest.raises(ValidationError):
         make_body(without.new, "tests").model_validate({"name": "a", name: good})
-    with pytest.raises(Refusal, match="unknown field of a shelf"):
+    with pytest.raises(Refusal, check=lambda error: list(error.fields) == [name]):
         without.read({"name": "a", name: good})
 
     # The OpenAPI document.
@@ -105,7 +105,7 @@ def test_a_field_that_is_declared_is_at_every_door(more: Table, name: str, good:
     assert f"| `{name}` |" in verification_page([shelf]) and f"`{name}`" not in verification_page([without])
 
 
-def test_what_an_operation_does_is_said_once() -> None:
+def test_the_effect_of_an_operation_is_declared_once() -> None:
     shelf = make_shelf({})
     app = FastAPI()
     app.include_router(make_routes(shelf))
@@ -127,7 +127,7 @@ def with_other_names(shape: Shape) -> set[str]:
 
 
 @pytest.mark.parametrize("name", OPERATIONS)
-def test_every_operation_is_at_its_doors_as_declared(name: str) -> None:
+def test_every_operation_is_at_its_entry_points_as_declared(name: str) -> None:
     noun, operation = OPERATIONS[name]
     if operation.rest:
         written = DOCUMENT["paths"][operation.path][operation.method.lower()]

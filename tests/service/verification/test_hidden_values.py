@@ -34,9 +34,9 @@ HIDDEN: list[tuple[Any, str, str]] = [
 ]
 
 
-@pytest.mark.parametrize(("state", "told", "shown"), HIDDEN)
-def test_what_is_taken_out_of_a_state_is_taken_out_of_sentences(state: Any, told: str, shown: str) -> None:
-    assert hidden_in(state).hide_text(told) == shown
+@pytest.mark.parametrize(("state", "text", "shown"), HIDDEN)
+def test_values_hidden_in_a_state_are_hidden_in_sentences(state: Any, text: str, shown: str) -> None:
+    assert hidden_in(state).hide_text(text) == shown
 
 
 @pytest.mark.parametrize("length", [20, 150, 170, 400, 5_000])
@@ -44,17 +44,17 @@ def test_what_is_taken_out_of_a_state_is_taken_out_of_sentences(state: Any, told
 def test_nothing_is_left_of_a_value_that_was_cut(length: int, before: int) -> None:
     secret = "".join(chr(97 + (number * 7 + number // 26) % 26) for number in range(length))
     hidden = hidden_in({"token": secret})
-    for told in (
+    for text in (
         shorten("-" * before + secret),
         show({"x": "-" * before, "y": secret}),
         f"found {show(secret)}; and",
         shorten(secret, 500),
     ):
-        shown = hidden.hide_text(told)
-        assert not any(secret[start : start + 4] in shown for start in range(len(secret) - 3)), (told, shown)
+        shown = hidden.hide_text(text)
+        assert not any(secret[start : start + 4] in shown for start in range(len(secret) - 3)), (text, shown)
 
 
-def test_what_authors_wrote_stays_and_what_was_found_goes() -> None:
+def test_text_of_authors_stays_and_found_values_are_hidden() -> None:
     hidden = hidden_in({"authorization": "granted", "credentials": {"level": 3, "by": "x"}})
     entry = {
         "criterion_id": "crit_granted",
@@ -69,9 +69,9 @@ def test_what_authors_wrote_stays_and_what_was_found_goes() -> None:
         },
         "code": None,
     }
-    told = hidden.hide_result(entry)
-    first, second = told["evidence"]["field_results"]
-    assert (told["criterion_id"], told["score"], told["evidence"]["held"]) == ("crit_granted", 3, 3)
+    result = hidden.hide_result(entry)
+    first, second = result["evidence"]["field_results"]
+    assert (result["criterion_id"], result["score"], result["evidence"]["held"]) == ("crit_granted", 3, 3)
     assert first == {"path": "granted", "expected": "granted", "actual": REDACTED, "passed": True}
     assert second["actual"] == {"level": REDACTED, "by": REDACTED, "other": f"{REDACTED}!"} and second["expected"] is None
 

@@ -92,8 +92,8 @@ def test_a_playground_is_looked_at_as_a_whole(database: TestDatabase, capsys: py
 
 
 @pytest.mark.parametrize(
-    ("words", "told"), [(("up", "env_1", "--seed", "x"), "--seed"), (("up", "fhir", "--seed", "none.json"), "none.json")]
+    ("words", "message"), [(("up", "env_1", "--seed", "x"), "--seed"), (("up", "fhir", "--seed", "none.json"), "none.json")]
 )
-def test_what_cannot_be_meant_is_refused(words: tuple[str, ...], told: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_contradictory_options_are_refused(words: tuple[str, ...], message: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["sandbox", *words]) == 4
-    assert told in capsys.readouterr().err
+    assert message in capsys.readouterr().err

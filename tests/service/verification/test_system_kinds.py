@@ -1,4 +1,4 @@
-"""Types of the verification API and the kinds of systems behind them."""
+"""Types of the verification API and their kinds of systems."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def test_every_kind_has_one_type_and_every_type_one_kind_or_none() -> None:
     assert set(LIVE_TYPES) <= set(TYPES) and len(set(TYPES)) == len(TYPES)
 
 
-def test_what_needs_a_token_is_told_with_it_only() -> None:
+def test_values_for_a_token_are_shown_only_with_it() -> None:
     assert describe_access("fhir", "sb_1") == {
         "fhir_base_url": "/sandboxes/sb_1/fhir",
         "token_url": "/sandboxes/sb_1/fhir/token",

@@ -72,7 +72,7 @@ async def refused(awaited: Any, code: str) -> str:
     return caught.value.message
 
 
-def test_a_task_over_its_time_fails_with_score_zero_whoever_looks(database: TestDatabase) -> None:
+def test_a_task_over_its_time_fails_with_score_zero_for_every_reader(database: TestDatabase) -> None:
     clock = Clock()
 
     async def use(hub: Hub) -> None:
@@ -131,7 +131,7 @@ def test_starting_another_task_ends_one_that_is_over_its_time(database: TestData
         clock.now += 11
         assert (await start_task_run(hub, LOCAL, second))["phase"] == "started"
         assert (await get_task_run(hub, LOCAL, first))["status"] == "timed_out"
-        # A refusal does not undo what time has done.
+        # A refusal does not undo an expiry.
         clock.now += 11
         await refused(start_task_run(hub, LOCAL, second), "CONFLICT")
         async with hub.database.reading() as connection:
@@ -145,8 +145,8 @@ async def test_a_task_run_is_completed_once_however_many_ask_at_once(hub: Hub) -
     run = await run_of(hub, tasks=2)
     first, second = (task["id"] for task in run["task_runs"])
     await put_benchmark_run_state(hub, LOCAL, run["id"], STATE)
-    asked = [complete_task_run(hub, LOCAL, id) for id in (first, second) for _ in range(4)]
-    answers = await asyncio.gather(*asked, return_exceptions=True)
+    requests = [complete_task_run(hub, LOCAL, id) for id in (first, second) for _ in range(4)]
+    answers = await asyncio.gather(*requests, return_exceptions=True)
     assert sum(isinstance(answer, dict) for answer in answers) == 2
     assert {answer.code for answer in answers if isinstance(answer, Refusal)} == {"CONFLICT"}
     assert len((await list_criterion_runs(hub, LOCAL))["data"]) == 2
@@ -194,12 +194,12 @@ async def test_nothing_is_left_half_done_when_verifying_breaks(monkeypatch: pyte
 class ScriptedJudge:
     def __init__(self, outcome: Any) -> None:
         self.outcome = outcome
-        self.asked: list[str] = []
+        self.criteria: list[str] = []
         self.shown = ""
         self.closed = False
 
     async def judge(self, questions: Sequence[Question], **_: Any) -> list[Opinion]:
-        self.asked += [question.criterion for question in questions]
+        self.criteria += [question.criterion for question in questions]
         self.shown += str([msgspec.to_builtins(question.material) for question in questions])
         return [Opinion(outcome=self.outcome, score=1.0 if self.outcome == "pass" else 0.0, reason="so it is") for _ in questions]
 
@@ -223,10 +223,10 @@ def test_sentences_are_judged_where_there_is_a_judge(
         assert (criterion["passed"], criterion["outcome"], done["verdict"]) == (passed, outcome, verdict)
 
     database.run_hub(use)
-    assert "A claim was filed." in judge.asked[0] and judge.closed
+    assert "A claim was filed." in judge.criteria[0] and judge.closed
 
 
-async def test_without_a_judge_a_sentence_is_an_error_that_says_so(monkeypatch: pytest.MonkeyPatch, hub: Hub) -> None:
+async def test_without_a_judge_a_sentence_is_an_error_with_a_reason(monkeypatch: pytest.MonkeyPatch, hub: Hub) -> None:
     monkeypatch.delenv("PROCTOR_JUDGE_MODEL", raising=False)
     run = await run_of(hub, assertion="A claim was filed.")
     await put_benchmark_run_state(hub, LOCAL, run["id"], STATE)
@@ -270,7 +270,7 @@ async def test_a_state_that_is_to_be_verified_is_locked_with_the_newest_key(hub:
     assert (await complete_task_run(under(new), LOCAL, task))["score"] == 1.0
 
 
-async def test_a_snapshot_that_somebody_else_wrote_is_an_error_and_no_crash(hub: Hub) -> None:
+async def test_a_foreign_snapshot_is_an_error_and_no_crash(hub: Hub) -> None:
     evidence = states.Evidence()
     for criteria in ([{"id": "a", "weight": -1}], [{"id": "a", "assertion": {"assert": "nonsense"}}], [{"id": "a"}]):
         found = await verifying.verify(hub, {"id": "t", "name": "t", "criteria": criteria}, evidence, who=("o", "k"))
@@ -302,7 +302,7 @@ async def test_every_write_is_in_the_audit_log_without_content(hub: Hub) -> None
     assert "claim.json" not in str(notes)
 
 
-async def test_nobody_elses_rows_are_seen(hub: Hub) -> None:
+async def test_rows_of_other_organizations_are_not_seen(hub: Hub) -> None:
     other = Caller(organization_id="org_other")
     run = await run_of(hub)
     await refused(get_benchmark_run(hub, other, run["id"]), "NOT_FOUND")
