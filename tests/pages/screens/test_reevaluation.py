@@ -61,7 +61,7 @@ def test_the_form_asks_for_the_same_traces_as_rest(world: World, fields: dict[st
         ({"since": "soon"}, 400, "expected a time such as"),
         ({"agent": "agent_gone"}, 404, "there is no agent"),
         ({"case": "case_gone"}, 404, "there is no case"),
-        ({"trace_ids": " ".join(f"trc_{number}" for number in range(MOST_TRACES + 1))}, 400, f"expected 1 to {MOST_TRACES} ids"),
+        ({"trace_ids": " ".join(f"trc_{number}" for number in range(MOST_TRACES + 1))}, 400, f"expected 1 to {MOST_TRACES} entries"),
     ],
     ids=["no time", "no agent", "no case", "too many"],
 )
