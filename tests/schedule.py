@@ -29,8 +29,8 @@ BY_DATABASE = {
 BY_NAME = {"tests/live/clients/test_framework_pages.py"}
 """Files in which the tests of one name share an environment: no other worker waits while it is made."""
 BY_FIXTURE = {
-    "tests/live/floods/test_slow_client_flood.py": ("holds_nobody_up", "memory_given_back"),
-    "tests/live/floods/test_slow_patterns.py": ("keep_nobody_waiting", "client_leaves"),
+    "tests/live/floods/test_slow_client_flood.py": ("becomes_large_delays_no_one", "memory_is_returned"),
+    "tests/live/floods/test_slow_patterns.py": ("delay_no_one", "client_leaves"),
     "tests/live/clients/test_mcp_clients.py": ("over_http",),
 }
 """Files in which only those tests share a service whose names have one of these words in them."""

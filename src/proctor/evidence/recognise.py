@@ -305,7 +305,8 @@ _LINES = "put the lines of one run into a list under `turns` or `messages`, or m
 
 def _find_line_mark(entry: dict[str, Any]) -> str | None:
     """Return the field that shows that a record is one message or event of a conversation instead of an exchange, or None."""
-    if any(key in entry for key in (*plain.INPUTS, "turns", "nodes", "state")) or ("body" in entry and "direction" not in entry):
+    is_sent = "direction" in entry and isinstance(entry.get("body"), str)
+    if any(key in entry for key in (*plain.INPUTS, "turns", "nodes", "state")) or ("body" in entry and not is_sent):
         return None
     senders = {key: entry[key].lower() for key in _SENDERS if isinstance(entry.get(key), str)}
     words = {key: entry[key] for key in (*plain.EVENT_KEYS, "direction") if isinstance(entry.get(key), str)}

@@ -352,7 +352,7 @@ def test_a_run_that_was_interrupted_goes_on_with_each_combination_once(database:
         database.run_hub(use, allowed_addresses=LOOPBACK)
 
 
-def test_a_judge_that_fails_is_told_in_the_words_of_mcplab(sqlite: TestDatabase) -> None:
+def test_a_judge_that_fails_is_reported_in_the_words_of_mcplab(sqlite: TestDatabase) -> None:
     def answer(asked: ReceivedRequest) -> ScriptedResponse:
         return clerk(asked) if asked.body["model"] != "the-judge" else completion("no idea")
 

@@ -37,7 +37,7 @@ async def test_a_model_on_this_machine_is_not_reached_and_learns_nothing() -> No
         await wire.close()
 
 
-async def test_a_model_that_an_administrator_allowed_is_reached_over_connections_that_are_kept() -> None:
+async def test_a_model_that_an_administrator_allowed_is_called_over_reused_connections() -> None:
     async with provider(lambda asked: ScriptedResponse(body={"number": asked.body["number"]})) as server:
         wire = guarded_wire("127.0.0.1")
         for _ in range(2):
