@@ -1,4 +1,4 @@
-"""Counts words that an engineer of this field would not use, per package of `src/` and for the docs; `make lint` fails if a count rises.
+"""Counts words that an engineer of this field would not use, per package of `src/`, in docs and tests; `make lint` fails if a count rises.
 
 `python -m docs.plain_words` compares with `docs/plain_words.json`, `--write` stores lower counts, `--where PACKAGE` lists the places.
 """
@@ -36,11 +36,11 @@ def count_words() -> dict[str, int]:
 
 def find_words() -> Iterator[tuple[str, str, str]]:
     """Yield package, place and line of every listed word."""
-    for path in sorted([*(ROOT / "src/proctor").rglob("*"), *(ROOT / "docs").rglob("*.md")]):
+    for path in sorted([*(ROOT / "src/proctor").rglob("*"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "tests").rglob("*.py")]):
         if path.suffix not in (".py", ".html", ".md", ".js") or "rubrics" in path.parts or "vendor" in path.parts:
             continue
         parts = path.relative_to(ROOT).parts
-        package = parts[2].removesuffix(".py") if parts[0] == "src" else "docs"
+        package = parts[2].removesuffix(".py") if parts[0] == "src" else parts[0]
         for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
             for word in _WORD.findall(_CAMEL.sub(" ", line)):
                 if word.lower() in WORDS:
