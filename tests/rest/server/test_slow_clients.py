@@ -292,7 +292,7 @@ def test_compressed_bodies_are_bounded_in_ratio_and_members(tmp_path: Path) -> N
             with connect(server, head + body) as opened:
                 status, text = answer(opened)
                 assert status == 413 and message in text
-        body = gzip.compress(b'{"name":') + gzip.compress(b'"shop"') + gzip.compress(b"}") + b"\0" * 100
+        body = gzip.compress(b'{"name":') + gzip.compress(b'"shop"') + gzip.compress(b"}")
         with connect(server, HEAD + b"content-encoding: gzip\r\ncontent-length: %d\r\n\r\n" % len(body) + body) as opened:
             assert answer(opened)[0] == 201
 
