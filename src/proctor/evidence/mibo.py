@@ -261,7 +261,7 @@ def _read_response(data: Json, unknowns: Unknowns, *, is_own: bool) -> Evidence:
     names = {call.name for call in calls} if listed is not None else None
     check_object(other_members, {"tool_calls": "tool_calls"}, "$.data", unknowns, listed=names, has_answer=is_spoken)
     answer = [document[key] for key in HTTP_KEYS if listed is None and isinstance(document.get(key), (dict, list))]
-    if any(name_call(call) not in {one.name for one in calls} for call in list_calls(answer, suggested=False, depth=5)):
+    if any(name_call(call) not in {one.name for one in calls} for call in list_calls(answer, suggested=False)):
         unknowns.mark_unrecognised(CALL_PARTS, "the answer in $.data has what looks like tool calls; map them")
     for key, value in other_members.items():
         is_platform = key in _UNREAD or (key == "nodes" and value)

@@ -425,7 +425,7 @@ def test_secrets_of_the_project_are_used_and_never_stored(database: TestDatabase
             target = {**agent.target, "auth": {"type": "bearer", "token": "${SHOP}"}}
             run = await start_run(hub, LOCAL, NewRun(project_id=project, suite=suite("a"), target=target))
             await work_once(hub)
-            assert agent.server.asked[0].headers["authorization"] == "Bearer plainwords-in-here"
+            assert agent.server.requests[0].headers["authorization"] == "Bearer plainwords-in-here"
             page = await list_run_results(hub, LOCAL, run["id"])
             whole = await get_run_result(hub, LOCAL, run["id"], page["data"][0]["id"])
             assert whole["outcome"] == "pass" and "plainwords" not in str(whole)

@@ -132,7 +132,7 @@ def test_an_mcp_server_at_an_address_that_turns_out_to_be_private_fails_the_run(
             await work_once(hub)
             found = await get_run(hub, LOCAL, run["id"])
             assert found["status"] == "failed" and found["error"].startswith("address_refused: "), found
-            assert not agent.server.asked
+            assert not agent.server.requests
 
     sqlite.run_hub(use)
 
@@ -150,7 +150,7 @@ def test_a_model_at_an_address_that_resolves_to_a_private_one_is_not_called(sqli
             await work_once(hub)
             row = (await list_run_results(hub, LOCAL, run["id"]))["data"][0]
             assert row["outcome"] == "error" and "--allowed-address" in row["reason"], row
-            assert not agent.server.asked
+            assert not agent.server.requests
 
     sqlite.run_hub(use)
 

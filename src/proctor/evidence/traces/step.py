@@ -232,7 +232,10 @@ class Step:
             value = decode_attribute(self.attributes, key)
             if key == vocabulary.USAGE_TEXT and isinstance(value, str):
                 value = {word: int(count) for word, count in _WORDED_COUNT.findall(value)}
-            found = read_usage(dict_or_empty(value)) or _read_usage_by_kind(dict_or_empty(value))
+            spent = dict_or_empty(value)
+            # Langfuse splits `input` and `output` further.
+            is_split = "input" in spent or "output" in spent
+            found = (None if is_split else read_usage(spent)) or _read_usage_by_kind(spent)
             if found is not None:
                 return found
         # Haystack and Genkit have the tokens in the replies themselves.

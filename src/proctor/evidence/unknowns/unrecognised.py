@@ -156,7 +156,8 @@ def check_field(
 ) -> None:
     """Apply rule b to one unrecognised field; `listed` are the tools of the listed calls, None if the record lists none."""
     near = find_near_miss(key) if isinstance(value, (dict, list, str)) and value else None
-    calls = list_calls(value, suggested=listed is None or near == "tool_calls" or _SUGGESTS.search(key) is not None)
+    suggested = listed is None or near == "tool_calls" or _SUGGESTS.search(key) is not None
+    calls = list_calls(value, suggested=suggested, depth=_DEPTH if listed is not None else _DEPTH + 2)
     if key in DEFINING:
         calls = [call for call in calls if is_made(call)]
     named = [name for name in value if isinstance(name, str)] if near == "tool_calls" and isinstance(value, list) else ()
