@@ -27,7 +27,8 @@ from urllib.request import Request, urlopen
 from benchmarks.measure import is_compiled
 from benchmarks.report import Figure
 
-REQUESTS = 60
+REQUESTS = 200
+"""Ten thousand traces: fewer are over before the second decision process, which starts under load, has done any work."""
 TRACES = 50
 SPANS = 7
 AT_ONCE = 8
