@@ -284,7 +284,7 @@ def _read_calls(calls: CallMap | str, samples: list[Json]) -> Iterator[tuple[lis
     for sample in samples if isinstance(calls, CallMap) else ():
         unknowns = Unknowns()
         with contextlib.suppress(EvidenceError):
-            read, _, _ = CallReader(calls).find(Holder(sample), unknowns)
+            read, _ = CallReader(calls).find(Holder(sample), unknowns)
             if read is not None:
                 yield read, unknowns.unknown.get("tool_calls", "")
 
