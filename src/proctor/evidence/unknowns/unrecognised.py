@@ -179,7 +179,7 @@ _TYPE_NAMES = {str: "text", list: "a list", dict: "an object", bool: "true or fa
 
 def check_object(
     entry: Mapping[str, Json],
-    fields: Collection[str],
+    fields: FieldTable | frozenset[str] | tuple[str, ...],
     at: str,
     unknowns: Unknowns,
     types: Mapping[str, type] = _NO_TYPES,
@@ -191,17 +191,19 @@ def check_object(
 
     Recognised fields that have another type are lost data, which marks their parts.
     """
-    table: FieldTable = fields if isinstance(fields, Mapping) else {}
-    known = table.keys() if table else frozenset(fields)
+    if isinstance(fields, frozenset) and fields.issuperset(entry):
+        return  # nearly always
+    table: FieldTable = {} if isinstance(fields, (frozenset, tuple)) else fields
     for key in table.keys() & types.keys() & entry.keys() if types else ():
         value, expected, parts = entry[key], types[key], table[key] or ()
         if value is not None and not (is_number(value) if expected is float else isinstance(value, expected)):
             why = f"{at}.{key}: expected {_TYPE_NAMES[expected]}, found {kind_of(value)}"
             unknowns.mark_parts((parts,) if isinstance(parts, str) else parts, why)
-    if known >= entry.keys():
+    if table.keys() >= entry.keys():
         return  # nearly always
-    for key in list_unrecognised(entry, known):
-        value, meant = entry[key], table
+    for key in list_unrecognised(entry, fields):
+        value = entry[key]
+        meant: FieldTable = table
         if table and isinstance(value, str) and isinstance(decode_container(value), str):
             # A text is not a list of nodes or turns.
             meant = {name: parts for name, parts in table.items() if not isinstance(parts, tuple)}
