@@ -66,7 +66,7 @@ class Holder:
             return None
         nodes, document = self.find_nodes(path)
         last = next((node for node in reversed(nodes) if node[0] is not None), None)
-        keys = (last is not None and list_keys(last, document)) or ()
+        keys = () if last is None else list_keys(last, document) or ()
         return next(((keys[:index], key) for index, key in enumerate(keys) if isinstance(key, int)), None)
 
 
@@ -128,7 +128,9 @@ def find_list(holder: Holder, path: CompiledPath) -> tuple[list[Json], Missing |
         found = next((decode_container(value) for value in holder.find(path)), None)
         if isinstance(found, str):
             return [], _explain_other(path, found)
-        return (found if isinstance(found, list) else [found], None) if found is not None else ([], Missing(explain_missing(holder, path)))
+        if found is None:
+            return [], Missing(explain_missing(holder, path))
+        return found if isinstance(found, list) else [found], None
     plurals = _list_plurals(path)
     # Some of several lists may be written as text.
     items = [node[0] for node in (Holder(holder.parsed) if len(plurals) > 1 else holder).find_nodes(path)[0]]
@@ -507,10 +509,12 @@ class Mapping:
 
     def split_runs(self, document: list[Json]) -> list[list[Json]]:
         """Return the lines of each run. Raises `EvidenceError` for a line without the id of a run."""
+        runs: dict[str, list[Json]] = {}
         for number, line in enumerate(document, 1):
-            if self.find_group(line) is None:
+            if (name := self.find_group(line)) is None:
                 raise EvidenceError(self.explain_no_group(line, f"line {number}"))
-        return list(self.group_lines(document).values())
+            runs.setdefault(name, []).append(line)
+        return list(runs.values())
 
     def open_records(self, document: Json) -> list[tuple[Json, str | None]] | None:
         """Return the documents that `record` selects and how an envelope of only one reports failure, or None if it is not mapped.
@@ -530,14 +534,6 @@ class Mapping:
             failure = next(filter(None, (find_failure(around, own=True) for around in _list_around(self._record, entry))), None)
             found += [(decode_container(item), failure) for item in items]
         return found
-
-    def group_lines(self, document: list[Json]) -> dict[str, list[Json]]:
-        """Return the lines of each run."""
-        runs: dict[str, list[Json]] = {}
-        for line in document:
-            if (name := self.find_group(line)) is not None:
-                runs.setdefault(name, []).append(line)
-        return runs
 
     def find_group(self, line: Json) -> str | None:
         """Return the run that a line belongs to, or None if it belongs to no run."""
@@ -564,7 +560,7 @@ class Mapping:
         self._read_input(holder, plain, unknowns)
         # Lines of a log may be in any order.
         ends = (calls_end, holder.find_end(self._paths.get("input"))) if self.group is None else ()
-        self._read_answer(holder, plain, unknowns, ends)
+        self._read_answer(holder, plain, unknowns, [end for end in ends if end is not None])
         if self._turns is not None:
             plain["turns"] = self._turns.read(holder, unknowns)
         matched = self._read_values(holder, plain, unknowns)
@@ -621,11 +617,10 @@ class Mapping:
         else:
             unknowns.mark_unrecognised(("input",), explain_missing(holder, path))
 
-    def _read_answer(self, holder: Holder, plain: dict[str, Any], unknowns: Unknowns, ends: tuple[Position | None, ...]) -> None:
+    def _read_answer(self, holder: Holder, plain: dict[str, Any], unknowns: Unknowns, ends: list[Position]) -> None:
         """Add the answer; `ends` are the positions of the last call and the last input."""
         for field, path in ((field, self._paths[field]) for field in ("text", "body") if field in self._paths):
-            values, position = holder.find(path), holder.find_end(path)
-            if not values:
+            if not (values := holder.find(path)):
                 # Without any answer the agent had not finished, and more calls may have followed.
                 unknowns.mark_parts(("answer", "tool_calls"), f"no answer is recorded: {explain_missing(holder, path)}")
             elif field == "body" or isinstance(values[-1], _SCALARS):
@@ -633,7 +628,8 @@ class Mapping:
             else:
                 why = f"`{path.text}` found {describe_value(values[-1], 60)}, expected text; map it as `body` if the answer is JSON"
                 unknowns.mark_unrecognised(("answer",), why)
-            if position is not None and any(end is not None and end[0] == position[0] and end[1] > position[1] for end in ends):
+            last = holder.find_end(path) if ends else None
+            if last is not None and any(end[0] == last[0] and end[1] > last[1] for end in ends):
                 unknowns.mark_parts(("answer", "tool_calls"), "the record ends before the agent finished: more follows its last answer")
 
     def _read_values(self, holder: Holder, plain: dict[str, Any], unknowns: Unknowns) -> set[str]:
