@@ -90,13 +90,13 @@ class Field(NamedTuple):
 
     @property
     def words(self) -> list[str]:
-        """The keys of the path in snake case."""
-        return [to_snake_case(str(key)) for key in self.path]
+        """The keys of the path in snake case, after an empty word for the root."""
+        return ["", *(to_snake_case(str(key)) for key in self.path)]
 
     @property
     def word(self) -> str:
         """The last key of the path in snake case."""
-        return to_snake_case(str(self.path[-1])) if self.path else ""
+        return self.words[-1]
 
     @property
     def items(self) -> list[dict[str, Json]]:
@@ -199,7 +199,7 @@ def _list_fields(entries: list[dict[str, Json]]) -> list[Field]:
 
     def walk(entry: dict[str, Json], path: Path) -> None:
         for key, value in entry.items():
-            key_path, inner = (*path, key), value
+            key_path = (*path, key)
             if value is None or len(found) > _FIELDS:
                 continue
             # A full list is a better sample than an empty one.
@@ -211,8 +211,6 @@ def _list_fields(entries: list[dict[str, Json]]) -> list[Field]:
             found[key_path] = (value if value or old is None else old, count + 1)
             if isinstance(value, dict) and len(key_path) < _DEPTH:
                 walk(value, key_path)
-            elif key == "choices" and isinstance(inner, list) and inner and isinstance(inner[0], dict):
-                walk(inner[0], (*key_path, 0))
 
     for entry in entries:
         walk(entry, ())
@@ -222,7 +220,7 @@ def _list_fields(entries: list[dict[str, Json]]) -> list[Field]:
 def _find_speakers(entries: list[dict[str, Json]], fields: list[Field]) -> Speakers:
     speakers: Speakers = {}
     for field in fields:
-        *_, parent, word = ["", *field.words]
+        *_, parent, word = field.words
         is_inner = _ROLE.match(parent) is not None and word in ("type", "role", "kind")
         if isinstance(field.value, str) and (is_inner or _ROLE.match(word)):
             words = {write_role(_get(entry, field.path)) for entry in entries} - {""}
@@ -284,7 +282,7 @@ def _read_calls(calls: CallMap | str, samples: list[Json]) -> Iterator[tuple[lis
     for sample in samples if isinstance(calls, CallMap) else ():
         unknowns = Unknowns()
         with contextlib.suppress(EvidenceError):
-            read, _, _ = CallReader(calls).find(Holder(sample), unknowns)
+            read, _ = CallReader(calls).find(Holder(sample), unknowns)
             if read is not None:
                 yield read, unknowns.unknown.get("tool_calls", "")
 
@@ -534,5 +532,5 @@ def write_map(paths: EvidenceMap, records: list[Json], *, indent: str = "") -> s
     why = found[1] if paths.group is not None else found[-1]
     if why and not any(field == "record" or field.endswith("tool_calls.each") for field, _ in list_paths(paths)):
         lines.append(f"    # no tool_calls: {escape_unseen(why)}")
-    add(paths, "    ", records if paths.group is None else list(compile_mapping(paths).group_lines(records).values()))
+    add(paths, "    ", records if paths.group is None else list[Json](compile_mapping(paths).split_runs(list[Json](entries))))
     return "".join(f"{indent}{line}\n" for line in lines)

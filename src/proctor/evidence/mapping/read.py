@@ -60,6 +60,19 @@ class Holder:
         except CheckFault as fault:
             raise EvidenceError(f"{path.text}: {fault.message}", code=fault.code) from None
 
+    def find_end(self, path: CompiledPath | None) -> Position | None:
+        """Return the position of the last value that a path selects, in the outermost list that contains it; None if no list does."""
+        if path is None or path.steps is not None:
+            return None
+        nodes, document = self.find_nodes(path)
+        last = next((node for node in reversed(nodes) if node[0] is not None), None)
+        keys = () if last is None else list_keys(last, document) or ()
+        return next(((keys[:index], key) for index, key in enumerate(keys) if isinstance(key, int)), None)
+
+
+Position = tuple[tuple[str | int, ...], int]
+"""The keys that lead to a list, and an index in it."""
+
 
 def _follow(steps: tuple[str | int, ...], value: Json) -> list[Json]:
     for step in steps:
@@ -106,38 +119,36 @@ class Missing(NamedTuple):
         (unknowns.mark_parts if self.is_lost else unknowns.mark_unrecognised)(parts, where + self.why)
 
 
-def find_list(holder: Holder, path: CompiledPath) -> tuple[list[Json], Position | None, Missing | None]:
-    """Return the items that a path selects, the position of the last one, and why the list is missing if it is.
+def find_list(holder: Holder, path: CompiledPath) -> tuple[list[Json], Missing | None]:
+    """Return the items that a path selects, and why the list is missing if it is.
 
     No items in a list that is there means that there were none. A list that is not there, or is null, is missing.
     """
     if path.steps is not None:
         found = next((decode_container(value) for value in holder.find(path)), None)
         if isinstance(found, str):
-            return [], None, _explain_other(path, found)
-        items = found if isinstance(found, list) else [] if found is None else [found]
-        return items, None, Missing(explain_missing(holder, path)) if found is None else None
-    plurals = [index for index, part in enumerate(path.query.segments) if _is_plural(part)]
+            return [], _explain_other(path, found)
+        if found is None:
+            return [], Missing(explain_missing(holder, path))
+        return found if isinstance(found, list) else [found], None
+    plurals = _list_plurals(path)
     # Some of several lists may be written as text.
-    nodes, document = (Holder(holder.parsed) if len(plurals) > 1 else holder).find_nodes(path)
-    items, position = [node[0] for node in nodes], find_position(nodes[-1], document) if nodes else None
-    if nodes and len(plurals) == 1:
-        return items, position, None
-    parent = Query(True, path.query.segments[: plurals[-1]])
+    items = [node[0] for node in (Holder(holder.parsed) if len(plurals) > 1 else holder).find_nodes(path)[0]]
+    if items and len(plurals) == 1:
+        return items, None
     walk = Walk(holder.parsed)
-    lists = [node[0] for node in walk.select_query(parent, walk.root)]
+    lists = [node[0] for node in walk.select_query(Query(True, path.query.segments[: plurals[-1]]), walk.root)]
     other = next((value for value in lists if value not in (None, "") and not isinstance(value, (list, dict))), None)
     if other is not None:
-        return items, position, _explain_other(path, other)
-    if not nodes and not any(isinstance(value, (list, dict)) for value in lists):
-        return [], None, Missing(explain_missing(holder, path))
-    return items, position, None
+        return items, _explain_other(path, other)
+    is_there = items or any(isinstance(value, (list, dict)) for value in lists)
+    return items, None if is_there else Missing(explain_missing(holder, path))
 
 
 def split_entries(holder: Holder, path: CompiledPath) -> tuple[list[Json], list[tuple[Json, Json]]]:
     """Return the list entries that a path goes through, and those passed over with the value at the rest of the path or themselves."""
     segments, selected, others = path.query.segments, list[Json](), list[tuple[Json, Json]]()
-    plurals = [*(index for index, part in enumerate(segments) if _is_plural(part)), len(segments)]
+    plurals = [*_list_plurals(path), len(segments)]
     walk = Walk(holder.parsed if len(plurals) > 2 else holder.find_nodes(path)[1])
     for index, end in itertools.pairwise(plurals):
         rest, nodes = Query(False, segments[index + 1 : end]), walk.select_query(Query(True, segments[: index + 1]), walk.root)
@@ -159,28 +170,20 @@ def _explain_other(path: CompiledPath, value: Json) -> Missing:
 
 def find_summands(holder: Holder, path: CompiledPath) -> list[Json]:
     """Return the values that a path selects, with None for each list entry in which the rest of the path has no match."""
-    plurals = [index for index, part in enumerate(path.query.segments) if _is_plural(part)] if path.steps is None else []
-    if not plurals:
+    if not (plurals := _list_plurals(path)):
         return holder.find(path)
-    head, tail = (Query(True, part) for part in (path.query.segments[: plurals[-1] + 1], path.query.segments[plurals[-1] + 1 :]))
+    head, rest = Query(True, path.query.segments[: plurals[-1] + 1]), Query(False, path.query.segments[plurals[-1] + 1 :])
     walk = Walk(holder.parsed)
-    entries = [node[0] for node in walk.select_query(head, walk.root)]
-    walks = map(Walk, entries)
-    return [next((node[0] for node in inner.select_query(tail, inner.root)), None) for inner in walks]
+    return [next((node[0] for node in walk.select_query(rest, entry)), None) for entry in walk.select_query(head, walk.root)]
+
+
+def _list_plurals(path: CompiledPath) -> list[int]:
+    """Return the indexes of the segments that may select several values."""
+    return [index for index, part in enumerate(path.query.segments) if _is_plural(part)] if path.steps is None else []
 
 
 def _is_plural(part: Segment | Step) -> bool:
     return not Query(True, (part,)).is_singular()
-
-
-Position = tuple[tuple[str | int, ...], int]
-"""The keys that lead to a list, and an index in it."""
-
-
-def find_position(node: Node, document: Json) -> Position | None:
-    """Return the position of a node in the outermost list that contains it, or None if no list does."""
-    keys = list_keys(node, document) or ()
-    return next(((keys[:index], key) for index, key in enumerate(keys) if isinstance(key, int)), None)
 
 
 def find_root_key(path: CompiledPath) -> str | None:
@@ -290,9 +293,9 @@ class CallReader:
         self._paths: dict[str, CompiledPath] = {field: compile_path(path) for field, path in given.items() if path is not None}
         self._takes_all = self.each.steps is not None or re.fullmatch(r"\$[\w.]*\[\*\]", self.each.text) is not None
 
-    def find(self, holder: Holder, unknowns: Unknowns, where: str = "") -> tuple[list[Any] | None, Position | None, Missing | None]:
+    def find(self, holder: Holder, unknowns: Unknowns, where: str = "") -> tuple[list[Any] | None, Missing | None]:
         """Return the calls as plain evidence, None if their list is missing; a call that the path passes over makes the calls unknown."""
-        items, position, missing = find_list(holder, self.each)
+        items, missing = find_list(holder, self.each)
         if missing is not None and _SINGLE.search(to_snake_case(self.each.text)) and holder.find_any(self.each) == [None]:
             missing = None
         given = [(number, Holder(decode_container(item))) for number, item in enumerate(items, 1) if item is not None]
@@ -301,7 +304,7 @@ class CallReader:
         if passed is not None:
             why = f"{where}`{self.each.text}` passes over {show(passed, 120)}, which looks like a tool call"
             unknowns.mark_unrecognised(("tool_calls",), why)
-        return calls if items or missing is None else None, position, missing
+        return calls if items or missing is None else None, missing
 
     def _find_passed_over(self, holder: Holder, names: Counter[str]) -> Json:
         """Return an entry that looks like a call and is not selected; `names` counts the selected calls."""
@@ -389,7 +392,7 @@ class TurnReader:
 
     def read(self, holder: Holder, unknowns: Unknowns) -> list[dict[str, Any]] | None:
         """Return turns as plain evidence, or None if their list is missing."""
-        items, _, missing = find_list(holder, self.each)
+        items, missing = find_list(holder, self.each)
         if missing is not None:
             missing.mark(("turns", "answer", "input"), unknowns)
             return None
@@ -419,7 +422,7 @@ class TurnReader:
         """Add the calls of an item to a turn; a message need not have a list of them."""
         if self.calls is None:
             return
-        calls, _, missing = self.calls.find(item, unknowns, where)
+        calls, missing = self.calls.find(item, unknowns, where)
         if calls is not None:
             turn["tool_calls"] = [*turn.get("tool_calls", ()), *calls]
         if missing is not None and (is_turn or missing.is_lost):
@@ -495,7 +498,6 @@ class Mapping:
         mapped = ((has_answer, _ANSWERS), (maps_input, INPUTS), (maps_calls, _CALLS), (paths.usage is not None, ("usage",)))
         usual = (name for is_mapped, names in mapped if is_mapped for name in names)
         self._taken = frozenset((*map(find_root_key, rooted), *usual))
-        self._find_shape = functools.lru_cache(maxsize=1_000)(self._make_shape)
 
     def read_all(self, document: Json) -> list[Evidence]:
         """Return the runs of a document: a list is one run if the paths select from it, else each entry is a record or a line."""
@@ -507,10 +509,12 @@ class Mapping:
 
     def split_runs(self, document: list[Json]) -> list[list[Json]]:
         """Return the lines of each run. Raises `EvidenceError` for a line without the id of a run."""
+        runs: dict[str, list[Json]] = {}
         for number, line in enumerate(document, 1):
-            if self.find_group(line) is None:
+            if (name := self.find_group(line)) is None:
                 raise EvidenceError(self.explain_no_group(line, f"line {number}"))
-        return list(self.group_lines(document).values())
+            runs.setdefault(name, []).append(line)
+        return list(runs.values())
 
     def open_records(self, document: Json) -> list[tuple[Json, str | None]] | None:
         """Return the documents that `record` selects and how an envelope of only one reports failure, or None if it is not mapped.
@@ -522,7 +526,7 @@ class Mapping:
         entries = document if isinstance(document, list) and find_root_key(self._record) != "" else [document]
         found: list[tuple[Json, str | None]] = []
         for entry in entries:
-            items, _, missing = find_list(Holder(entry), self._record)
+            items, missing = find_list(Holder(entry), self._record)
             if missing is not None:
                 raise EvidenceError(f"record: {missing.why}")
             # A list of messages is one document.
@@ -530,14 +534,6 @@ class Mapping:
             failure = next(filter(None, (find_failure(around, own=True) for around in _list_around(self._record, entry))), None)
             found += [(decode_container(item), failure) for item in items]
         return found
-
-    def group_lines(self, document: list[Json]) -> dict[str, list[Json]]:
-        """Return the lines of each run."""
-        runs: dict[str, list[Json]] = {}
-        for line in document:
-            if (name := self.find_group(line)) is not None:
-                runs.setdefault(name, []).append(line)
-        return runs
 
     def find_group(self, line: Json) -> str | None:
         """Return the run that a line belongs to, or None if it belongs to no run."""
@@ -555,14 +551,16 @@ class Mapping:
         plain: dict[str, Any] = {}
         calls_end: Position | None = None
         if self._calls is not None:
-            calls, calls_end, missing = self._calls.find(holder, unknowns)
+            calls, missing = self._calls.find(holder, unknowns)
+            calls_end = holder.find_end(self._calls.each)
             if calls is not None:
                 plain["tool_calls"] = calls
             if missing is not None:
                 missing.mark(("tool_calls",), unknowns)
-        input_end = self._read_input(holder, plain, unknowns)
+        self._read_input(holder, plain, unknowns)
         # Lines of a log may be in any order.
-        self._read_answer(holder, plain, unknowns, (calls_end, input_end) if self.group is None else ())
+        ends = (calls_end, holder.find_end(self._paths.get("input"))) if self.group is None else ()
+        self._read_answer(holder, plain, unknowns, [end for end in ends if end is not None])
         if self._turns is not None:
             plain["turns"] = self._turns.read(holder, unknowns)
         matched = self._read_values(holder, plain, unknowns)
@@ -571,31 +569,31 @@ class Mapping:
         if isinstance(document, list):
             ending = document[-1] if document and calls_end != ((), len(document) - 1) else None
         entry = ending if isinstance(ending, dict) else {}
-        shape = self._find_shape(tuple(entry))
-        usual = shape.usual if entry is document else ()
-        rest = {key: entry[key] for key in usual if entry[key] is not None and key not in matched}
-        # The mapped fields decide.
-        reporting = () if "error" in matched else [key for key in shape.reporting if "http_status" not in matched or key not in _HTTP]
+        untaken = {key: value for key, value in entry.items() if key not in self._taken}
+        others = {key: value for key, value in untaken.items() if key not in _USUAL}
+        listed = {key: value for key, value in others.items() if key not in HARMLESS}
         failed_call = any(is_error(call.get("error")) for call in plain.get("tool_calls", ()))
+        usual = [key for key in untaken if key in _USUAL and key not in matched] if entry is document else ()
+        plain = {**{key: entry[key] for key in usual if entry[key] is not None}, **plain}
+        # The mapped fields decide.
+        decided = untaken if "error" in matched else _HTTP if "http_status" in matched else ()
+        reporting = {key: value for key, value in untaken.items() if key not in decided}
         paths = [self._paths[field] for field in ("text", "body") if field in self._paths and matched.isdisjoint(("error", "http_status"))]
         # The objects between the record and its answer report as well; their status may be that of a ticket.
-        around = [
-            {key: value for key, value in fields.items() if not (isinstance(value, str) and to_snake_case(key) in STATUS_FIELDS)}
-            for path in paths
-            for fields in _list_around(path, document)[isinstance(document, dict) :]
-        ]
-        reports = ({key: entry[key] for key in reporting}, *around)
-        failure = next(filter(None, (find_failure(fields, own=True, failed_call=failed_call) for fields in reports)), None)
-        if failure is not None:
-            rest["error"] = rest.get("error") or failure
-        evidence = read_plain({**rest, **plain})
-        marking = ({key: entry[key] for key in shape.marking}, *around)
-        for key, value in (item for fields in marking for item in fields.items()):
+        around = [_without_status(fields) for path in paths for fields in _list_around(path, document)[isinstance(document, dict) :]]
+        failures = (find_failure(fields, own=True, failed_call=failed_call) for fields in (reporting, *around))
+        if not plain.get("error") and (failure := next(filter(None, failures), None)) is not None:
+            plain["error"] = failure
+        evidence = read_plain(plain)
+        for key, value in (item for fields in (_without_status(listed), *around) for item in fields.items()):
             marker = find_marker(key, value, evidence.tool_calls or ()) if isinstance(value, _SCALARS) else None
             if marker is not None and key != "has_more":  # the mapping states where the data is
                 unknowns.mark_parts(marker.parts, f"`{shorten(key, 60)}`: {marker.why}")
-        metadata = {**{key: entry[key] for key in shape.others}, **evidence.metadata}
-        return msgspec.structs.replace(evidence, account=_close(evidence.account, unknowns, shape.account), metadata=metadata)
+        for key in listed:
+            unknowns.ignore(key)
+        if evidence.account is not None:
+            _add_plain(evidence.account, unknowns)
+        return msgspec.structs.replace(evidence, account=unknowns.close_account(READER), metadata={**others, **evidence.metadata})
 
     def add_to(self, evidence: Evidence, document: Json) -> Evidence:
         """Return evidence of a known format with the parts that the mapping adds."""
@@ -611,31 +609,18 @@ class Mapping:
         notes = tuple(dict.fromkeys((*account.notes, *unknowns.notes)))
         return msgspec.structs.replace(evidence, account=msgspec.structs.replace(account, unknown=unknown, notes=notes), **found)
 
-    def _make_shape(self, keys: tuple[str, ...]) -> _Shape:
-        reporting = tuple(key for key in keys if key not in self._taken)
-        usual, others = tuple(key for key in reporting if key in _USUAL), tuple(key for key in reporting if key not in _USUAL)
-        listed = [key for key in others if key not in HARMLESS]
-        marking = tuple(key for key in listed if to_snake_case(key) not in STATUS_FIELDS)
-        ignored = Unknowns()
-        for key in listed:
-            ignored.ignore(key)
-        return _Shape(usual, others, marking, reporting, ignored.close_account(READER))
-
-    def _read_input(self, holder: Holder, plain: dict[str, Any], unknowns: Unknowns) -> Position | None:
+    def _read_input(self, holder: Holder, plain: dict[str, Any], unknowns: Unknowns) -> None:
         if (path := self._paths.get("input")) is None:
-            return None
-        values, position = _find_values(holder, path)
-        if values:
+            return
+        if values := holder.find(path):
             plain["input"] = values[0]
         else:
             unknowns.mark_unrecognised(("input",), explain_missing(holder, path))
-        return position
 
-    def _read_answer(self, holder: Holder, plain: dict[str, Any], unknowns: Unknowns, ends: tuple[Position | None, ...]) -> None:
+    def _read_answer(self, holder: Holder, plain: dict[str, Any], unknowns: Unknowns, ends: list[Position]) -> None:
         """Add the answer; `ends` are the positions of the last call and the last input."""
         for field, path in ((field, self._paths[field]) for field in ("text", "body") if field in self._paths):
-            values, position = _find_values(holder, path)
-            if not values:
+            if not (values := holder.find(path)):
                 # Without any answer the agent had not finished, and more calls may have followed.
                 unknowns.mark_parts(("answer", "tool_calls"), f"no answer is recorded: {explain_missing(holder, path)}")
             elif field == "body" or isinstance(values[-1], _SCALARS):
@@ -643,13 +628,14 @@ class Mapping:
             else:
                 why = f"`{path.text}` found {describe_value(values[-1], 60)}, expected text; map it as `body` if the answer is JSON"
                 unknowns.mark_unrecognised(("answer",), why)
-            if position is not None and any(end is not None and end[0] == position[0] and end[1] > position[1] for end in ends):
+            last = holder.find_end(path) if ends else None
+            if last is not None and any(end[0] == last[0] and end[1] > last[1] for end in ends):
                 unknowns.mark_parts(("answer", "tool_calls"), "the record ends before the agent finished: more follows its last answer")
 
     def _read_values(self, holder: Holder, plain: dict[str, Any], unknowns: Unknowns) -> set[str]:
         """Add the tokens and the fields that are not parts (duration, status, case), and return the fields with a match."""
         matched: set[str] = set()
-        for field in _CONVERT.keys() & self._paths.keys():
+        for field in (field for field in _CONVERT if field in self._paths):
             path, is_count = self._paths[field], field.startswith("usage.")
             is_sum = is_count or field == "duration_ms"
             given = find_summands(holder, path) if is_sum else holder.find_any(path)
@@ -667,25 +653,6 @@ class Mapping:
                 else:
                     unknowns.note(f"{field}: {why}")
         return matched
-
-
-class _Shape(NamedTuple):
-    """Properties that depend only on a record's keys: members with a usual name, unread members, members that may report failure."""
-
-    usual: tuple[str, ...]
-    others: tuple[str, ...]
-    marking: tuple[str, ...]
-    reporting: tuple[str, ...]
-    account: Account
-
-
-def _find_values(holder: Holder, path: CompiledPath) -> tuple[list[Json], Position | None]:
-    """Return the values of a path that are not null, and the position of the last one in its list."""
-    if path.steps is not None:
-        return holder.find(path), None
-    nodes, document = holder.find_nodes(path)
-    nodes = [node for node in nodes if node[0] is not None]
-    return [node[0] for node in nodes], find_position(nodes[-1], document) if nodes else None
 
 
 def _add_numbers(values: list[Json]) -> float | None:
@@ -709,21 +676,21 @@ _CONVERT: dict[str, Any] = {
 }
 
 
-def _close(account: Account | None, unknowns: Unknowns, empty: Account) -> Account:
-    """Return the account of a record read by paths, including the parts that the plain reader marked unknown."""
-    if account is not None:
-        mine = frozenset(unknowns.unknown)
-        for part, why in account.unknown.items():
-            if part in account.overridable:
-                unknowns.mark_unrecognised((part,), why)
-            # A call without arguments is null in plain evidence; the reason that names the path is more useful.
-            elif part not in mine or part not in ("tool_arguments", "tool_results"):
-                unknowns.mark(part, why)
-        for note in account.notes:
-            unknowns.note(note)
-    if not (unknowns.unknown or unknowns.notes):
-        return empty
-    return msgspec.structs.replace(unknowns.close_account(READER), ignored=empty.ignored)
+def _without_status(fields: dict[str, Json]) -> dict[str, Json]:
+    return {key: value for key, value in fields.items() if not (isinstance(value, str) and to_snake_case(key) in STATUS_FIELDS)}
+
+
+def _add_plain(account: Account, unknowns: Unknowns) -> None:
+    """Add what the plain reader marked unknown in a record read by paths."""
+    mine = frozenset(unknowns.unknown)
+    for part, why in account.unknown.items():
+        if part in account.overridable:
+            unknowns.mark_unrecognised((part,), why)
+        # A call without arguments is null in plain evidence; the reason that names the path is more useful.
+        elif part not in mine or part not in ("tool_arguments", "tool_results"):
+            unknowns.mark(part, why)
+    for note in account.notes:
+        unknowns.note(note)
 
 
 @functools.lru_cache(maxsize=64)

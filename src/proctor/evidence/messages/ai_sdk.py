@@ -9,13 +9,12 @@ import msgspec
 from proctor.evidence.messages.envelope import Entries, MessageFormat, Opened, list_parts, list_with_paths, read_all, without
 from proctor.evidence.shared.blocks import OMITS_ARGUMENTS
 from proctor.evidence.shared.calls import PROTOCOL_ERROR
-from proctor.evidence.shared.conversation import mark_earlier
-from proctor.evidence.shared.message import Message
+from proctor.evidence.shared.conversation import Message, mark_earlier
 from proctor.evidence.shared.usage import read_usage
 from proctor.evidence.unknowns.account import Unknowns
 from proctor.evidence.unknowns.markers import find_stop_marker
 from proctor.evidence.unknowns.statuses import find_stop
-from proctor.evidence.unknowns.unrecognised import CONTENT_PARTS, check_fields
+from proctor.evidence.unknowns.unrecognised import CONTENT_PARTS, check_object
 from proctor.evidence.values.access import dict_or_empty, list_of, split_words, text_or_none
 from proctor.model.account import CALL_PARTS
 from proctor.model.evidence import Json, ToolCall
@@ -120,7 +119,7 @@ def _write_message(step: dict[str, Any], at: str, unknowns: Unknowns) -> dict[st
         return message
     if not _is_step(step):
         unknowns.mark_parts(CONTENT_PARTS, f"{at}: not recognised as a step")
-    check_fields(step, _RESULT_KNOWN, at, unknowns, has_answer=True)
+    check_object(step, _RESULT_KNOWN, at, unknowns, has_answer=True)
     return {**message, "usage": step.get("usage")}
 
 

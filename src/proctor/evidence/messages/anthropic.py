@@ -7,11 +7,10 @@ from typing import Any
 import msgspec
 
 from proctor.evidence.messages.envelope import Entries, MessageFormat, Opened, list_parts, list_with_paths, open_answer, read_all, without
-from proctor.evidence.shared.conversation import mark_earlier, mark_end, mark_later
-from proctor.evidence.shared.message import Message
+from proctor.evidence.shared.conversation import Message, mark_earlier, mark_end, mark_later
 from proctor.evidence.shared.usage import find_usage
 from proctor.evidence.unknowns.account import Unknowns
-from proctor.evidence.unknowns.unrecognised import check_fields, mark_kind
+from proctor.evidence.unknowns.unrecognised import check_object, mark_kind
 from proctor.evidence.values.access import dict_or_empty, list_of, split_words, text_or_none
 from proctor.model.evidence import Json
 from proctor.model.json_values import is_number
@@ -102,7 +101,7 @@ def _read_stream(entries: Entries, unknowns: Unknowns) -> list[Message]:
     for at, entry in _join_blocks(entries):
         kind = entry.get("type")
         if kind in (*_SPEAKING, "result"):
-            check_fields(entry, _KNOWN, at, unknowns, has_answer=True)
+            check_object(entry, _KNOWN, at, unknowns, has_answer=True)
         if kind in _SPEAKING and isinstance(entry.get("message"), dict):
             found.extend(_read_entry(entry, at, unknowns))
         elif kind == "result":

@@ -15,13 +15,12 @@ from proctor.evidence.messages import ai_sdk, anthropic, frameworks, openai, pro
 from proctor.evidence.messages.envelope import Entries, MessageFormat, Opened, list_with_paths, read_all, without
 from proctor.evidence.plain.record import KEYS, read_plain
 from proctor.evidence.platforms import mcplab
-from proctor.evidence.shared.conversation import NO_BEGINNING, build_evidence
-from proctor.evidence.shared.message import Message
+from proctor.evidence.shared.conversation import NO_BEGINNING, Message, build_evidence
 from proctor.evidence.shared.usage import HOLDERS, find_usage
 from proctor.evidence.unknowns.account import Unknowns
 from proctor.evidence.unknowns.markers import find_marker, find_stop_marker
 from proctor.evidence.unknowns.statuses import STOP_FIELDS, find_failure, find_stop, to_snake_case
-from proctor.evidence.unknowns.unrecognised import CONTENT_PARTS, check_field, check_fields
+from proctor.evidence.unknowns.unrecognised import CONTENT_PARTS, check_field, check_object
 from proctor.evidence.values.access import dict_or_empty, find_first, list_of, split_words, text_or_none
 from proctor.model.account import CALL_PARTS
 from proctor.model.evidence import Evidence, Json, ToolCall
@@ -258,7 +257,7 @@ def _with_envelope(evidence: Evidence, opened: Opened, rest: dict[str, Json], er
     others = {key: value for key, value in rest.items() if key not in PLAIN_FIELDS and key not in _TAKEN and value is not None}
     short = {key: value for key, value in others.items() if not isinstance(value, (list, dict)) and value not in ("", False)}
     listed = [call.name for call in evidence.tool_calls or ()]
-    check_fields(others, _ANSWERS, "$", unknowns, listed=listed, has_answer=True)
+    check_object(others, _ANSWERS, "$", unknowns, listed=listed, has_answer=True)
     for key, value in others.items():
         for entry in islice(_list_entries(value), _MAX_ENTRIES):
             check_field(key, entry, "$", unknowns, listed=listed, has_answer=True)

@@ -22,12 +22,11 @@ from proctor.evidence.messages.envelope import (
 )
 from proctor.evidence.shared.blocks import IN_BLOCKS, RAISES, RAISES_IN_BLOCKS, Draft, read_counts
 from proctor.evidence.shared.calls import PROTOCOL_ERROR, is_error
-from proctor.evidence.shared.conversation import mark_earlier, mark_end, mark_later
-from proctor.evidence.shared.message import Message
+from proctor.evidence.shared.conversation import Message, mark_earlier, mark_end, mark_later
 from proctor.evidence.shared.message_reader import fill, find_role, mark_role
 from proctor.evidence.unknowns.account import Unknowns
 from proctor.evidence.unknowns.statuses import read_status
-from proctor.evidence.unknowns.unrecognised import CONTENT_PARTS, check_fields, list_calls, mark_kind
+from proctor.evidence.unknowns.unrecognised import CONTENT_PARTS, check_object, list_calls, mark_kind
 from proctor.evidence.values.access import dict_or_empty, find_first, list_of, split_words, text_or_none
 from proctor.evidence.values.json_bytes import decode_container
 from proctor.evidence.values.text import as_text, parse_json
@@ -145,7 +144,7 @@ def _read_autogen(entries: Entries, unknowns: Unknowns) -> list[Message]:
             draft.ids |= call_ids
             draft.add_calls(entry.get("tool_calls"), f"{at}.tool_calls")
         draft.usage = read_counts(entry.get("models_usage"), f"{at}.models_usage", unknowns)
-        check_fields(entry, _AUTOGEN_KNOWN, at, unknowns, has_answer=bool(draft.texts))
+        check_object(entry, _AUTOGEN_KNOWN, at, unknowns, has_answer=bool(draft.texts))
         found.append(draft.build())
         call_ids |= {call.id for call in draft.calls if call.id is not None}
     return found
@@ -214,10 +213,10 @@ def _unwrap_langchain(at: str, entry: dict[str, Any], unknowns: Unknowns) -> tup
     if isinstance(entry.get("kwargs"), dict) and entry.get("lc") is not None:
         kind = next(iter(list_of(entry.get("id"))[-1:]), None)
         inner, at = entry["kwargs"], f"{at}.kwargs"
-        check_fields(entry, ("lc", "type", "id", "kwargs", "name", "graph"), at, unknowns)
+        check_object(entry, ("lc", "type", "id", "kwargs", "name", "graph"), at, unknowns)
     elif isinstance(entry.get("data"), dict):
         inner, at = entry["data"], f"{at}.data"
-        check_fields(entry, ("type", "data"), at, unknowns)
+        check_object(entry, ("type", "data"), at, unknowns)
     source = dict_or_empty(inner.get("additional_kwargs")).get("lc_source")
     if isinstance(source, str) and "summar" in source:
         mark_earlier(unknowns, f"{at}.additional_kwargs.lc_source: a summary of messages that are not in the list")
@@ -345,7 +344,7 @@ def _open_runs(document: Json) -> Opened | None:
     waiting = {text_or_none(tool.get("tool_call_id")) for tool in tools if is_waiting(tool.get)}
     call_ids: set[str | None] = set()
     for at, run in runs:
-        check_fields(run, _RUN_KNOWN, at, unknowns)
+        check_object(run, _RUN_KNOWN, at, unknowns)
         for place, entry in list_with_paths(run["messages"], f"{at}.messages"):
             # Only the first run records what it was given as history.
             if run is runs[0][1] or dict_or_empty(entry).get("from_history") is not True:
@@ -393,7 +392,7 @@ def _read_smolagents(entries: Entries, unknowns: Unknowns) -> list[Message]:
         draft = Draft("user" if "task" in entry else "assistant", at, unknowns)
         if "task" in entry:
             draft.add_text(entry["task"], f"{at}.task")
-            check_fields(entry, _STEP_KNOWN, at, unknowns)
+            check_object(entry, _STEP_KNOWN, at, unknowns)
         elif "step_number" in entry:
             _fill_step(draft, entry)
         elif set(entry) <= {"output", "final_answer"}:
@@ -413,7 +412,7 @@ def _fill_step(draft: Draft, entry: dict[str, Any]) -> None:
     # A failed call is recorded only in the model's text.
     if draft.expect(written, dict, "an object", f"{at}.model_output_message", CALL_PARTS):
         requested.add_calls(written.get("tool_calls"), f"{at}.model_output_message.tool_calls")
-        check_fields(written, ("role", "content", "tool_calls", "raw", "token_usage"), f"{at}.model_output_message", unknowns)
+        check_object(written, ("role", "content", "tool_calls", "raw", "token_usage"), f"{at}.model_output_message", unknowns)
     requested.add_calls(entry.get("tool_calls"), f"{at}.tool_calls")
     observed, output, error = entry.get("observations"), entry.get("action_output"), entry.get("error")
     if entry.get("code_action") is not None or any(call.name == "python_interpreter" for call in requested.calls):
@@ -434,7 +433,7 @@ def _fill_step(draft: Draft, entry: dict[str, Any]) -> None:
     if not requested.calls and failure is None:
         draft.add_text(as_text(output), at)
     draft.usage = read_counts(entry.get("token_usage"), f"{at}.token_usage", unknowns)
-    check_fields(entry, _STEP_KNOWN, at, unknowns, has_answer=True)
+    check_object(entry, _STEP_KNOWN, at, unknowns, has_answer=True)
 
 
 # Pydantic AI: requests and responses with parts. A call of `final_result` that was processed is the answer, and no call.
@@ -500,7 +499,7 @@ def _read_messages(entry: dict[str, Any], at: str, unknowns: Unknowns) -> list[M
         draft.usage = read_counts(entry.get("usage"), f"{at}.usage", unknowns)
         draft.model = text_or_none(entry.get("model_name"))
         draft.end_with(entry.get("finish_reason"))
-    check_fields(entry, _MESSAGE_KNOWN, at, unknowns, has_answer=bool(draft.texts))
+    check_object(entry, _MESSAGE_KNOWN, at, unknowns, has_answer=bool(draft.texts))
     # Results before text: a request first answers the calls of the previous response.
     built = [draft.build()] if is_response or draft.results else []
     return [*built, prompt.build()] if prompt.texts else built

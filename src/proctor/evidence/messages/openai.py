@@ -9,13 +9,12 @@ import msgspec
 from proctor.errors import EvidenceError
 from proctor.evidence.messages.envelope import Entries, MessageFormat, Opened, join_answers, list_with_paths, open_answer, without
 from proctor.evidence.shared.blocks import RAISES, Draft, find_action
-from proctor.evidence.shared.conversation import compare_choices, mark_earlier, mark_end
-from proctor.evidence.shared.message import Message
+from proctor.evidence.shared.conversation import Message, compare_choices, mark_earlier, mark_end
 from proctor.evidence.shared.message_reader import read_message
 from proctor.evidence.shared.usage import read_usage
 from proctor.evidence.unknowns.account import Unknowns
 from proctor.evidence.unknowns.statuses import read_status
-from proctor.evidence.unknowns.unrecognised import CONTENT_PARTS, check_fields, mark_kind
+from proctor.evidence.unknowns.unrecognised import CONTENT_PARTS, check_object, mark_kind
 from proctor.evidence.values.access import dict_or_empty, find_first, list_at, list_of, split_words, text_or_none
 from proctor.evidence.values.text import as_text
 from proctor.model.account import CALL_PARTS
@@ -194,8 +193,8 @@ def _sort_oldest_first(entries: Entries) -> Entries:
 def _read_step(entry: dict[str, Any], at: str, unknowns: Unknowns) -> Message | None:
     draft, details, status = Draft("assistant", at, unknowns), dict_or_empty(entry.get("step_details")), read_status(entry.get("status"))
     kind, calls = details.get("type"), details.get("tool_calls")
-    check_fields(entry, _STEP_KNOWN, at, unknowns)
-    check_fields(details, ("type", "tool_calls", "message_creation"), f"{at}.step_details", unknowns)
+    check_object(entry, _STEP_KNOWN, at, unknowns)
+    check_object(details, ("type", "tool_calls", "message_creation"), f"{at}.step_details", unknowns)
     if entry.get("status") is not None and status is None:
         draft.mark(f"{at}.status", f"{entry['status']!r} is not recognised", ("tool_results",))
     if kind == "message_creation":
@@ -209,7 +208,7 @@ def _read_step(entry: dict[str, Any], at: str, unknowns: Unknowns) -> Message | 
         if not isinstance(inner, dict):
             draft.mark(place, f"unrecognised kind {call.get('type')!r} of a call", CALL_PARTS)
             continue
-        check_fields(call, ("id", "type", tool), place, unknowns)
+        check_object(call, ("id", "type", tool), place, unknowns)
         output = find_first(inner, "output", "outputs", "results")
         hosted = {} if tool == "function" else {"name": tool, "arguments": inner.get("input"), "output": [] if output is None else output}
         if status == "failed" and output is not None:

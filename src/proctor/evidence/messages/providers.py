@@ -18,11 +18,10 @@ from proctor.evidence.messages.envelope import (
     without,
 )
 from proctor.evidence.shared.blocks import KEYED, KEYED_SILENT, OMITS_ARGUMENTS, Draft, read_counts
-from proctor.evidence.shared.conversation import compare_choices, mark_earlier
-from proctor.evidence.shared.message import Message, Role
+from proctor.evidence.shared.conversation import Message, Role, compare_choices, mark_earlier
 from proctor.evidence.shared.message_reader import draft_message, fill, find_role, mark_role, read_message
 from proctor.evidence.unknowns.account import Unknowns
-from proctor.evidence.unknowns.unrecognised import CONTENT_PARTS, check_fields
+from proctor.evidence.unknowns.unrecognised import CONTENT_PARTS, check_object
 from proctor.evidence.values.access import dict_or_empty, find_first, list_of, split_words, text_or_none
 from proctor.model.account import CALL_PARTS
 
@@ -108,7 +107,7 @@ def _add_searches(draft: Draft, entry: dict[str, Any]) -> None:
         if given is not None:
             draft.append_call(name, given, at)
             draft.append_result(sources, at, name=name)
-        check_fields(reported, (*_URLS, *_QUERIES, *_CHUNKS), at, draft.unknowns)
+        check_object(reported, (*_URLS, *_QUERIES, *_CHUNKS), at, draft.unknowns)
 
 
 # Google ADK
@@ -167,7 +166,7 @@ def _read_event(entry: dict[str, Any], at: str, unknowns: Unknowns) -> Message |
     # In a live session the agent speaks: its text is the transcription.
     if draft.role == "assistant" and not draft.texts:
         draft.add_text(dict_or_empty(find_first(entry, "outputTranscription", "output_transcription")).get("text"), at)
-    check_fields(entry, _EVENT_KNOWN, at, unknowns, has_answer=True)
+    check_object(entry, _EVENT_KNOWN, at, unknowns, has_answer=True)
     # An event without text or tools (a change of state, an end) is not a message.
     is_empty = not list_of(content.get("parts")) and not draft.texts and not draft.calls and draft.usage is None
     return None if is_empty else draft.build()
@@ -194,7 +193,7 @@ def _is_bedrock_message(message: dict[str, Any]) -> bool:
 def _unwrap_stored(at: str, entry: dict[str, Any], unknowns: Unknowns) -> tuple[str, dict[str, Any]]:
     if not isinstance(entry.get("message"), dict) or "message_id" not in entry:
         return at, entry
-    check_fields(entry, ("message", "message_id"), at, unknowns)
+    check_object(entry, ("message", "message_id"), at, unknowns)
     return f"{at}.message", entry["message"]
 
 
@@ -240,7 +239,7 @@ def _read_mistral_entry(entry: dict[str, Any], at: str, unknowns: Unknowns) -> M
     if kind in ("message.input", "message.output"):
         return read_message(fields, at, unknowns, default="user" if kind == "message.input" else "assistant")
     if kind == "agent.handoff":
-        check_fields(fields, ("role", *(key for key in entry if "gent" in key)), at, unknowns)
+        check_object(fields, ("role", *(key for key in entry if "gent" in key)), at, unknowns)
         return None
     draft = Draft("tool" if kind == "function.result" else "assistant", at, unknowns)
     if kind == "function.result":

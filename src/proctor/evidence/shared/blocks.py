@@ -9,8 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
 
 from proctor.evidence.shared.calls import CONTENT_ERROR, PROTOCOL_ERROR, is_error, open_payload, read_arguments
-from proctor.evidence.shared.conversation import ENDS_EMPTY, ENDS_WITH_REASONING, mark_earlier, mark_end
-from proctor.evidence.shared.message import Message, Role, ToolResult
+from proctor.evidence.shared.conversation import ENDS_EMPTY, ENDS_WITH_REASONING, Message, Role, ToolResult, mark_earlier, mark_end
 from proctor.evidence.shared.spoken_calls import call_in_words
 from proctor.evidence.shared.usage import read_usage
 from proctor.evidence.unknowns.account import Unknowns
@@ -19,7 +18,7 @@ from proctor.evidence.unknowns.statuses import find_stop, read_status, to_snake_
 from proctor.evidence.unknowns.unrecognised import (
     CONTENT_PARTS,
     FieldTable,
-    check_fields,
+    check_object,
     holds_text,
     is_call,
     list_unrecognised,
@@ -317,7 +316,7 @@ class Draft:
         self._check_text(block, _TEXT_KNOWN, at, has_answer=text is not None)
 
     def _check_text(self, block: dict[str, Any], known: frozenset[str], at: str, *, has_answer: bool) -> None:
-        check_fields(block, known, at, self.unknowns, has_answer=has_answer)
+        check_object(block, known, at, self.unknowns, has_answer=has_answer)
         for key in () if known.issuperset(block) else list_unrecognised(block, known):
             if isinstance(block[key], bool) and (marker := find_marker(key, block[key], ())) is not None:
                 self.mark(f"{at}.{key}", marker.why, _SPOKEN[self.role])
@@ -404,7 +403,7 @@ class Draft:
         """Apply the rule for unrecognised fields, and return those fields; a near miss of a failure field may report failure."""
         if known.issuperset(part):
             return []
-        check_fields(part, known, at, self.unknowns, has_answer=True)
+        check_object(part, known, at, self.unknowns, has_answer=True)
         unread = list_unrecognised(part, known)
         for key in unread:
             if part[key] not in (False, ""):

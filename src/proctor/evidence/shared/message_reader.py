@@ -16,10 +16,10 @@ from proctor.evidence.shared.blocks import (
     list_written_blocks,
     read_counts,
 )
-from proctor.evidence.shared.message import Message, Role
+from proctor.evidence.shared.conversation import Message, Role
 from proctor.evidence.shared.usage import find_usage, read_usage
 from proctor.evidence.unknowns.account import Unknowns
-from proctor.evidence.unknowns.unrecognised import CONTENT_PARTS, check_fields, list_unrecognised, mark_kind
+from proctor.evidence.unknowns.unrecognised import CONTENT_PARTS, check_object, list_unrecognised, mark_kind
 from proctor.evidence.values.access import dict_or_empty, find_first, list_of, split_words, text_or_none
 from proctor.model.account import CALL_PARTS, Part
 from proctor.model.evidence import Json
@@ -145,8 +145,8 @@ def fill(draft: Draft, entry: dict[str, Any]) -> None:
     if draft.role == "assistant" and not draft.dialect.is_span:
         _read_report(draft, entry, extra)
         draft.thinks = draft.thinks or any(entry.get(key) or extra.get(key) for key in REASONING)
-    check_fields(entry, _KNOWN, at, unknowns, has_answer=bool(draft.texts))
-    check_fields(extra, _MORE_KNOWN, f"{at}.additional_kwargs", unknowns, has_answer=True)
+    check_object(entry, _KNOWN, at, unknowns, has_answer=bool(draft.texts))
+    check_object(extra, _MORE_KNOWN, f"{at}.additional_kwargs", unknowns, has_answer=True)
     if draft.role == "assistant" and not draft.calls and not draft.results and not "".join(draft.texts):
         unread = {key: holder[key] for holder, known in ((entry, _KNOWN), (extra, _MORE_KNOWN)) for key in list_unrecognised(holder, known)}
         for key, value in unread.items():
@@ -219,7 +219,7 @@ def _add_content(draft: Draft, entry: dict[str, Any]) -> None:
             draft.add_calls(value.get("toolInvocations"), f"{at}.toolInvocations")
             _add_content(draft, value)
             draft.model = text_or_none(dict_or_empty(value.get("metadata")).get("modelId"))
-            check_fields(value, _KNOWN, at, draft.unknowns, has_answer=bool(draft.texts))
+            check_object(value, _KNOWN, at, draft.unknowns, has_answer=bool(draft.texts))
         elif not draft.dialect.is_span and (
             isinstance(value, dict) or (isinstance(value, str) and key in _LISTS and list_written_blocks(value) is None)
         ):

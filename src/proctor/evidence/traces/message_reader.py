@@ -11,7 +11,7 @@ from typing import Any
 
 from proctor.evidence.otlp.spans import SpanEvent
 from proctor.evidence.shared.blocks import CALLS, GAPS, HOSTED_SUFFIXES, KEYED_CALLS, KEYED_RESULTS, RESULTS, SILENT, Dialect, Draft
-from proctor.evidence.shared.message import Message, Role, ToolResult
+from proctor.evidence.shared.conversation import Message, Role, ToolResult
 from proctor.evidence.shared.message_reader import CALL_LISTS, ROLES, fill, find_role, read_role
 from proctor.evidence.traces import vocabulary
 from proctor.evidence.unknowns.account import Unknowns
@@ -92,28 +92,20 @@ class SpanDraft(Draft):
 class ParsedMessages:
     """The messages in one place of a trace, and the unrecognised parts."""
 
-    __slots__ = ("_unknowns", "ends", "has_bare_text", "messages")
+    __slots__ = ("ends", "has_bare_text", "messages", "unknowns")
 
     def __init__(self) -> None:
         self.messages: list[Message] = []
-        self._unknowns: Unknowns | None = None
+        self.unknowns = Unknowns()
         self.ends: list[str] = []
         """Why the messages of a model ended, in lower case, if recorded; an empty word if they were cut."""
         self.has_bare_text = False
         """Whether a text replaces a message."""
 
     @property
-    def unknowns(self) -> Unknowns:
-        """The unknown parts of the messages; most have none."""
-        if self._unknowns is None:
-            self._unknowns = Unknowns()
-        return self._unknowns
-
-    @property
     def unrecognised(self) -> list[str]:
         """The unrecognised items that may act or speak."""
-        unknown = self._unknowns.unknown if self._unknowns is not None else None
-        return list(dict.fromkeys(why for part, why in unknown.items() if part in _CALLS_AND_ANSWER)) if unknown else []
+        return list(dict.fromkeys(why for part, why in self.unknowns.unknown.items() if part in _CALLS_AND_ANSWER))
 
     def list_unrecognised(self) -> list[str]:
         """Return the unrecognised items of a place that only contains messages, where a bare text is not a message."""

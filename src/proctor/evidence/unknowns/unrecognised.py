@@ -171,22 +171,6 @@ def check_field(
         unknowns.ignore(key)
 
 
-def check_fields(
-    entry: Mapping[str, Json],
-    known: Collection[str],
-    at: str,
-    unknowns: Unknowns,
-    *,
-    listed: Collection[str] | None = (),
-    has_answer: bool = False,
-) -> None:
-    """Apply rule b to every field of an object that is not in `known`."""
-    if isinstance(known, frozenset) and known.issuperset(entry):
-        return  # nearly always
-    for key in list_unrecognised(entry, known):
-        check_field(key, entry[key], at, unknowns, listed=listed, has_answer=has_answer)
-
-
 FieldTable = Mapping[str, Part | tuple[Part, ...] | None]
 """The recognised fields of an object, each with the parts that a near miss of its name leaves unknown."""
 _NO_TYPES: Mapping[str, type] = {}
@@ -195,7 +179,7 @@ _TYPE_NAMES = {str: "text", list: "a list", dict: "an object", bool: "true or fa
 
 def check_object(
     entry: Mapping[str, Json],
-    fields: FieldTable,
+    fields: FieldTable | frozenset[str] | tuple[str, ...],
     at: str,
     unknowns: Unknowns,
     types: Mapping[str, type] = _NO_TYPES,
@@ -203,21 +187,26 @@ def check_object(
     listed: Collection[str] | None = (),
     has_answer: bool = False,
 ) -> None:
-    """Apply rule b to an object, and mark the parts of recognised fields that have another type: that is lost data."""
-    for key in fields.keys() & types.keys() & entry.keys() if types else ():
-        value, expected, parts = entry[key], types[key], fields[key] or ()
+    """Apply rule b to the unrecognised fields of an object; near misses of recognised ones count if `fields` is a `FieldTable`.
+
+    Recognised fields that have another type are lost data, which marks their parts.
+    """
+    if isinstance(fields, frozenset) and fields.issuperset(entry):
+        return  # nearly always
+    table: FieldTable = {} if isinstance(fields, (frozenset, tuple)) else fields
+    for key in table.keys() & types.keys() & entry.keys() if types else ():
+        value, expected, parts = entry[key], types[key], table[key] or ()
         if value is not None and not (is_number(value) if expected is float else isinstance(value, expected)):
             why = f"{at}.{key}: expected {_TYPE_NAMES[expected]}, found {kind_of(value)}"
             unknowns.mark_parts((parts,) if isinstance(parts, str) else parts, why)
-    if fields.keys() >= entry.keys():
+    if table.keys() >= entry.keys():
         return  # nearly always
     for key in list_unrecognised(entry, fields):
         value = entry[key]
-        # A text is not a list of nodes or turns.
-        is_text = isinstance(value, str) and isinstance(decode_container(value), str)
-        meant: FieldTable = fields
-        if is_text:
-            meant = {name: parts for name, parts in fields.items() if not isinstance(parts, tuple)}
+        meant: FieldTable = table
+        if table and isinstance(value, str) and isinstance(decode_container(value), str):
+            # A text is not a list of nodes or turns.
+            meant = {name: parts for name, parts in table.items() if not isinstance(parts, tuple)}
         if not mark_near_miss(key, value, meant, at, unknowns, entry) or list_calls(value, suggested=listed is None):
             check_field(key, value, at, unknowns, listed=listed, has_answer=has_answer)
 

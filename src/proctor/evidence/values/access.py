@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Collection
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -44,13 +43,7 @@ def write_ns_as_iso(nanoseconds: int) -> str | None:
     """Write nanoseconds since 1970 as ISO 8601 in UTC, or None beyond the year 9999 or before 1970."""
     if not 0 < nanoseconds <= _LAST_NS:
         return None
-    seconds, rest = divmod(nanoseconds // 1000, 1_000_000)
-    return f"{_write_second(seconds)}.{rest:06}Z" if rest else f"{_write_second(seconds)}Z"
-
-
-@functools.lru_cache(maxsize=1024)
-def _write_second(seconds: int) -> str:
-    return (_EPOCH + timedelta(seconds=seconds)).isoformat()
+    return f"{(_EPOCH + timedelta(microseconds=nanoseconds // 1000)).isoformat()}Z"
 
 
 def write_ms_as_iso(milliseconds: Json) -> str | None:
