@@ -32,6 +32,10 @@ EVIDENCE = """\
 {"case": "refund", "text": "Refund processed.", "tool_calls": [{"name": "lookup_order", "arguments": {"order": 17}},
  {"name": "refund", "arguments": {"order": 17}}]}
 """
+LISTING = b"""\
+{"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": {"protocolVersion": "2025-11-25"}}
+{"jsonrpc": "2.0", "id": 2, "method": "tools/list"}
+"""
 
 
 def figures() -> Iterator[Figure]:
@@ -57,6 +61,8 @@ def figures() -> Iterator[Figure]:
             spent = child_cpu_seconds(command)
         name = "proctor check, the same with a suite that was read before / python -c pass"
         yield Figure(name, spent / bare, at_most=5.75, note=f"{spent * 1000:.0f} ms")
+        spent = child_cpu_seconds([proctor, "mcp", "--home", folder], 20, sent=LISTING, expected=b'"tools":')
+        yield Figure("proctor mcp that lists its tools and ends / python -c pass", spent / bare, at_most=8.0, note=f"{spent * 1000:.0f} ms")
 
 
 @contextlib.contextmanager

@@ -33,13 +33,15 @@ def interleaved(works: dict[str, Callable[[], object]], repeats: int = 5) -> dic
     return best
 
 
-def child_cpu_seconds(command: list[str], repeats: int = 10) -> float:
-    """The least CPU time (user and system) of `repeats` runs of a command."""
+def child_cpu_seconds(command: list[str], repeats: int = 10, *, sent: bytes = b"", expected: bytes = b"") -> float:
+    """The least CPU time (user and system) of `repeats` runs of a command with an input; raises if the output lacks what is `expected`."""
     best = float("inf")
     for _ in range(repeats):
         before = resource.getrusage(resource.RUSAGE_CHILDREN)
-        subprocess.run(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=False)
+        done = subprocess.run(command, input=sent, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, check=False)
         after = resource.getrusage(resource.RUSAGE_CHILDREN)
+        if expected not in done.stdout:
+            raise RuntimeError(f"{' '.join(command)} ended with {done.returncode}: {done.stdout[-2000:]!r}")
         best = min(best, after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime)
     return best
 

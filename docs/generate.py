@@ -43,8 +43,9 @@ WHOLE: dict[str, Callable[[], str]] = {
     "reference/service-settings.md": service_pages.settings_page,
     "reference/simulator-kinds.md": simulator_pages.kinds_page,
     "../src/proctor/__init__.pyi": python_names.stub_text,
+    "../src/proctor/mcp_server/lists.json": mcp_pages.lists_text,
 }
-"""Pages written from the code alone, by their path under `docs/`; and the stub of the package, which is a page for type checkers."""
+"""Pages written from the code alone, by their path under `docs/`; and files of the package: its stub, and what the MCP server lists."""
 
 MIXED: dict[str, dict[str, Callable[[], str]]] = {
     "reference/evidence.md": {"evidence fields": reference_pages.evidence_fields, "evidence formats": reference_pages.evidence_formats},

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 
 from docs.reference_pages import NOTICE
@@ -9,7 +10,7 @@ from proctor.mcp_server.arguments import Schema
 from proctor.mcp_server.declared_tools import DECLARED
 from proctor.mcp_server.nouns import NOUNS
 from proctor.mcp_server.pages import TEMPLATES
-from proctor.mcp_server.server import OF_THE_MACHINE, OF_THE_SERVICE, OURS, WRITE_SUITE, all_tools
+from proctor.mcp_server.server import OF_THE_MACHINE, OF_THE_SERVICE, OURS, WRITE_SUITE, McpServer, all_tools
 from proctor.mcp_server.tool import Action, Tool
 
 _KINDS = {"string": "text", "array": "list", "boolean": "true or false", "integer": "whole number"}
@@ -104,6 +105,16 @@ def _rest() -> Iterator[str]:
         yield f"| `{page.uri}` | {page.about} |"
     yield "| `proctor://schema/native.json` | the JSON Schema of the native format |"
     yield from ("", "## Prompts")
-    yield from ("", f"### `{WRITE_SUITE.name}`", "", WRITE_SUITE.description or "", "", "| argument | meaning |", "|---|---|")
-    for argument in WRITE_SUITE.arguments or ():
-        yield f"| `{argument.name}`{', required' if argument.required else ''} | {argument.description} |"
+    yield from ("", f"### `{WRITE_SUITE['name']}`", "", WRITE_SUITE["description"], "", "| argument | meaning |", "|---|---|")
+    for argument in WRITE_SUITE["arguments"]:
+        yield f"| `{argument['name']}`{', required' if argument['required'] else ''} | {argument['description']} |"
+
+
+def lists_text() -> str:
+    """What a server on the caller's machine lists before its tools are loaded: a line for each entry."""
+    lists: list[str] = []
+    for method, result in McpServer(local=True).lists.items():
+        ((name, entries),) = result.items()
+        lines = ",\n".join(json.dumps(entry, ensure_ascii=False) for entry in entries)
+        lists.append(f'"{method}": {{"{name}": [\n{lines}\n]}}')
+    return "{" + ",\n".join(lists) + "}\n"

@@ -22,8 +22,7 @@ from proctor.actions.checking.recheck import recheck
 from proctor.actions.history.compare import compare
 from proctor.actions.workspace.run_history import open_run
 from proctor.errors import InputError
-from proctor.mcp_server.server import McpServer
-from proctor.mcp_server.service_runs import ServiceRuns
+from proctor.mcp_server.http import make_service_server
 from proctor.model.result import RunResult
 from proctor.report.blocks.exchange import add_exchanges
 from proctor.report.data.json_text import render_json
@@ -79,8 +78,8 @@ class World:
 
     def ask_service_mcp(self, tool: str, **given: Any) -> Any:
         async def use(hub: Hub) -> Any:
-            server = McpServer(hub, ServiceRuns(hub), lambda context: LOCAL)
-            async with Client(server.protocol) as client:
+            server = make_service_server(hub, lambda context: LOCAL)
+            async with Client(server) as client:
                 return await call(client, tool, given)
 
         return self.service.run(use)

@@ -15,8 +15,8 @@ from fastapi import FastAPI
 from mcp.client import Client
 from mcp.client.streamable_http import streamable_http_client
 
+from proctor.mcp_server import http
 from proctor.rest.app import make_app
-from proctor.rest.routes import mcp as mcp_routes
 from proctor.rest.settings import ServeSettings
 from proctor.service.access.callers import LOCAL
 from proctor.service.access.keys import KeySpec, create_key
@@ -83,15 +83,15 @@ def test_both_examples_are_authored_and_verified_with_a_key(tmp_path: Path, mode
 
 def test_the_server_is_loaded_once_by_the_first_request(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     loads: list[str] = []
-    really_load = mcp_routes._load
+    really_load = http.make_service_server
 
-    def load() -> Any:
+    def load(hub: Hub) -> Any:
         loads.append(threading.current_thread().name)
         if len(loads) == 1:
             raise RuntimeError("no memory for it")
-        return really_load()
+        return really_load(hub)
 
-    monkeypatch.setattr(mcp_routes, "_load", load)
+    monkeypatch.setattr(http, "make_service_server", load)
 
     async def doing(running: Running) -> None:
         async with running.web() as web:

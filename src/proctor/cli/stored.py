@@ -1,22 +1,22 @@
-"""Stored runs and databases that options name. Commands that need neither do not load this module: it loads the code of both."""
+"""Stored runs and databases that options name. The code of both is loaded when one is used."""
 
 from __future__ import annotations
 
-import argparse
 import asyncio
+import contextlib
 import os
 import sys
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
-from proctor.actions.history.chosen_runs import choose_pair, find_chosen_run
-from proctor.actions.workspace.run_history import DATABASE_FILE, find_database_home
 from proctor.cli.parser import HoldsArguments, add_flags
 from proctor.errors import InputError, MissingExtra
-from proctor.store.files.run_references import LATEST
 
 if TYPE_CHECKING:
+    import argparse
+
     from proctor.service.hub import Hub
 
 RUN_HELP = "a run: its id or the beginning of one, its name, @TAG, latest, previous, or baseline"
@@ -24,6 +24,9 @@ RUN_HELP = "a run: its id or the beginning of one, its name, @TAG, latest, previ
 
 def choose_run(home: Path, word: str, *, quiet: bool = False) -> str:
     """Return the id or folder of a run. Raises `StoreError`."""
+    from proctor.actions.history.chosen_runs import find_chosen_run  # these are slow to load
+    from proctor.store.files.run_references import LATEST
+
     run = find_chosen_run(home, word)
     if run.note is not None and not quiet and word != LATEST:
         print(run.note, file=sys.stderr)
@@ -39,6 +42,8 @@ def choose_run_not_file(home: Path, word: str, *, quiet: bool = False) -> str:
 
 def choose_two_runs(home: Path, first: str | None, second: str | None, *, quiet: bool = False) -> tuple[str, str]:
     """Return base and candidate of a comparison and print which they are; a single run is the candidate. Raises `StoreError`."""
+    from proctor.actions.history.chosen_runs import choose_pair  # slow to load
+
     base, candidate = choose_pair(home, first if second is not None else None, second or first)
     for note in dict.fromkeys((base.note, candidate.note)):
         if note is not None and not quiet:
@@ -59,34 +64,39 @@ def add_database_flags(parser: HoldsArguments) -> None:
     add_flags(parser, "--home")
 
 
-def find_database(options: argparse.Namespace) -> tuple[str, Path]:
-    """Return the address of the database, and the workspace."""
+def require_database(what: str = "The database of the service") -> None:
+    """Raise `MissingExtra` if a library of the database is not installed."""
+    if any(find_spec(library) is None for library in _PARTS):
+        raise MissingExtra(what, "serve")
+
+
+@contextlib.asynccontextmanager
+async def open_hub(options: argparse.Namespace, *, migrating: bool = True) -> AsyncGenerator[Hub]:
+    """Open the database, and close it after the block."""
+    # The service is optional and takes most of a second to load.
+    from proctor.actions.workspace.run_history import DATABASE_FILE, find_database_home
+    from proctor.service.access.secret_box import SecretBox
+    from proctor.service.hub import Hub, ServiceSettings
+    from proctor.store.sql.database import open_database
+
     home = find_database_home(options.home or os.environ.get("PROCTOR_HOME"))
-    return options.database or os.environ.get("PROCTOR_DATABASE_URL") or str(home / DATABASE_FILE), home
+    url = options.database or os.environ.get("PROCTOR_DATABASE_URL") or str(home / DATABASE_FILE)
+    box = SecretBox(home, os.environ.get("PROCTOR_SECRET_KEY"))
+    database = await open_database(url, migrating=migrating)
+    try:
+        yield Hub(database=database, settings=ServiceSettings(home=home), secret_box=box)
+    finally:
+        await database.close()
 
 
 def use_hub(options: argparse.Namespace, use: Callable[[Hub], Awaitable[T]], *, migrating: bool = True) -> T:
     """Open the database, do one thing with it, close it."""
-    try:
-        # The service is optional and takes a second to load.
-        from proctor.service.access.secret_box import SecretBox
-        from proctor.service.hub import Hub, ServiceSettings
-        from proctor.service.refusals import Refusal
-        from proctor.store.sql.database import open_database
-    except ModuleNotFoundError as error:
-        # Another missing module is a bug or a broken installation.
-        if error.name is None or error.name.partition(".")[0] not in _PARTS:
-            raise
-        raise MissingExtra("The database of the service", "serve") from None
-    url, home = find_database(options)
-    box = SecretBox(home, os.environ.get("PROCTOR_SECRET_KEY"))
+    require_database()
+    from proctor.service.refusals import Refusal  # an optional part
 
     async def open_and_use() -> T:
-        database = await open_database(url, migrating=migrating)
-        try:
-            return await use(Hub(database=database, settings=ServiceSettings(home=home), secret_box=box))
-        finally:
-            await database.close()
+        async with open_hub(options, migrating=migrating) as hub:
+            return await use(hub)
 
     try:
         return asyncio.run(open_and_use())

@@ -10,10 +10,7 @@ proctor://task-runs/{id}            a verified task run as a page
 from __future__ import annotations
 
 import asyncio
-import bz2
-import functools
 import re
-from pathlib import Path
 from urllib.parse import unquote
 
 import msgspec
@@ -22,27 +19,15 @@ from proctor.actions.help.describe import KINDS, describe
 from proctor.actions.help.description import Description
 from proctor.checks.registry import default_registry
 from proctor.formats.native.schema import build_native_schema
+from proctor.mcp_server.protocol import JSON, MARKDOWN, SCHEME, Page, load_docs
 from proctor.mcp_server.tool import Desk
 from proctor.model.evidence import Json
 from proctor.model.show import nearest, show
-from proctor.model.typed import decode_json
 from proctor.report.words.neutral import to_one_line
 from proctor.service.refusals import Refusal
 from proctor.service.verification.runs.task_runs import get_task_run
 
-SCHEME = "proctor://"
-MARKDOWN, JSON = "text/markdown", "application/json"
-_TITLE = re.compile(r"^# +(.+)$", re.MULTILINE)
 _URI = re.compile(r"proctor://([a-z-]+)/(.{1,400})")
-
-
-class Page(msgspec.Struct, frozen=True, kw_only=True):
-    """One resource."""
-
-    uri: str
-    title: str
-    about: str = ""
-    kind: str = MARKDOWN
 
 
 TEMPLATES = (
@@ -52,27 +37,23 @@ TEMPLATES = (
 )
 
 
-def fixed_pages() -> list[Page]:
-    """Return every page with a fixed address."""
-    titles = {path: _TITLE.search(text) for path, text in _load_docs().items()}
-    docs = [Page(uri=f"{SCHEME}docs/{path}", title=path if title is None else title[1].strip()) for path, title in titles.items()]
-    kinds = [
-        Page(uri=f"{SCHEME}describe/{kind}", title=f"All {kind}", about=f"With fields and examples: {KINDS[kind][0]}.") for kind in KINDS
-    ]
-    schema = Page(uri=f"{SCHEME}schema/native.json", title="JSON Schema of the native format", kind=JSON)
-    return [*docs, *kinds, schema]
+FIXED = (
+    *(
+        Page(uri=f"{SCHEME}describe/{kind}", title=f"All {kind}", about=f"With fields and examples: {about}.")
+        for kind, (about, _) in KINDS.items()
+    ),
+    Page(uri=f"{SCHEME}schema/native.json", title="JSON Schema of the native format", kind=JSON),
+)
+"""Every page with a fixed address, except the documentation."""
 
 
 async def read_page(desk: Desk, uri: str) -> tuple[str, str]:
-    """Return the kind and the text of a page. Raises `Refusal`."""
+    """Return the kind and the text of a page that is not of the documentation. Raises `Refusal`."""
     match = _URI.fullmatch(uri)
     place, rest = (match[1], unquote(match[2])) if match is not None else ("", "")
     match place:
         case "docs":
-            # Only known pages: the caller's text is never opened as a path.
-            if rest in _load_docs():
-                return MARKDOWN, _load_docs()[rest]
-            close = nearest(rest, _load_docs())
+            close = nearest(rest, load_docs())
             raise Refusal("NOT_FOUND", f"there is no page {rest!r}" + (f"; nearest: {', '.join(close)}" if close else ""))
         case "describe":
             kind, _, name = rest.partition("/")
@@ -88,16 +69,6 @@ async def read_page(desk: Desk, uri: str) -> tuple[str, str]:
             raise Refusal(
                 "NOT_FOUND", f"there is nothing at {uri[:200]!r}; addresses begin with {SCHEME}docs/, describe/, runs/, task-runs/"
             )
-
-
-@functools.cache
-def _load_docs() -> dict[str, str]:
-    """Return the documentation pages by path, from the installed package or the source tree."""
-    package = Path(__file__).parents[1]
-    if (packed := package / "docs.json.bz2").is_file():
-        return decode_json(bz2.decompress(packed.read_bytes()), dict[str, str])
-    folder = package.parent.parent / "docs"
-    return {file.relative_to(folder).as_posix(): file.read_text(encoding="utf-8") for file in sorted(folder.rglob("*.md"))}
 
 
 def _describe_entry(entry: Description) -> str:

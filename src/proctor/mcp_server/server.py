@@ -1,46 +1,31 @@
-"""The MCP server: tools, pages and prompts over the MCP protocol, in both of its versions.
+"""What the MCP server answers: tools, pages and prompts. `stdio.py` and `http.py` receive the requests.
 
 It is stateless. A rejected call returns a result with `isError`, so that the model sees it; an unknown tool is a protocol error.
 """
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import re
-import sys
-from collections.abc import AsyncGenerator, Callable, Mapping
-from pathlib import Path
-from typing import Any, cast
+from collections.abc import Awaitable, Callable, Mapping
 
-import mcp_types as types
 import msgspec
-from mcp.server.caching import CacheHint
-from mcp.server.context import ServerRequestContext
-from mcp.server.lowlevel.server import Server
-from mcp.server.stdio import stdio_server
-from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
-from mcp.shared.exceptions import MCPError
-from mcp_types.methods import CacheableMethod
-from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS, MODERN_PROTOCOL_VERSIONS
 from sqlalchemy.exc import IntegrityError
 
-from proctor import __version__
 from proctor.actions.help.describe import describe
 from proctor.errors import EvidenceError, InputError, ProctorError, StoreError
 from proctor.formats.suites import DIALECTS
 from proctor.formats.verial.assertions import KINDS
-from proctor.mcp_server.arguments import Runs, camel, camel_path
-from proctor.mcp_server.local_runs import LocalRuns
+from proctor.mcp_server.arguments import camel, camel_path
 from proctor.mcp_server.nouns import NOUNS
-from proctor.mcp_server.pages import TEMPLATES, Page, fixed_pages, read_page
+from proctor.mcp_server.pages import FIXED, TEMPLATES, read_page
+from proctor.mcp_server.protocol import INTERNAL_ERROR, INVALID_PARAMS, LISTS, NO_RESOURCE, Lists, Page, ProtocolError, find_doc, read_list
 from proctor.mcp_server.runs import COMPARE_RUNS, EXAMINE_SERVER, GET_RUN, LIST_RUNS, RUN_SUITE, SEARCH_TRACES
 from proctor.mcp_server.suites import CHECK, DESCRIBE, VALIDATE
 from proctor.mcp_server.tool import Action, Desk, Tool
 from proctor.model.evidence import Json
 from proctor.model.show import nearest
-from proctor.service.access.callers import Caller
-from proctor.service.hub import Hub
+from proctor.model.typed import convert_to
 from proctor.service.refusals import Refusal
 from proctor.service.suites.documents import shown_problems
 from proctor.service.verification import nouns
@@ -51,11 +36,6 @@ from proctor.service.verification.sandboxes.system_kinds import complete_address
 _LOG = logging.getLogger("proctor.mcp")
 _NEAREST = re.compile(r"nearest: ([^;()]+)")
 _MOST_DETAILS = 50
-_NO_RESOURCE = -32002
-"""The code of an unknown resource before 2026-07-28."""
-_LISTS_LAST_MS = 300_000
-_LISTS: tuple[CacheableMethod, ...] = ("tools/list", "prompts/list", "resources/list", "resources/templates/list")
-
 _LISTED_BY = {
     noun.called: noun.tool.name
     for noun in reversed(nouns.NOUNS)  # if two nouns have the same name, the first counts
@@ -181,125 +161,84 @@ def _drop_parameters(tool: Tool, names: tuple[str, ...]) -> Tool:
     return msgspec.structs.replace(tool, single=fewer)
 
 
-Context = ServerRequestContext[Any, Any]
-WhoAsks = Callable[[Context], Caller]
-
-INSTRUCTIONS = """\
-proctor examines AI agents: a suite states what an agent must do, evidence is what it did, every assertion is decided with a reason.
-To write a suite: `describe` what there is, write, `validate_suite`, try it with `check_evidence`, then `run_suite` and `get_run`.
-To author a benchmark: `benchmarks` create, `tasks` create, `criteria` create; then `benchmark_runs` start, `task-runs` putState and
-complete, and read `criterion-runs`. Results with isError say what is wrong (path, nearest right word) and what to do next.
-"""
+OpenDesk = Callable[[], Awaitable[Desk]]
 _MARKS = re.compile(r"[-_\s]")
 
 
+class _Params(msgspec.Struct):
+    name: str = ""
+    uri: str = ""
+    arguments: dict[str, Json] | None = None
+
+
 class McpServer:
-    """Return the server of one hub; `who_asks` identifies the caller."""
+    """The answers to callers on the same machine (`local`), or elsewhere."""
 
-    def __init__(self, hub: Hub, runs: Runs, who_asks: WhoAsks, *, folder: Path | None = None, trust: bool | None = None) -> None:
-        self._hub = hub
-        self._runs = runs
-        self._who_asks = who_asks
-        self._folder = folder
-        self._trust = trust
-        self._tools = {_normalise_name(tool.name): tool for tool in all_tools(local=folder is not None)}
-        self._schemas = {tool.name: tool.input_schema for tool in self._tools.values()}
-        self.protocol: Server[Any] = Server(
-            "proctor",
-            version=__version__,
-            title="proctor",
-            description="Examine AI agents: suites, evidence, runs, criteria.",
-            instructions=INSTRUCTIONS,
-            get_tool_input_schema=self._schemas.get,
-            on_list_tools=self._list_tools,
-            on_call_tool=self._call_tool,
-            on_list_resources=self._list_resources,
-            on_list_resource_templates=self._list_templates,
-            on_read_resource=self._read_resource,
-            on_list_prompts=self._list_prompts,
-            on_get_prompt=self._get_prompt,
-            # The lists do not change while the process runs.
-            cache_hints={method: CacheHint(ttl_ms=_LISTS_LAST_MS) for method in _LISTS},
-        )
-        self.protocol.add_request_handler("server/discover", types.RequestParams, self._discover)
+    def __init__(self, *, local: bool) -> None:
+        tools = all_tools(local=local)
+        self._tools = {_normalise_name(tool.name): tool for tool in tools}
+        self.schemas = {tool.name: tool.input_schema for tool in tools}
+        self.lists: Lists = {
+            "tools/list": {"tools": [_describe_tool(tool) for tool in tools]},
+            "prompts/list": {"prompts": [WRITE_SUITE]},
+            "resources/list": {"resources": [*map(Page.describe, FIXED)]},
+            "resources/templates/list": {"resourceTemplates": [*map(Page.describe, TEMPLATES)]},
+        }
 
-    def _make_desk(self, context: Context) -> Desk:
-        return Desk(hub=self._hub, caller=self._who_asks(context), runs=self._runs, folder=self._folder, trust=self._trust)
-
-    async def _discover(self, context: Context, params: types.RequestParams | None) -> types.DiscoverResult:
-        return types.DiscoverResult(
-            supported_versions=[*MODERN_PROTOCOL_VERSIONS, *HANDSHAKE_PROTOCOL_VERSIONS],
-            capabilities=self.protocol.get_capabilities(protocol_version=context.protocol_version),
-            instructions=INSTRUCTIONS,
-        )
-
-    async def _list_tools(self, context: Context, params: types.PaginatedRequestParams | None) -> types.ListToolsResult:
-        _refuse_cursor(params)
-        return types.ListToolsResult(tools=[_describe_tool(tool) for tool in self._tools.values()])
-
-    async def _call_tool(self, context: Context, params: types.CallToolRequestParams) -> types.CallToolResult:
-        tool = self._tools.get(_normalise_name(params.name))
-        if tool is None:
-            close = nearest(params.name, [known.name for known in self._tools.values()])
-            hint = f"; nearest: {', '.join(close)}" if close else "; tools/list shows what there is"
-            raise MCPError(code=types.INVALID_PARAMS, message=f"there is no tool {params.name[:100]!r}{hint}")
-        arguments: dict[str, Json] = dict(params.arguments or {})
+    async def answer(self, method: str, params: Mapping[str, Json], open_desk: OpenDesk, *, stateless: bool) -> dict[str, Json]:
+        """Return the result of a list or a call. Raises `ProtocolError`."""
+        if method in LISTS:
+            return read_list(self.lists, method, params)
+        if method == "resources/read" and (page := find_doc(params)) is not None:
+            return page
         try:
+            read = convert_to(params, _Params)
+            match method:
+                case "tools/call":
+                    return await self._call_tool(read.name, read.arguments or {}, open_desk)
+                case "resources/read":
+                    return await _read_resource(read.uri, open_desk, stateless=stateless)
+                case _:
+                    return _get_prompt(read.name, convert_to(read.arguments or {}, dict[str, str]))
+        except msgspec.ValidationError as error:
+            raise ProtocolError(INVALID_PARAMS, f"invalid parameters: {error}") from None
+
+    async def _call_tool(self, name: str, arguments: dict[str, Json], open_desk: OpenDesk) -> dict[str, Json]:
+        tool = self._tools.get(_normalise_name(name))
+        if tool is None:
+            close = nearest(name, [known.name for known in self._tools.values()])
+            hint = f"; nearest: {', '.join(close)}" if close else "; tools/list shows what there is"
+            raise ProtocolError(INVALID_PARAMS, f"there is no tool {name[:100]!r}{hint}")
+        try:
+            desk = await open_desk()
             # A copy: a refusal shows the original arguments.
-            result = await tool.call(self._make_desk(context), dict(arguments))
+            result = await tool.call(desk, dict(arguments))
         except Exception as error:
             # Including bugs: an exception would be a protocol error, which the model does not see.
             return _make_result(write_refusal(error, tool.name, arguments), is_error=True)
-        if tool.actions and context.request is not None:
-            result = complete_addresses(result, context.request.state.root)
+        if tool.actions and desk.root is not None:
+            result = complete_addresses(result, desk.root)
         # Nouns use the field names of the service; the other tools have their own.
         return _make_result(camel(result) if tool.actions else result)
 
-    async def _list_resources(self, context: Context, params: types.PaginatedRequestParams | None) -> types.ListResourcesResult:
-        _refuse_cursor(params)
-        return types.ListResourcesResult(
-            resources=[
-                types.Resource(name=page.uri.partition("://")[2], title=page.title, uri=page.uri, **_add_about(page))
-                for page in fixed_pages()
-            ]
-        )
 
-    async def _list_templates(self, context: Context, params: types.PaginatedRequestParams | None) -> types.ListResourceTemplatesResult:
-        _refuse_cursor(params)
-        return types.ListResourceTemplatesResult(
-            resource_templates=[
-                types.ResourceTemplate(name=page.title, title=page.title, uri_template=page.uri, **_add_about(page)) for page in TEMPLATES
-            ]
-        )
-
-    async def _read_resource(self, context: Context, params: types.ReadResourceRequestParams) -> types.ReadResourceResult:
-        uri = str(params.uri)
-        try:
-            kind, text = await read_page(self._make_desk(context), uri)
-        except Exception as error:
-            fault = _make_protocol_error(error, "resources", {"uri": uri})
-            if fault.code == types.INVALID_PARAMS and context.protocol_version in HANDSHAKE_PROTOCOL_VERSIONS:
-                raise MCPError(code=_NO_RESOURCE, message=fault.message, data=fault.data) from None
-            raise fault from None
-        return types.ReadResourceResult(contents=[types.TextResourceContents(uri=uri, mime_type=kind, text=text)])
-
-    async def _list_prompts(self, context: Context, params: types.PaginatedRequestParams | None) -> types.ListPromptsResult:
-        _refuse_cursor(params)
-        return types.ListPromptsResult(prompts=[WRITE_SUITE])
-
-    async def _get_prompt(self, context: Context, params: types.GetPromptRequestParams) -> types.GetPromptResult:
-        try:
-            text = fill_prompt(params.name, params.arguments or {})
-        except ProctorError as error:
-            raise _make_protocol_error(error, "prompts", {"name": params.name}) from None
-        message = types.PromptMessage(role="user", content=types.TextContent(type="text", text=text))
-        return types.GetPromptResult(description=WRITE_SUITE.description, messages=[message])
+async def _read_resource(uri: str, open_desk: OpenDesk, *, stateless: bool) -> dict[str, Json]:
+    try:
+        kind, text = await read_page(await open_desk(), uri)
+    except Exception as error:
+        fault = _make_protocol_error(error, "resources", {"uri": uri})
+        if fault.code == INVALID_PARAMS and not stateless:
+            fault.code = NO_RESOURCE
+        raise fault from None
+    return {"contents": [{"uri": uri, "mimeType": kind, "text": text}]}
 
 
-def _refuse_cursor(params: types.PaginatedRequestParams | None) -> None:
-    """Refuse a position in a list: every list has one page."""
-    if params is not None and params.cursor is not None:
-        raise MCPError(code=types.INVALID_PARAMS, message="unknown cursor: the list has one page")
+def _get_prompt(name: str, given: dict[str, str]) -> dict[str, Json]:
+    try:
+        text = fill_prompt(name, given)
+    except ProctorError as error:
+        raise _make_protocol_error(error, "prompts", {"name": name}) from None
+    return {"description": WRITE_SUITE["description"], "messages": [{"role": "user", "content": {"type": "text", "text": text}}]}
 
 
 def _normalise_name(name: str) -> str:
@@ -307,88 +246,51 @@ def _normalise_name(name: str) -> str:
     return _MARKS.sub("", name).lower()
 
 
-def _describe_tool(tool: Tool) -> types.Tool:
+def _describe_tool(tool: Tool) -> dict[str, Json]:
     read_only = tool.read_only
-    return types.Tool(
-        name=tool.name,
-        title=tool.title,
-        description=tool.description,
-        input_schema=tool.input_schema,
-        output_schema=tool.output_schema,
-        annotations=types.ToolAnnotations(
-            title=tool.title,
-            read_only_hint=read_only,
-            destructive_hint=tool.destroys,
-            idempotent_hint=read_only,
-            open_world_hint=tool.open_world,
-        ),
-    )
+    return {
+        "name": tool.name,
+        "title": tool.title,
+        "description": tool.description,
+        "inputSchema": tool.input_schema,
+        "outputSchema": tool.output_schema,
+        "annotations": {
+            "title": tool.title,
+            "readOnlyHint": read_only,
+            "destructiveHint": tool.destroys,
+            "idempotentHint": read_only,
+            "openWorldHint": tool.open_world,
+        },
+    }
 
 
-def _add_about(page: Page) -> dict[str, Any]:
-    return {"description": page.about or None, "mime_type": page.kind}
-
-
-def _make_result(value: Json, *, is_error: bool = False) -> types.CallToolResult:
+def _make_result(value: Json, *, is_error: bool = False) -> dict[str, Json]:
     # Also as text, for clients without structured content.
     text = msgspec.json.encode(value, enc_hook=str).decode("utf-8", errors="replace")
     plain = msgspec.to_builtins(value, enc_hook=str)
-    return types.CallToolResult(content=[types.TextContent(type="text", text=text)], structured_content=plain, is_error=is_error)
+    return {"content": [{"type": "text", "text": text}], "structuredContent": plain, "isError": is_error}
 
 
-def _make_protocol_error(error: Exception, what: str, data: dict[str, Json]) -> MCPError:
+def _make_protocol_error(error: Exception, what: str, data: dict[str, Json]) -> ProtocolError:
     refusal = write_refusal(error, what, {})["error"]
-    code = types.INTERNAL_ERROR if refusal["code"] in ("INTERNAL_ERROR", "UNAVAILABLE") else types.INVALID_PARAMS
-    return MCPError(code=code, message=refusal["message"], data={**data, **refusal})
-
-
-@contextlib.asynccontextmanager
-async def over_http(hub: Hub, runs: Runs, *, largest: int) -> AsyncGenerator[StreamableHTTPSessionManager]:
-    """Yield the server for streamable HTTP, an ASGI application that works inside the block.
-
-    The surrounding application has already authenticated and limited the request: the caller is in `request.state.caller`.
-    """
-
-    def who_asks(context: Context) -> Caller:
-        request = context.request
-        assert request is not None  # over HTTP there always is one
-        return cast(Caller, request.state.caller)
-
-    server = McpServer(hub, runs, who_asks)
-    # Stateless: any replica can answer any request.
-    manager = StreamableHTTPSessionManager(server.protocol, json_response=True, stateless=True, max_request_body_size=largest)
-    async with manager.run():
-        yield manager
-
-
-async def over_stdio(hub: Hub, caller: Caller, runs: LocalRuns) -> None:
-    """Serve one client on standard input and output until it closes them."""
-    server = McpServer(hub, runs, lambda context: caller, folder=runs.folder, trust=runs.trust)
-    try:
-        async with stdio_server() as (reader, writer):
-            # Standard output carries the protocol: redirect what a function under test prints.
-            with contextlib.redirect_stdout(sys.stderr):
-                await server.protocol.run(reader, writer, server.protocol.create_initialization_options())
-    finally:
-        await runs.close()
+    code = INTERNAL_ERROR if refusal["code"] in ("INTERNAL_ERROR", "UNAVAILABLE") else INVALID_PARAMS
+    return ProtocolError(code, refusal["message"], {**data, **refusal})
 
 
 _LONGEST = 20_000
 
 
-WRITE_SUITE = types.Prompt(
-    name="write_suite",
-    title="Write a suite",
-    description="Write a suite for an agent, validate it, try it on evidence, and report.",
-    arguments=[
-        types.PromptArgument(name="goal", description="what the agent must and must not do, in your own words", required=True),
-        types.PromptArgument(
-            name="tools", description="the tools the agent has, with their arguments, where you know them", required=False
-        ),
-        types.PromptArgument(name="dialect", description=f"the format to write: {', '.join(DIALECTS)} (default native)", required=False),
-        types.PromptArgument(name="file", description="where to put the suite (default suite.yaml)", required=False),
+WRITE_SUITE: dict[str, Json] = {
+    "name": "write_suite",
+    "title": "Write a suite",
+    "description": "Write a suite for an agent, validate it, try it on evidence, and report.",
+    "arguments": [
+        {"name": "goal", "description": "what the agent must and must not do, in your own words", "required": True},
+        {"name": "tools", "description": "the tools the agent has, with their arguments, where you know them", "required": False},
+        {"name": "dialect", "description": f"the format to write: {', '.join(DIALECTS)} (default native)", "required": False},
+        {"name": "file", "description": "where to put the suite (default suite.yaml)", "required": False},
     ],
-)
+}
 
 _EXAMPLE = """\
 proctor: 1
@@ -405,11 +307,11 @@ cases:
 
 def fill_prompt(name: str, given: Mapping[str, str]) -> str:
     """Return the text of a prompt with the arguments filled in. Raises `Refusal`."""
-    if name != WRITE_SUITE.name:
-        raise Refusal("NOT_FOUND", f"there is no prompt {name!r}; there are {WRITE_SUITE.name}")
-    arguments = WRITE_SUITE.arguments or []
-    wrong = {word: ["unknown argument"] for word in given if word not in {argument.name for argument in arguments}}
-    wrong |= {argument.name: ["required"] for argument in arguments if argument.required and not given.get(argument.name, "").strip()}
+    if name != WRITE_SUITE["name"]:
+        raise Refusal("NOT_FOUND", f"there is no prompt {name!r}; there are {WRITE_SUITE['name']}")
+    required = {argument["name"]: argument["required"] for argument in WRITE_SUITE["arguments"]}
+    wrong = {word: ["unknown argument"] for word in given if word not in required}
+    wrong |= {word: ["required"] for word, needed in required.items() if needed and not given.get(word, "").strip()}
     dialect = given.get("dialect") or "native"
     if dialect not in DIALECTS:
         wrong["dialect"] = [f"expected one of {', '.join(DIALECTS)}"]

@@ -3,20 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
-from collections.abc import AsyncGenerator
-from typing import Any, cast
+from typing import cast
 
-import mcp_types as types
 import msgspec
-from mcp.server.context import ServerRequestContext
-from mcp.server.lowlevel.server import Server
-from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
-from mcp.shared.exceptions import MCPError
 
-from proctor import __version__
 from proctor.actions.running.named_target import find_address
-from proctor.errors import SpecError
 from proctor.mcp_server.arguments import RunRequest
 from proctor.model.evidence import Json
 from proctor.service.access.callers import Caller
@@ -28,8 +19,6 @@ from proctor.service.runs import comparisons, examinations
 from proctor.service.runs import requests as runs
 from proctor.service.runs import results as run_results
 from proctor.service.runs.run import Run, RunSearch
-from proctor.service.verification.sandboxes.requests import ReachableSandboxes, call_system_tool, list_system_tools
-from proctor.simulators.tools import describe_wrong_call
 from proctor.store.files.run_references import LATEST, PREVIOUS
 
 _NAMES = {"suite": "document", "cases": "case_ids", "selection": "select"}
@@ -129,39 +118,3 @@ def _rename_fields(refusal: Refusal) -> Refusal:
     return Refusal(
         refusal.code, refusal.message, fields=fields, retry_after_s=refusal.retry_after_s, hint=refusal.hint, problems=refusal.problems
     )
-
-
-Context = ServerRequestContext[Any, Any]
-
-
-def make_systems_server(hub: Hub) -> Server[Any]:
-    """Return the server for requests that carry their sandboxes."""
-
-    async def list_tools(context: Context, params: types.PaginatedRequestParams | None) -> types.ListToolsResult:
-        tools = list_system_tools(_find_sandboxes(context))
-        return types.ListToolsResult(
-            tools=[types.Tool(name=name, description=tool.description, input_schema=tool.schema) for name, (_, tool) in tools.items()]
-        )
-
-    async def call_tool(context: Context, params: types.CallToolRequestParams) -> types.CallToolResult:
-        try:
-            result = await call_system_tool(hub, _find_sandboxes(context), params.name, params.arguments or {})
-        except SpecError as error:
-            raise MCPError(code=types.INVALID_PARAMS, message=describe_wrong_call(error)) from None
-        return types.CallToolResult.model_validate(result)
-
-    return Server("proctor systems", version=__version__, title="Simulated systems", on_list_tools=list_tools, on_call_tool=call_tool)
-
-
-def _find_sandboxes(context: Context) -> ReachableSandboxes:
-    request = context.request
-    assert request is not None  # over HTTP there always is one
-    return cast(ReachableSandboxes, request.state.systems)
-
-
-@contextlib.asynccontextmanager
-async def serve_systems(hub: Hub, *, largest: int) -> AsyncGenerator[StreamableHTTPSessionManager]:
-    """Yield the server for streamable HTTP, an ASGI application that works inside the block; without sessions, like that of the service."""
-    manager = StreamableHTTPSessionManager(make_systems_server(hub), json_response=True, stateless=True, max_request_body_size=largest)
-    async with manager.run():
-        yield manager

@@ -36,6 +36,9 @@ class Desk(msgspec.Struct, frozen=True, kw_only=True):
     trust: bool | None = None
     """Whether suites are trusted; None: the environment decides."""
 
+    root: str | None = None
+    """The address of the service, if it was called over HTTP."""
+
     @property
     def local(self) -> bool:
         """Whether the caller may name files of this machine."""

@@ -203,7 +203,6 @@ WORKERS: list[str] = [
 PARTS: list[str] = [
     "proctor.rest.write_queue:writing",
     "proctor.rest.trace_bodies:open_reader",
-    "proctor.rest.routes.mcp:sessions",
     "proctor.rest.memory:returning_memory",
 ]
 """`module:function` of every part, in order of entry; exited in reverse after the last request."""

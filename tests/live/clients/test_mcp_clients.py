@@ -52,7 +52,10 @@ async def test_both_examples_over_stdio(tmp_path: Path, mode: Any) -> None:
 
 
 def test_a_workspace_is_used_over_stdio(tmp_path: Path) -> None:
-    (tmp_path / "my_agent.py").write_text("def answer(message):\n    print('noise on standard output')\n    return 'hello ' + message\n")
+    (tmp_path / "my_agent.py").write_text(
+        "import os\ndef answer(message):\n    print('noise on standard output')\n    os.system('echo noise of a program; cat')\n"
+        "    return 'hello ' + message\n"
+    )
     (tmp_path / "proctor.yaml").write_text("targets:\n  me: {type: callable, function: 'my_agent:answer'}\ndefault_target: me\n")
     (tmp_path / "suite.yaml").write_text("proctor: 1\ncases:\n  - {id: a, input: you, expect: [{response_contains: hello you}]}\n")
 

@@ -11,8 +11,7 @@ from typing import Any
 import pytest
 from mcp.client import Client
 
-from proctor.mcp_server.server import McpServer
-from proctor.mcp_server.service_runs import ServiceRuns
+from proctor.mcp_server.http import make_service_server
 from proctor.service.access.callers import LOCAL
 from proctor.service.hub import Hub
 from tests.mcp_server.scenario import call, refusal
@@ -27,8 +26,8 @@ def over_mcp(service: Service, doing: Callable[[Client], Awaitable[Any]]) -> Any
     """Call tools of the service with its organization key."""
 
     async def use(hub: Hub) -> Any:
-        server = McpServer(hub, ServiceRuns(hub), lambda context: LOCAL)
-        async with Client(server.protocol) as client:
+        server = make_service_server(hub, lambda context: LOCAL)
+        async with Client(server) as client:
             return await doing(client)
 
     return service.run(use)

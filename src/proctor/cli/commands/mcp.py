@@ -10,16 +10,15 @@ import signal
 import sys
 from collections.abc import Generator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from proctor.cli.exit_codes import Exit, end_process, find_signals, handle_signals
 from proctor.cli.parser import add_flags, add_trust_flag, make_parser
-from proctor.cli.stored import add_database_flags, use_hub
-from proctor.errors import MissingExtra
+from proctor.cli.stored import add_database_flags, open_hub, require_database
+from proctor.mcp_server.stdio import over_stdio
 
 if TYPE_CHECKING:
-    from proctor.mcp_server.local_runs import LocalRuns
-    from proctor.service.hub import Hub
+    from proctor.mcp_server.tool import Desk
 
 LEAVING_S = 10.0
 
@@ -40,28 +39,43 @@ def run(arguments: list[str]) -> int:
     # Standard output belongs to the protocol.
     logging.basicConfig(stream=sys.stderr, level=os.environ.get("PROCTOR_LOG_LEVEL", "WARNING"))
 
-    async def use(hub: Hub) -> None:
-        try:
-            from proctor.mcp_server.local_runs import LocalRuns  # an optional part, and slow to load
-            from proctor.mcp_server.server import over_stdio
-        except ModuleNotFoundError as error:
-            if error.name is None or error.name.partition(".")[0] not in ("mcp", "mcp_types", "pydantic", "starlette"):
-                raise
-            raise MissingExtra("`proctor mcp`", "serve") from None
-        from proctor.service.access.keys import get_organization_caller  # an optional part, and slow to load
-
-        caller = await get_organization_caller(hub, options.organization)
-        runs = LocalRuns(hub.settings.home, Path.cwd(), trust=options.trust)
-        with _end_by_signals(hub, runs):
-            await over_stdio(hub, caller, runs)
-
-    use_hub(options, use)
+    require_database("`proctor mcp`")
+    asyncio.run(_serve(options))
     return Exit.PASSED
 
 
+async def _serve(options: Any) -> None:
+    opening, opened = asyncio.Lock(), list["Desk"]()
+
+    async def open_desk() -> Desk:
+        # With the first call: many clients list the tools and call none.
+        async with opening:
+            if not opened:
+                opened.append(await _open_desk(options, ending))
+            return opened[0]
+
+    async with contextlib.AsyncExitStack() as ending:
+        with _end_by_signals(ending):
+            await over_stdio(open_desk)
+
+
+async def _open_desk(options: Any, ending: contextlib.AsyncExitStack) -> Desk:
+    from proctor.mcp_server.local_runs import LocalRuns  # these are optional parts, and slow to load
+    from proctor.mcp_server.tool import Desk
+    from proctor.service.access.keys import get_organization_caller
+
+    async with contextlib.AsyncExitStack() as opened:
+        hub = await opened.enter_async_context(open_hub(options))
+        caller = await get_organization_caller(hub, options.organization)
+        runs = LocalRuns(hub.settings.home, Path.cwd(), trust=options.trust)
+        opened.push_async_callback(runs.close)
+        ending.push_async_exit(opened.pop_all())
+    return Desk(hub=hub, caller=caller, runs=runs, folder=runs.folder, trust=runs.trust)
+
+
 @contextlib.contextmanager
-def _end_by_signals(hub: Hub, runs: LocalRuns) -> Generator[None]:
-    """Stop on signals. Standard input is read by a thread that cannot be woken, so it is not awaited."""
+def _end_by_signals(opened: contextlib.AsyncExitStack) -> Generator[None]:
+    """Stop on signals, without waiting for the client."""
     # The event loop references tasks weakly, so a list holds them.
     ending: list[asyncio.Task[None]] = []
 
@@ -69,8 +83,7 @@ def _end_by_signals(hub: Hub, runs: LocalRuns) -> Generator[None]:
         try:
             # Whatever does not close in time is abandoned.
             async with asyncio.timeout(LEAVING_S):
-                await runs.close()
-                await hub.database.close()
+                await opened.aclose()
         finally:
             end_process(code)
 

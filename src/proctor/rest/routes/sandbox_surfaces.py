@@ -25,7 +25,7 @@ from proctor.pages.session_cookie import strip_session_cookies
 from proctor.rest.errors import find_presented_key
 from proctor.rest.limits import RateLimits
 from proctor.rest.route_parts import hub as get_hub
-from proctor.rest.routes.mcp import LazyMcpServer
+from proctor.rest.routes.mcp import SYSTEMS
 from proctor.service.access.callers import Caller
 from proctor.service.access.keys import authenticate
 from proctor.service.hub import Hub
@@ -74,8 +74,7 @@ class _SystemsMcp:
         count_request(request, hub, first["organization_id"])
         # The tools read the sandboxes from here; they do not see the request otherwise.
         request.state.systems = msgspec.structs.replace(reached, token=await find_token(hub, request, first, b""))
-        lazy: LazyMcpServer = scope["app"].state.systems_mcp
-        await (await lazy.find_server()).asgi_app(scope, receive, send)
+        await SYSTEMS(scope, receive, send)
 
 
 async def answer_below(request: Request) -> Response:
