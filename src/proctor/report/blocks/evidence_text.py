@@ -1,17 +1,17 @@
 """What was read from a record and what is known of it, as text.
 
     traces/support.jsonl:3 · case refund-1
-      read as  otlp (OpenInference)
+      read as         otlp (OpenInference)
 
       tool calls               recorded
       arguments of tool calls  unknown  the trace does not carry the arguments of 1 of 1 calls
       the answer               recorded
       ...
 
-      input    "I was charged twice"
-      calls    1. lookup_order {"id":17} → {"total":9}
-      answer   "Refund processed."
-      tokens   120 in, 80 out
+      input           "I was charged twice"
+      calls           1. lookup_order {"id":17} → {"total":9}
+      answer          "Refund processed."
+      tokens          120 in, 80 out
 
 Values and lists are shortened; JSON has everything.
 """
@@ -42,12 +42,8 @@ MOST_NOTES = 20
 """Notes of a reader shown of one record."""
 _VALUE = 200
 """Characters of a value."""
-_LABELS = (
-    *("read as", "no run", "note", "ignored", "status", "nodes", "tokens", "model", "user", "error", "input", "calls", "answer", "time"),
-    f"turn {MOST_TURNS}",
-)
-_LABEL = 16
-"""Columns of the labels about traces."""
+_LABEL_WIDTH = 16
+"""Columns of a label."""
 _STATUS_WIDTH = len("recorded")
 _STATUS_COLOURS: dict[str, Colour] = {"recorded": "green", "none": "green", "unknown": "yellow", "not known": "yellow"}
 
@@ -58,18 +54,31 @@ class EvidencePainter:
     def __init__(self, style: Style, width: int) -> None:
         self._style = style
         self._width = width
-        self._label_width = 2 + max(map(count_columns, _LABELS))
         self._name_width = max(map(count_columns, PART_NAMES.values()))
 
-    def paint_block(self, title: str, evidence: Evidence, reader: str = "plain") -> list[str]:
-        """Return the lines about one record: reader, known parts, content."""
+    def paint_record(self, title: str, evidence: Evidence, reader: str = "plain", trace: TraceSurvey | None = None) -> list[str]:
+        """Return the lines about one record: reader, spans of a trace, known parts, content."""
         known = find_known(evidence, reader)
-        lines = [self._style.paint(to_one_line(title, 300), "bold"), *self.paint_row("read as", to_one_line(known.reader)), ""]
-        lines += self.paint_parts(known)
+        lines = [self._style.paint(to_one_line(title, 300), "bold"), *self.paint_row("read as", to_one_line(known.reader))]
+        lines += [line for name, text in (_list_survey(trace) if trace is not None else ()) for line in self.paint_row(name, text)]
+        lines += ["", *self.paint_parts(known)]
         if evidence.no_run is not None:
             lines += ["", *self.paint_row("no run", f"{to_one_line(evidence.no_run, 400)}: stored, not judged")]
         rows = self.paint_rows(evidence)
         return [*lines, "", *rows] if rows else lines
+
+    def paint_unreadable(self, title: str, error: str) -> list[str]:
+        """Return the lines about a record that could not be read."""
+        lines = [f"  {line}" for part in to_lines(f"could not be read: {error}") for line in wrap(part, max(20, self._width - 2))]
+        return [self._style.paint(to_one_line(title, 300), "bold"), *lines]
+
+    def paint_unused_attributes(self, unknown: Sequence[Counted]) -> list[str]:
+        """Return the lines about unused attributes over all traces of a file."""
+        if not unknown:
+            return []
+        lines = [self._style.paint("Unrecognised attributes in all traces", "bold")]
+        width = max(len(to_one_line(entry.name)) for entry in unknown)
+        return [*lines, *(f"  {pad(to_one_line(entry.name), width)}  {count_noun(entry.count, 'time')}" for entry in unknown)]
 
     def paint_parts(self, known: Known) -> list[str]:
         """Return one line for each part, and the notes of the reader."""
@@ -95,43 +104,16 @@ class EvidencePainter:
         """Return the lines about the content: input, calls, answer, status, tokens, model."""
         return [line for name, text in _list_rows(evidence) for line in self.paint_row(name, text)]
 
-    def paint_row(self, label: str, text: str, width: int = 0) -> list[str]:
+    def paint_row(self, label: str, text: str) -> list[str]:
         """Return one labelled line."""
-        width = width or self._label_width
-        first, *rest = wrap(text, max(20, self._width - 2 - width)) or [""]
-        return ["  " + self._style.paint(pad(label, width), "dim") + first, *(" " * (2 + width) + line for line in rest)]
+        first, *rest = wrap(text, max(20, self._width - 2 - _LABEL_WIDTH)) or [""]
+        return ["  " + self._style.paint(pad(label, _LABEL_WIDTH), "dim") + first, *(" " * (2 + _LABEL_WIDTH) + line for line in rest)]
 
 
-class TracePainter(EvidencePainter):
-    """Text about traces."""
-
-    def paint_unreadable(self, source: Source, error: str) -> list[str]:
-        """Return the lines about a record that could not be read."""
-        first, *rest = to_lines(error)
-        return self._paint_record(source, [("unreadable", first), *(("", more) for more in rest)])
-
-    def paint_record(self, source: Source, known: Known, evidence: Evidence, trace: TraceSurvey | None) -> list[str]:
-        """Return the lines about one record: its parts and what is known."""
-        rows = [("read as", to_one_line(known.reader)), *(_list_survey(trace) if trace is not None else ())]
-        if evidence.turns:
-            rows.append(("turns", str(len(evidence.turns))))
-        if evidence.model is not None:
-            rows.append(("model", to_one_line(evidence.model)))
-        if evidence.no_run is not None:
-            rows.append(("no run", f"{to_one_line(evidence.no_run, 400)}: stored, not judged"))
-        return [*self._paint_record(source, rows), "", *self.paint_parts(known)]
-
-    def paint_unused_attributes(self, unknown: Sequence[Counted]) -> list[str]:
-        """Return the lines about unused attributes over all traces of a file."""
-        if not unknown:
-            return []
-        lines = [self._style.paint("Unrecognised attributes in all traces", "bold")]
-        width = max(len(to_one_line(entry.name)) for entry in unknown)
-        return [*lines, *(f"  {pad(to_one_line(entry.name), width)}  {count_noun(entry.count, 'time')}" for entry in unknown)]
-
-    def _paint_record(self, source: Source, rows: Sequence[tuple[str, str]]) -> list[str]:
-        title = self._style.paint(to_one_line(evidence_place(source) or "evidence", 300), "bold")
-        return [title, *(line for label, text in rows for line in self.paint_row(label, text, _LABEL))]
+def title_record(source: Source, evidence: Evidence | None) -> str:
+    """Return the place of a record, and the case that it names."""
+    place = evidence_place(source) or "evidence"
+    return place if evidence is None or evidence.case is None else f"{place} · case {evidence.case}"
 
 
 def _list_survey(trace: TraceSurvey) -> list[tuple[str, str]]:
