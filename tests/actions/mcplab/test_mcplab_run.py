@@ -282,9 +282,9 @@ def test_a_missing_login_is_reported_before_the_run(tmp_path: Path) -> None:
         ("files/../../secret.txt", "is outside the workspace"),
         ("/etc/hosts.txt", "is outside the workspace"),
         ("..\\\\secret.txt", "is outside the workspace"),
-        ("link.txt", "over a symbolic link"),
-        ("folder/secret.txt", "over a symbolic link"),
-        ("none.txt", "No such file"),
+        ("link.txt", "is outside the workspace"),
+        ("folder/secret.txt", "is outside the workspace"),
+        ("none.txt", "is no file"),
         ("dir.txt", "is no file"),
     ],
 )

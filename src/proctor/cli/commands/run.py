@@ -104,29 +104,6 @@ def choose_rate_exit(run: RunResult, least: float, *, allow_errors: bool) -> tup
     return (Exit.PASSED if reached else Exit.FAILED), reason
 
 
-_MOST = 3
-"""Attempts of a first run, after which the hint is not repeated."""
-
-
-def describe_unrecorded(entries: Mapping[tuple[str, int], RunEntry], target: str | None) -> str | None:
-    """Return a hint about unrecorded tool calls, or None."""
-    if not 0 < len(entries) <= _MOST or any(entry.outcome != "pass" for entry in entries.values()):
-        return None
-    observed = [entry.evidence for entry in entries.values()]
-    if not all(evidence is not None and evidence.error is None and not _has_calls(evidence) for evidence in observed):
-        return None
-    message = next((evidence.input for evidence in observed if evidence is not None and isinstance(evidence.input, str)), None)
-    if message is None or len(message) > 200 or "\n" in message:
-        # A long or multi-line message cannot be copied into a shell.
-        message = "MESSAGE"
-    flag = f" --target {shlex.quote(target)}" if target is not None else ""
-    return f"tool calls are not recorded; to see how to record them: proctor try {shlex.quote(message)}{flag}"
-
-
-def _has_calls(evidence: Evidence) -> bool:
-    return evidence.tool_calls is not None or any(turn.tool_calls is not None for turn in evidence.turns or ())
-
-
 def add_name_flags(parser: argparse.ArgumentParser) -> None:
     """Add the flags of a command that stores a run."""
     parser.add_argument("--name", default="", metavar="NAME", help="a name of the run; a name refers to the newest run that has it")
@@ -209,8 +186,8 @@ def _run_suite(options: argparse.Namespace) -> int:
     )
     if options.format != "terminal" and not options.quiet:
         print_unmet(live.result)
-    lines = () if options.quiet else (live.unused, describe_unrecorded(live.entries, options.target))
-    print("".join(f"{line}\n" for line in lines if line is not None), end="", file=sys.stderr)
+    if live.unused is not None and not options.quiet:
+        print(live.unused, file=sys.stderr)
     if is_on_github():
         print("\n".join(write_annotations(result.cases, level="warning" if result.let_through else "error")), file=sys.stderr)
     append_summary(lambda: write_markdown(result), options.summary)
