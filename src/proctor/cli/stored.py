@@ -6,9 +6,9 @@ import argparse
 import asyncio
 import os
 import sys
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from proctor.actions.history.chosen_runs import choose_pair, find_chosen_run
 from proctor.actions.workspace.run_history import DATABASE_FILE, find_database_home
@@ -63,6 +63,18 @@ def find_database(options: argparse.Namespace) -> tuple[str, Path]:
     """Return the address of the database, and the workspace."""
     home = find_database_home(options.home or os.environ.get("PROCTOR_HOME"))
     return options.database or os.environ.get("PROCTOR_DATABASE_URL") or str(home / DATABASE_FILE), home
+
+
+async def list_all(list_page: Callable[..., Awaitable[Mapping[str, Any]]]) -> list[Any]:
+    """Return the rows of every page of a list of the service."""
+    rows: list[Any] = []
+    cursor: str | None = None
+    while True:
+        page = await list_page(limit=100, cursor=cursor)
+        rows += page["data"]
+        cursor = page["_meta"]["next"]
+        if cursor is None:
+            return rows
 
 
 def use_hub(options: argparse.Namespace, use: Callable[[Hub], Awaitable[T]], *, migrating: bool = True) -> T:

@@ -1,7 +1,7 @@
 """`proctor run --watch`: runs the suite again whenever a file changes that the run depends on.
 
-Every run is a new process, so that the agent's module is reloaded. Files are polled twice a second. The watched files are found in the
-text of the suites and the workspace file, even if these are invalid.
+Every run is a new process, so that the agent's module is reloaded. Files are polled twice a second: the suites, the settings, the files
+that these name, even if they are invalid, and the Python files of the working folder.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import islice
 from pathlib import Path
 
+from proctor.actions.start.found import list_files
 from proctor.actions.workspace.run_history import WORKSPACE_FILES, get_workspace_folder
 from proctor.sources.dotenv import DOTENV_FILE
 from proctor.sources.pyproject import PYPROJECT
@@ -23,7 +24,6 @@ from proctor.sources.pyproject import PYPROJECT
 EVERY_S = 0.5
 _MOST_FILES = 5000
 _LARGEST = 1_000_000
-_FUNCTION = re.compile(r"([A-Za-z_][\w]*(?:\.[A-Za-z_][\w]*)*):[A-Za-z_]\w*")
 _FILE = re.compile(r"[\w./\\-]+\.(?:py|yaml|yml|json|jsonl|csv|parquet|xlsx|toml|md|txt)\b")
 _SUITES = (".yaml", ".yml", ".json")
 
@@ -67,9 +67,11 @@ def list_watched_files(suites: Iterable[str], home: Path) -> Iterator[Path]:
     workspace = get_workspace_folder(home)
     settings = [workspace / name for name in (*WORKSPACE_FILES, PYPROJECT, DOTENV_FILE)]
     suite_files = [file for suite in suites for file in _list_suite_files(Path(suite))]
-    named_files = _list_named([*settings[:-1], *suite_files], [Path.cwd(), workspace])
+    folders = [Path.cwd(), workspace]
+    named_files = _list_named([*settings[:-1], *suite_files], folders)
+    code = (file for folder in folders for file in list_files(folder, (".py",)))
     seen: set[Path] = set()
-    for path in (*settings, *suite_files, *named_files):
+    for path in (*settings, *suite_files, *named_files, *code):
         absolute = Path(os.path.abspath(path))
         if absolute not in seen:
             seen.add(absolute)
@@ -93,21 +95,11 @@ def _list_suite_files(place: Path) -> list[Path]:
 
 
 def _list_named(files: Iterable[Path], folders: list[Path]) -> Iterator[Path]:
-    """Yield files that others name: data, checks, and modules of functions with their neighbours."""
+    """Yield files that others name, such as data and checks."""
     for file in files:
-        text = _read(file)
         places = dict.fromkeys([file.parent, *folders])
-        for name in dict.fromkeys(_FILE.findall(text)):
+        for name in dict.fromkeys(_FILE.findall(_read(file))):
             yield from (folder / name for folder in places if (folder / name).is_file())
-        for module in dict.fromkeys(_FUNCTION.findall(text)):
-            for folder in places:
-                yield from _list_module_files(folder / Path(*module.split(".")))
-
-
-def _list_module_files(path: Path) -> list[Path]:
-    if (path / "__init__.py").is_file():
-        return sorted(path.rglob("*.py"))
-    return sorted(path.parent.glob("*.py")) if path.with_suffix(".py").is_file() else []
 
 
 def _read(path: Path) -> str:

@@ -7,7 +7,7 @@ import os
 import shlex
 import signal
 import sys
-from collections.abc import Generator, Mapping
+from collections.abc import Generator
 from typing import Any
 
 from proctor.actions.mcplab.plan import names_in, read_overrides, read_tokens
@@ -36,9 +36,7 @@ from proctor.cli.show.showing import add_pivot_flag, check_showing, choose_exit_
 from proctor.cli.stored import RUN_HELP
 from proctor.errors import InputError
 from proctor.model.case import Suite
-from proctor.model.evidence import Evidence
 from proctor.model.result import RunResult
-from proctor.model.run import RunEntry
 from proctor.processes.guard import GUARD
 from proctor.runner.limits import Budget, RunSettings
 from proctor.store.files.run_references import read_tags

@@ -15,7 +15,7 @@ import msgspec
 
 from proctor.model.evidence import Json
 from proctor.model.json_values import encode_any_json
-from proctor.model.show import shorten, show
+from proctor.model.show import show
 from proctor.report.words.neutral import to_lines, to_one_line
 
 MOST_TEXT = 6000
