@@ -101,29 +101,26 @@ def make_starter(kind: str, candidate: Candidate | None) -> Starter:
     agent = candidate or Candidate(kind=kind, why="")
     if kind in FRAMEWORKS:
         return _start_framework(FRAMEWORKS[kind], agent)
+    if agent.settings is not None:
+        models = {"main": {"provider": "openai", "model": "gpt-4.1-mini"}} if kind == "mcp" else None
+        needs = ("the model needs OPENAI_API_KEY, or another provider under `models`",) if kind == "mcp" else ()
+        return start_target(agent.settings, tools=agent.tools, models=models, remarks=(*agent.remarks, *needs))
     match kind:
         case "function":
             return _start_function(agent)
-        case "command" if agent.program is not None:
-            return start_target({"type": "command", "command": list(agent.program.command)}, remarks=agent.remarks)
         case "command" if agent.function is not None:
             adapter = _read_template("node-adapter").format(name=agent.function.name, file=json.dumps(f"./{agent.function.file}"))
             return start_target({"type": "command", "command": ["node", NODE_ADAPTER]}, more={NODE_ADAPTER: adapter})
         case "command":
-            program, name, template = ("python", ADAPTER, "command") if agent.package is None else ("node", NODE_ADAPTER, "command-node")
+            program, name, template = ("node", NODE_ADAPTER, "command-node") if agent.is_node else ("python", ADAPTER, "command")
             settings: dict[str, Json] = {"type": "command", "command": [program, name]}
             return start_target(settings, more={name: _read_template(template)}, remarks=(_TO_FILL_IN.format(name=name),))
-        case "http" if agent.route is not None:
-            route = agent.route
-            value = "{messages}" if route.field == "messages" else "{user_message}"
-            settings = {"type": "http", "url": f"http://127.0.0.1:{route.port}{route.path}", "template": {route.field: value}}
-            return start_target(settings, tools=agent.tools, remarks=agent.remarks)
         case "http":
             remark = (
                 f"write the address of your agent into proctor.yaml, which has {_ADDRESS}, and the names of its fields under `template`"
             )
             return start_target({"type": "http", "url": _ADDRESS, "template": {"input": "{user_message}"}}, remarks=(remark,))
-        case "openapi" if candidate is None:
+        case "openapi":
             raise InputError("no OpenAPI file was found (openapi: or swagger: at its top); put one there, or take --for http")
         case "mcplab" if agent.workspace is not None:
             return Starter(files={}, next=f"proctor run {shlex.quote(agent.workspace)}", schema=False)
@@ -132,10 +129,7 @@ def make_starter(kind: str, candidate: Candidate | None) -> Starter:
             remarks = (f"write the address of your MCP server into {SUITE_FILE}", "the agent needs OPENAI_API_KEY")
             return Starter(files=files, next=f"proctor run {SUITE_FILE}", remarks=remarks, schema=False, keeps_suite=False)
         case _:
-            settings = agent.export.settings if agent.export is not None else _DESCRIBED[kind]
-            models = {"main": {"provider": "openai", "model": "gpt-4.1-mini"}} if kind == "mcp" else None
-            needs = ("the model needs OPENAI_API_KEY, or another provider under `models`",) if kind == "mcp" else ()
-            return start_target(settings, models=models, remarks=(*(agent.remarks if candidate is not None else _TO_SET[kind]), *needs))
+            return make_starter(kind, Candidate(kind=kind, why="", settings=_DESCRIBED[kind], remarks=_TO_SET[kind]))
 
 
 _DESCRIBED: dict[str, dict[str, Json]] = {
