@@ -115,11 +115,6 @@ def make_starter(kind: str, candidate: Candidate | None) -> Starter:
             program, name, template = ("node", NODE_ADAPTER, "command-node") if agent.is_node else ("python", ADAPTER, "command")
             settings: dict[str, Json] = {"type": "command", "command": [program, name]}
             return start_target(settings, more={name: _read_template(template)}, remarks=(_TO_FILL_IN.format(name=name),))
-        case "http":
-            remark = (
-                f"write the address of your agent into proctor.yaml, which has {_ADDRESS}, and the names of its fields under `template`"
-            )
-            return start_target({"type": "http", "url": _ADDRESS, "template": {"input": "{user_message}"}}, remarks=(remark,))
         case "openapi":
             raise InputError("no OpenAPI file was found (openapi: or swagger: at its top); put one there, or take --for http")
         case "mcplab" if agent.workspace is not None:
@@ -133,11 +128,13 @@ def make_starter(kind: str, candidate: Candidate | None) -> Starter:
 
 
 _DESCRIBED: dict[str, dict[str, Json]] = {
+    "http": {"type": "http", "url": _ADDRESS, "template": {"input": "{user_message}"}},
     "n8n": {"type": "n8n", "webhook": "${N8N_WEBHOOK}"},
     "flowise": {"type": "flowise", "url": "http://127.0.0.1:3000", "flow": "${FLOWISE_FLOW}"},
     "mcp": {"type": "mcp_agent", "model": "main", "servers": {"server": {"url": "${MCP_SERVER_URL}"}}},
 }
 _TO_SET = {
+    "http": (f"write the address of your agent into proctor.yaml, which has {_ADDRESS}, and the names of its fields under `template`",),
     "n8n": ("set N8N_WEBHOOK to the address of the workflow's webhook: http://127.0.0.1:5678/webhook/agent",),
     "flowise": ("set FLOWISE_FLOW to the id of the flow, which is in the address of its page",),
     "mcp": ("set MCP_SERVER_URL, or describe a server that is started: {command: ..., args: [...]}",),
