@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import textwrap
+from collections.abc import Sequence
 from pathlib import Path
 
-from proctor.actions.checking.describe_evidence import FileDescription, describe_evidence
+import msgspec
+
+from proctor.actions.checking.describe_evidence import FileDescription, RecordDescription, describe_evidence
 from proctor.actions.help.describe import ASSERTION_KEYS_NOTE, KINDS, describe
 from proctor.actions.help.description import Description
 from proctor.actions.workspace.custom_checks import find_registry
@@ -14,8 +17,10 @@ from proctor.cli.parser import add_flags, make_parser
 from proctor.cli.show.output import Output
 from proctor.cli.show.renderers import find_width, wants_colour
 from proctor.errors import InputError
+from proctor.evidence.traces.survey import Counted
+from proctor.evidence.unknowns.account import write_known
 from proctor.model.json_values import write_document
-from proctor.report.blocks.evidence_text import EvidencePainter, counts_document, record_document, title_record
+from proctor.report.blocks.evidence_text import EvidencePainter, title_record
 from proctor.report.words.style import Style
 from proctor.report.words.wording import count_noun
 
@@ -110,6 +115,8 @@ def _write_page(entry: Description) -> str:
     return "\n".join(lines) + "\n"
 
 
+_COUNTED = ("conventions", "scopes", "kinds", "tools", "not_understood", "vocabularies")
+"""Fields of the survey of a trace that are names with counts."""
 MOST_SHOWN, MOST_UNREAD = 20, 2
 """Records shown on a terminal, and of a log that needs the proposed mapping; JSON has more."""
 
@@ -138,11 +145,29 @@ def describe_file(path: str, *, output: Output, as_json: bool, evidence_format: 
 def _make_document(description: FileDescription) -> dict[str, object]:
     return {
         "file": description.file,
-        "records": [record_document(each.source, each.known, each.evidence, each.trace, each.error) for each in description.records],
+        "records": list(map(_write_record, description.records)),
         "more": description.more,
         "unreadable": description.unreadable,
-        "not_understood": counts_document(description.not_understood),
+        "not_understood": _count_names(description.not_understood),
     }
+
+
+def _write_record(record: RecordDescription) -> dict[str, object]:
+    document: dict[str, object] = {"file": record.source.file, "line": record.source.line, "id": record.source.id}
+    if record.error is not None:
+        document["error"] = record.error
+    if record.known is not None:
+        document["account"] = write_known(record.known)
+    if (evidence := record.evidence) is not None:
+        document |= {"case": evidence.case, "model": evidence.model, "no_run": evidence.no_run, "turns": len(evidence.turns or ()) or None}
+    if record.trace is not None:
+        counted = {name: _count_names(getattr(record.trace, name)) for name in _COUNTED}
+        document["trace"] = {**msgspec.structs.asdict(record.trace), **counted}
+    return document
+
+
+def _count_names(entries: Sequence[Counted]) -> dict[str, int]:
+    return {entry.name: entry.count for entry in entries}
 
 
 def _write_text(description: FileDescription, output: Output, most: int) -> str:

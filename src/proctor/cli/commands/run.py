@@ -121,7 +121,18 @@ def run(arguments: list[str]) -> int:
             "proctor run suite.yaml --record calls.jsonl",
         ],
     )
-    _add_suites_and_agent(parser)
+    parser.add_argument(
+        "suites",
+        metavar="SUITE",
+        nargs="*",
+        help="suite files, or folders of suites; - reads one from standard input (default: the suites of this folder)",
+    )
+    parser.add_argument(
+        "--target",
+        metavar="TARGET",
+        help=f"a target of proctor.yaml or of the suite by its name, or {WAYS} (default: default_target)",
+    )
+    add_flags(parser, "--capture")
     parser.add_argument("-n", "--repeat", type=parse_whole, default=1, metavar="N", help="how often to drive every case (default: 1)")
     parser.add_argument("-j", "--concurrency", type=parse_whole, default=4, metavar="N", help="how many cases at once (default: 4)")
     add_selection_flags(parser)
@@ -288,18 +299,3 @@ def _add_mcplab_flags(parser: argparse.ArgumentParser) -> None:
     mcplab.add_argument(
         "--artifacts", choices=("mcplab",), help="write results.json, trace.jsonl, summary.md, report.html and resolved-config.yaml as well"
     )
-
-
-def _add_suites_and_agent(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "suites",
-        metavar="SUITE",
-        nargs="*",
-        help="suite files, or folders of suites; - reads one from standard input (default: the suites of this folder)",
-    )
-    parser.add_argument(
-        "--target",
-        metavar="TARGET",
-        help=f"a target of proctor.yaml or of the suite by its name, or {WAYS} (default: default_target)",
-    )
-    add_flags(parser, "--capture")

@@ -20,10 +20,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-import msgspec
-
 from proctor.evidence.traces.survey import Counted, TraceSurvey
-from proctor.evidence.unknowns.account import find_known, write_known
+from proctor.evidence.unknowns.account import find_known
 from proctor.model.account import PART_NAMES, Known, PartState
 from proctor.model.evidence import Evidence, Json, Source, ToolCall, Usage
 from proctor.model.show import show
@@ -201,33 +199,3 @@ def _list_counts(entries: Sequence[Counted]) -> str:
 def _list_names(names: Sequence[str]) -> str:
     rest = len(names) - MOST_NAMES
     return ", ".join(map(to_one_line, names[:MOST_NAMES])) + (f" and {rest:,} more" if rest > 0 else "")
-
-
-def record_document(
-    source: Source, known: Known | None, evidence: Evidence | None, trace: TraceSurvey | None, error: str | None
-) -> dict[str, Json]:
-    """Return one record as plain data."""
-    document: dict[str, Json] = {"file": source.file, "line": source.line, "id": source.id}
-    if error is not None:
-        document["error"] = error
-    if known is not None:
-        document["account"] = write_known(known)
-    if evidence is not None:
-        document |= {"case": evidence.case, "model": evidence.model, "no_run": evidence.no_run, "turns": len(evidence.turns or ()) or None}
-    if trace is not None:
-        document["trace"] = survey_document(trace)
-    return document
-
-
-def survey_document(trace: TraceSurvey) -> dict[str, Json]:
-    """Return the parts of a trace as plain data."""
-    document: dict[str, Json] = msgspec.structs.asdict(trace)
-    for name, value in document.items():
-        if isinstance(value, list) and all(isinstance(entry, Counted) for entry in value) and name not in ("conversations", "strange"):
-            document[name] = counts_document(value)
-    return document
-
-
-def counts_document(entries: Sequence[Counted]) -> dict[str, Json]:
-    """Return names and counts as an object."""
-    return {entry.name: entry.count for entry in entries}
