@@ -258,12 +258,7 @@ def use_pyproject_table(folder: Path, starter: Starter) -> Starter:
 
 def write_table(workspace: dict[str, Json]) -> list[str]:
     """Return settings of a workspace as lines of TOML below `[tool.proctor]`."""
-    scalars = [f"{key} = {_write_value(value)}" for key, value in workspace.items() if not isinstance(value, dict)]
-    lines = ["[tool.proctor]", *scalars] if scalars else []
-    for key, value in workspace.items():
-        for name, settings in value.items() if isinstance(value, dict) else ():
-            lines += [f"[tool.proctor.{key}.{name}]", *(f"{member} = {_write_value(setting)}" for member, setting in settings.items())]
-    return lines
+    return ["[tool.proctor]", *(f"{key} = {_write_value(value)}" for key, value in workspace.items())]
 
 
 def _write_value(value: Json) -> str:
