@@ -28,7 +28,7 @@ from proctor.cli.flags import (
     read_judge_options,
     select_cases,
 )
-from proctor.cli.parser import add_flags, add_output_flags, add_trust_flag, make_parser, parse_amount, parse_share, parse_whole
+from proctor.cli.parser import add_flags, add_output_flags, add_trust_flag, make_parser, parse_share, parse_whole
 from proctor.cli.show.live_progress import make_listener, write_annotations
 from proctor.cli.show.output import append_summary, is_on_github, reserve_standard_output
 from proctor.cli.show.renderers import FORMATS
@@ -144,7 +144,7 @@ def run(arguments: list[str]) -> int:
     parser.add_argument("--retries", type=parse_whole, default=2, metavar="N", help="retries after a transport fault (default: 2)")
     parser.add_argument("--no-adapt", action="store_true", help="do not slow down when the target is overloaded")
     parser.add_argument("--max-tokens", type=parse_whole, metavar="N", help="stop after this many tokens")
-    parser.add_argument("--max-cost", type=parse_amount, metavar="AMOUNT", help="stop at this cost, by model prices")
+    parser.add_argument("--max-cost", type=float, metavar="AMOUNT", help="stop at this cost, by model prices")
     parser.add_argument("--max-seconds", type=float, metavar="S", help="stop after this many seconds; --resume repeats unfinished attempts")
     parser.add_argument("--max-failures", type=parse_whole, metavar="N", help="stop after this many failed attempts")
     add_rate_flags(parser)
