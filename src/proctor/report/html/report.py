@@ -13,7 +13,6 @@ import base64
 import html
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
-from urllib.parse import quote
 
 import msgspec
 
@@ -188,7 +187,7 @@ def _draw_group(outcome: Outcome, results: Sequence[CaseResult]) -> Element:
     cases = list(dict.fromkeys(result.case.id for result in results))
     title = (make("b", "", count_noun(len(results), "attempt")), " ", make("span", "muted", f"in {count_noun(len(cases), 'case')}"))
     shown = [write_label(case) for case in cases[:_MOST_NAMED]]
-    links = [make("li", "", make("a", "", write_label(case, 60), href=f"#case={quote(case, safe='')}")) for case in shown]
+    links = [make("li", "", make("a", "", write_label(case, 60), href=f"#case={_quote(case)}")) for case in shown]
     rest = len(cases) - len(links)
     links += [make("li", "", make("a", "", f"and {rest:,} more", href=f"#only={outcome}"))] if rest else []
     return make(
@@ -198,6 +197,14 @@ def _draw_group(outcome: Outcome, results: Sequence[CaseResult]) -> Element:
         make("p", "reason", write_label(_find_reason(results[0]) or "No reason given.", 500), dir="auto"),
         make("ul", "links", links),
     )
+
+
+def _quote(text: str) -> str:
+    """Return a text for the address of a page, percent-encoded."""
+    return "".join(chr(byte) if chr(byte) in _PLAIN else f"%{byte:02X}" for byte in text.encode())
+
+
+_PLAIN = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_.~")
 
 
 def _find_reason(result: CaseResult) -> str:
