@@ -7,6 +7,7 @@ that these name, even if they are invalid, and the Python files of the working f
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import re
 import subprocess
@@ -37,10 +38,11 @@ def watch(arguments: list[str], suites: list[str], home: Path) -> int:
     try:
         while True:
             # Before the run: a change while it runs must start the next one.
-            before = look_at(list_watched_files(suites, home))
+            files = list(islice(list_watched_files(suites, home), _MOST_FILES))
+            before = look_at(files)
             code = _run(command)
             print(f"watching {len(before)} files; Ctrl-C ends", file=sys.stderr, flush=True)
-            changed = wait_for_change(before, lambda: look_at(list_watched_files(suites, home)))
+            changed = wait_for_change(before, functools.partial(look_at, files))
             names = ", ".join(map(os.path.relpath, changed[:3])) + (" and more" if len(changed) > 3 else "")
             print(f"changed: {names}", file=sys.stderr, flush=True)
     except KeyboardInterrupt:
@@ -59,7 +61,7 @@ def wait_for_change(before: Seen, look: Callable[[], Seen], pause: Callable[[], 
 
 def look_at(files: Iterable[Path]) -> dict[Path, tuple[int, int] | None]:
     """Return modification time and size of each file, or None for a missing one."""
-    return {path: _look(path) for path in islice(files, _MOST_FILES)}
+    return {path: _look(path) for path in files}
 
 
 def list_watched_files(suites: Iterable[str], home: Path) -> Iterator[Path]:
