@@ -23,7 +23,7 @@ from collections.abc import Iterator, Sequence
 from proctor.evidence.traces.survey import Counted, TraceSurvey
 from proctor.evidence.unknowns.account import find_known
 from proctor.model.account import PART_NAMES, Known, PartState
-from proctor.model.evidence import Evidence, Json, Source, ToolCall, Usage
+from proctor.model.evidence import Evidence, EvidenceTurn, Json, Source, ToolCall, Usage
 from proctor.model.show import show
 from proctor.report.words.neutral import to_lines, to_one_line
 from proctor.report.words.style import Colour, Style, count_columns, pad, wrap
@@ -137,11 +137,11 @@ def _list_rows(evidence: Evidence) -> Iterator[tuple[str, str]]:
     if evidence.turns:
         for number, turn in enumerate(evidence.turns[:MOST_TURNS], 1):
             yield f"turn {number}", ""
-            yield from _list_exchange_rows(turn.input, turn.tool_calls, turn.text, turn.body)
+            yield from _list_exchange_rows(turn)
         if len(evidence.turns) > MOST_TURNS:
             yield "", f"… and {len(evidence.turns) - MOST_TURNS:,} more turns"
     else:
-        yield from _list_exchange_rows(evidence.input, evidence.tool_calls, evidence.text, evidence.body)
+        yield from _list_exchange_rows(evidence)
     if evidence.tool_calls is None and evidence.nodes is not None:
         yield from _list_call_rows([call for node in evidence.nodes for call in node.tool_calls])
     rows = {
@@ -155,12 +155,12 @@ def _list_rows(evidence: Evidence) -> Iterator[tuple[str, str]]:
     yield from ((label, text) for label, text in rows.items() if text is not None)
 
 
-def _list_exchange_rows(agent_input: Json, calls: Sequence[ToolCall] | None, text: str | None, body: Json) -> Iterator[tuple[str, str]]:
-    if agent_input is not None:
-        yield "input", _write_value(agent_input)
-    yield from _list_call_rows(calls or ())
-    if text is not None or body is not None:
-        yield "answer", _write_value(body if text is None else text)
+def _list_exchange_rows(observed: Evidence | EvidenceTurn) -> Iterator[tuple[str, str]]:
+    if observed.input is not None:
+        yield "input", _write_value(observed.input)
+    yield from _list_call_rows(observed.tool_calls or ())
+    if observed.text is not None or observed.body is not None:
+        yield "answer", _write_value(observed.body if observed.text is None else observed.text)
 
 
 def _list_call_rows(calls: Sequence[ToolCall]) -> Iterator[tuple[str, str]]:
