@@ -23,7 +23,6 @@ from proctor.model.batch import (
     SlicedBy,
     TracePlace,
 )
-from proctor.report.blocks.outcomes import write_bounds
 from proctor.report.document.markdown import MOST_CHARACTERS
 from tests.batches.batch_world import (
     evaluate,
@@ -188,17 +187,3 @@ def test_a_batch_is_shown_in_every_format(tmp_path: Path, monkeypatch: pytest.Mo
     assert [one["by"] for one in report["slices"]] == [["model"], ["model", "day"]] and len(report["days"]) == 3
     assert open_batch("out").days[0].traces == 10
     assert "not to show" in proctor("batch", "show", "out", "--by", "model").err
-
-
-@pytest.mark.parametrize(
-    ("low", "high", "bounds"),
-    [
-        (0.9312, 0.9766, ("93.1 %", "97.7 %")),
-        (0.95012, 0.95048, ("95.01 %", "95.05 %")),
-        (0.999921, 0.999968, ("99.992 %", "99.997 %")),
-        (1.0, 1.0, ("100 %", "100 %")),
-        (0.9999, 1.0, (">99.9 %", "100 %")),
-    ],
-)
-def test_narrow_bounds_are_shown_with_distinct_digits(low: float, high: float, bounds: tuple[str, str]) -> None:
-    assert write_bounds(low, high) == bounds

@@ -76,7 +76,7 @@ def test_a_case_without_evidence_has_no_account(place: Path) -> None:
 def test_explain_prints_the_evidence_before_the_verdicts(place: Path) -> None:
     done = proctor("check", "suite.yaml", "runs.jsonl", "--explain")
     before, after = done.out.split("Desk · suite.yaml")
-    assert "runs.jsonl:1 · case refund\n  read as  plain" in before
+    assert "runs.jsonl:1 · case refund\n  read as         plain" in before
     assert '1. pay {"eur":9} → "ok"' in before
     assert "tool calls               unknown   not recorded in this evidence" in before
     assert "FAIL  refund" in after
@@ -86,7 +86,7 @@ def test_explain_prints_the_evidence_before_the_verdicts(place: Path) -> None:
 def test_explain_prints_the_status_and_why_a_run_ended(place: Path) -> None:
     (place / "broken.jsonl").write_text('{"case": "greet", "text": "oops", "http_status": 503, "error": "overloaded"}\n')
     output = proctor("check", "suite.yaml", "broken.jsonl", "--explain").out
-    assert "status   503" in output and "error    overloaded" in output
+    assert "status          503" in output and "error           overloaded" in output
     assert "the answer               unknown   the run did not finish: overloaded" in output
     assert "the run ended in an error: overloaded [run_error]" in output
 
@@ -254,7 +254,7 @@ def test_other_evidence_is_described_by_its_reader_and_account(place: Path) -> N
 def test_an_unreadable_file_exits_with_4(place: Path) -> None:
     (place / "bad.json").write_text('{"nothing": "known"}')
     done = proctor("describe", "trace", "bad.json")
-    assert (done.code, "unreadable      no known form of evidence" in done.out) == (4, True)
+    assert (done.code, "could not be read: no known form of evidence" in done.out) == (4, True)
     assert proctor("describe", "trace").code == 4
     assert proctor("describe", "trace", "nowhere.json").code == 4
 

@@ -37,19 +37,6 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-@pytest.mark.parametrize(
-    ("returned", "repeats", "warns"),
-    [("'hello'", 1, True), ("{'text': 'hello', 'tool_calls': []}", 1, False), ("'hello'", 4, False), ("''", 1, False), ("1 / 0", 1, False)],
-)
-def test_a_first_run_warns_if_tools_are_not_recorded(place: Path, returned: str, repeats: int, warns: bool) -> None:
-    (place / "agent.py").write_text(f"def answer(message):\n    return {returned}\n")
-    write_suite(place / "suite.yaml", {"id": "a", "input": "what's up?", "expect": ["response_not_empty"]})
-    done = proctor("run", "suite.yaml", "--target", "agent:answer", "-n", str(repeats))
-    line = """tool calls are not recorded; to see how to record them: proctor try 'what'"'"'s up?' --target agent:answer"""
-    assert (line in done.err) == warns, done.err
-    assert "not recorded" not in proctor("run", "suite.yaml", "--target", "agent:answer", "--quiet").err
-
-
 @pytest.mark.parametrize("summary", ("", "summary.md"))
 def test_an_unreachable_agent_is_reported_once(place: Path, monkeypatch: pytest.MonkeyPatch, summary: str) -> None:
     (place / "agent.py").write_text("def answer(message):\n    raise RuntimeError('the shop is closed')\n")

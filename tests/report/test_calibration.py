@@ -134,7 +134,7 @@ def test_the_page_shows_what_the_text_shows(sample: Calibration) -> None:
     for one in sample.false_fails:
         assert one.item.name in seen and one.item.why in seen
     assert "too slow" in seen and "6 judge_timeout" in seen
-    assert "By tag" in seen and "Every threshold" in seen
+    assert "By tag" in seen and "Accuracy and kappa for every threshold" in str(page.elements)
 
 
 def test_many_items_are_bounded_on_the_page() -> None:

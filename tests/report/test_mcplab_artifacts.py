@@ -221,10 +221,11 @@ def test_the_page_shows_every_scenario_and_runs_nothing_it_carries() -> None:
     seen = evidence("<script>alert(1)</script> shipped 17", GOOD)
     page = texts(decided(seen))["report.html"]
     assert "&lt;script&gt;alert(1)&lt;/script&gt; shipped 17" in page and "<script>alert" not in page
-    assert "<dt>Run note</dt><dd>a|b</dd>" in page and "default-src 'none'" in page
-    for text in ("<b>1</b> Scenarios", "0.0%", "[&quot;lookup_order&quot;,&quot;search&quot;]", "1/1", "0/1", "Captured number"):
+    assert re.search("<dt>Run note</dt><dd[^>]*><bdi>a.b</bdi></dd>", page) and "default-src 'none'" in page
+    assert re.search("<dt>Scenarios</dt><dd[^>]*><bdi>1</bdi></dd>", page)
+    for text in ("0.0%", "[&quot;lookup_order&quot;,&quot;search&quot;]", "1/1", "0/1", "Captured number"):
         assert text in page, text
-    assert page.count(' data-state="fail">') == 2 and 'data-show="mixed"' in page
+    assert "<h2>fail</h2>" in page and "<h2>mixed</h2>" not in page
 
 
 def test_the_summary_is_a_table_without_a_last_line_break() -> None:

@@ -243,11 +243,3 @@ def parse_positive(text: str) -> int:
 def parse_natural(text: str) -> int:
     """Return a whole number of at least 0."""
     return parse_whole(text, 0)
-
-
-def parse_amount(text: str) -> float:
-    """Return an amount of money above 0."""
-    value = float(text)
-    if not 0 < value < float("inf"):
-        _refuse(f"expected a number above 0, found {text}")
-    return value

@@ -6,10 +6,10 @@ import asyncio
 import contextlib
 import os
 import sys
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from proctor.cli.parser import HoldsArguments, add_flags
 from proctor.errors import InputError, MissingExtra
@@ -87,6 +87,18 @@ async def open_hub(options: argparse.Namespace, *, migrating: bool = True) -> As
         yield Hub(database=database, settings=ServiceSettings(home=home), secret_box=box)
     finally:
         await database.close()
+
+
+async def list_all(list_page: Callable[..., Awaitable[Mapping[str, Any]]]) -> list[Any]:
+    """Return the rows of every page of a list of the service."""
+    rows: list[Any] = []
+    cursor: str | None = None
+    while True:
+        page = await list_page(limit=100, cursor=cursor)
+        rows += page["data"]
+        cursor = page["_meta"]["next"]
+        if cursor is None:
+            return rows
 
 
 def use_hub(options: argparse.Namespace, use: Callable[[Hub], Awaitable[T]], *, migrating: bool = True) -> T:

@@ -1,12 +1,13 @@
 """`proctor run --watch`: runs the suite again whenever a file changes that the run depends on.
 
-Every run is a new process, so that the agent's module is reloaded. Files are polled twice a second. The watched files are found in the
-text of the suites and the workspace file, even if these are invalid.
+Every run is a new process, so that the agent's module is reloaded. Files are polled twice a second: the suites, the settings, the files
+that these name, even if they are invalid, and the Python files of the working folder.
 """
 
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import re
 import subprocess
@@ -16,6 +17,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import islice
 from pathlib import Path
 
+from proctor.actions.start.found import list_files
 from proctor.actions.workspace.run_history import WORKSPACE_FILES, get_workspace_folder
 from proctor.sources.dotenv import DOTENV_FILE
 from proctor.sources.pyproject import PYPROJECT
@@ -23,7 +25,6 @@ from proctor.sources.pyproject import PYPROJECT
 EVERY_S = 0.5
 _MOST_FILES = 5000
 _LARGEST = 1_000_000
-_FUNCTION = re.compile(r"([A-Za-z_][\w]*(?:\.[A-Za-z_][\w]*)*):[A-Za-z_]\w*")
 _FILE = re.compile(r"[\w./\\-]+\.(?:py|yaml|yml|json|jsonl|csv|parquet|xlsx|toml|md|txt)\b")
 _SUITES = (".yaml", ".yml", ".json")
 
@@ -37,10 +38,11 @@ def watch(arguments: list[str], suites: list[str], home: Path) -> int:
     try:
         while True:
             # Before the run: a change while it runs must start the next one.
-            before = look_at(list_watched_files(suites, home))
+            files = list(islice(list_watched_files(suites, home), _MOST_FILES))
+            before = look_at(files)
             code = _run(command)
             print(f"watching {len(before)} files; Ctrl-C ends", file=sys.stderr, flush=True)
-            changed = wait_for_change(before, lambda: look_at(list_watched_files(suites, home)))
+            changed = wait_for_change(before, functools.partial(look_at, files))
             names = ", ".join(map(os.path.relpath, changed[:3])) + (" and more" if len(changed) > 3 else "")
             print(f"changed: {names}", file=sys.stderr, flush=True)
     except KeyboardInterrupt:
@@ -59,7 +61,7 @@ def wait_for_change(before: Seen, look: Callable[[], Seen], pause: Callable[[], 
 
 def look_at(files: Iterable[Path]) -> dict[Path, tuple[int, int] | None]:
     """Return modification time and size of each file, or None for a missing one."""
-    return {path: _look(path) for path in islice(files, _MOST_FILES)}
+    return {path: _look(path) for path in files}
 
 
 def list_watched_files(suites: Iterable[str], home: Path) -> Iterator[Path]:
@@ -67,9 +69,11 @@ def list_watched_files(suites: Iterable[str], home: Path) -> Iterator[Path]:
     workspace = get_workspace_folder(home)
     settings = [workspace / name for name in (*WORKSPACE_FILES, PYPROJECT, DOTENV_FILE)]
     suite_files = [file for suite in suites for file in _list_suite_files(Path(suite))]
-    named_files = _list_named([*settings[:-1], *suite_files], [Path.cwd(), workspace])
+    folders = [Path.cwd(), workspace]
+    named_files = _list_named([*settings[:-1], *suite_files], folders)
+    code = (file for folder in folders for file in list_files(folder, (".py",)))
     seen: set[Path] = set()
-    for path in (*settings, *suite_files, *named_files):
+    for path in (*settings, *suite_files, *named_files, *code):
         absolute = Path(os.path.abspath(path))
         if absolute not in seen:
             seen.add(absolute)
@@ -93,21 +97,11 @@ def _list_suite_files(place: Path) -> list[Path]:
 
 
 def _list_named(files: Iterable[Path], folders: list[Path]) -> Iterator[Path]:
-    """Yield files that others name: data, checks, and modules of functions with their neighbours."""
+    """Yield files that others name, such as data and checks."""
     for file in files:
-        text = _read(file)
         places = dict.fromkeys([file.parent, *folders])
-        for name in dict.fromkeys(_FILE.findall(text)):
+        for name in dict.fromkeys(_FILE.findall(_read(file))):
             yield from (folder / name for folder in places if (folder / name).is_file())
-        for module in dict.fromkeys(_FUNCTION.findall(text)):
-            for folder in places:
-                yield from _list_module_files(folder / Path(*module.split(".")))
-
-
-def _list_module_files(path: Path) -> list[Path]:
-    if (path / "__init__.py").is_file():
-        return sorted(path.rglob("*.py"))
-    return sorted(path.parent.glob("*.py")) if path.with_suffix(".py").is_file() else []
 
 
 def _read(path: Path) -> str:

@@ -18,7 +18,7 @@ from proctor.model.evidence import Evidence, Json, ToolCall, Usage
 from proctor.model.json_values import is_number
 from proctor.model.show import show
 from proctor.mutation.call_edits import edit_calls, list_calls, list_steps
-from proctor.mutation.state_edits import Step, list_leaves, plant_state_faults, replace_leaf
+from proctor.mutation.state_edits import Step, list_leaves, plant_state_faults, replace_leaf, write_path
 from proctor.mutation.tool_effects import find_effect
 
 CANARY = "canary-7f3a@leaked.example"
@@ -82,12 +82,6 @@ def plant_faults(evidence: Evidence, tools: Sequence[str] = ()) -> Iterator[Faul
             yield Fault(kind, path, msgspec.structs.replace(evidence, state=state), path=path, before=before)
     yield from _slow_down(evidence)
     yield from _spend_more(evidence)
-
-
-def write_json_path(steps: Sequence[Step]) -> str:
-    """Return steps as JSONPath."""
-    parts = [f"[{step}]" if isinstance(step, int) else f".{step}" if step.isidentifier() else f"[{json.dumps(step)}]" for step in steps]
-    return "$" + "".join(parts)
 
 
 def _drop_equal(evidence: Evidence, faults: Iterator[Fault]) -> Iterator[Fault]:
@@ -228,7 +222,7 @@ def _plant_in_text(
         separators = None if indent or '": ' in inner else (",", ":")
         for kind, member, steps, before, changed in _change_members(document, edits):
             written = json.dumps(changed, indent=indent, separators=separators, ensure_ascii=False)
-            where = write_json_path(steps) if path == "text" else path
+            where = write_path(steps, "$") if path == "text" else path
             yield Fault(kind, f"{place}, {member}", write(text[:start] + written + text[end:]), path=where, before=before)
         return
     for number in [match for match in _NUMBER.finditer(text) if match[1]][:_MOST_NUMBERS]:
@@ -287,7 +281,7 @@ def _change_body(body: Json, edits: dict[str, Callable[[str], str]]) -> Iterator
         if isinstance(body, dict):
             yield "answer_leaks", "the answer", "body", body, {**body, "note": CANARY}
         for kind, member, steps, before, changed in _change_members(body, edits):
-            yield kind, f"the answer, {member}", write_json_path(steps), before, changed
+            yield kind, f"the answer, {member}", write_path(steps, "$"), before, changed
 
 
 def _change_members(document: Json, edits: dict[str, Callable[[str], str]]) -> Iterator[tuple[str, str, tuple[Step, ...], Json, Json]]:
@@ -295,7 +289,7 @@ def _change_members(document: Json, edits: dict[str, Callable[[str], str]]) -> I
     leaves = list(list_leaves(document))
     values = [value for _, value in leaves]
     for steps, value in leaves[:_MOST_MEMBERS]:
-        place = write_json_path(steps).removeprefix("$.")
+        place = write_path(steps, "$").removeprefix("$.")
         changes: dict[str, Json] = {"answer_different": change_value(value, values)}
         if isinstance(value, str):
             changes |= {"answer_empty": "", "answer_leaks": edits["answer_leaks"](value)}

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 import msgspec
 
 from proctor.cassettes.redaction import redact_text
-from proctor.checks.registry import Registry, default_registry
+from proctor.checks.registry import default_registry
 from proctor.decide.prepare import PreparedCase
 from proctor.errors import InputError
 from proctor.formats.native.drafting import make_default_label
@@ -46,9 +46,9 @@ class _Survivor(msgspec.Struct):
 class Measurement:
     """Collects the faults of a suite record by record."""
 
-    def __init__(self, suite: Suite, registry: Registry | None = None) -> None:
+    def __init__(self, suite: Suite) -> None:
         self._suite = suite
-        self._registry = registry or default_registry()
+        self._registry = default_registry()
         self._cases: dict[str, PreparedCase] = {}
         self._faults: list[PlantedFault] = []
         self._survivors: dict[str, list[_Survivor]] = {}

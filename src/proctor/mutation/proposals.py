@@ -10,7 +10,8 @@ from proctor.checks.tools.data_flow import list_leaves, list_written, read_resul
 from proctor.model.evidence import Evidence, Json, ToolCall
 from proctor.model.json_values import is_number
 from proctor.mutation.call_edits import list_calls
-from proctor.mutation.faults import CANARY, EXTRA_ARGUMENT, OTHER_ANSWER, UNKNOWN_TOOL, Fault, write_json_path
+from proctor.mutation.faults import CANARY, EXTRA_ARGUMENT, OTHER_ANSWER, UNKNOWN_TOOL, Fault
+from proctor.mutation.state_edits import write_path
 
 _WORD = re.compile(r"[^\W_][\w'-]{5,}")
 _NUMBER = re.compile(r"\d+(?:[.,]\d+)*")
@@ -163,7 +164,7 @@ def _propose_body(fault: Fault) -> Iterator[Json]:
     # The last member is the first that a truncated answer lacks.
     keys = reversed(list(body)) if isinstance(body, dict) else reversed(range(len(body)))
     for key in keys:
-        path, value = write_json_path((key,)), body[key]
+        path, value = write_path((key,), "$"), body[key]
         if isinstance(value, (str, bool)) or is_number(value):
             yield {"json_path": {"path": path, "equals": value}}
         yield {"json_path": path}

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+import json
+from collections.abc import Iterator, Sequence
 
 import msgspec
 
@@ -31,17 +32,17 @@ def plant_state_faults(state: State) -> Iterator[tuple[str, str, Json, State]]:
             changed = f"{value} (changed)" if isinstance(value, str) else value + 1
             new = not value if isinstance(value, bool) else changed
             edited = replace_leaf(document, steps, new)
-            yield "state_wrong", write_path(steps), value, convert_to(edited, State)
+            yield "state_wrong", write_path(steps, "state"), value, convert_to(edited, State)
     if state.changes is not None:
         system = next(iter(state.systems or ()), "system")
         added = StateChange(system=system, change="added", place="unexpected/1", after={"id": "unexpected"})
         yield "state_extra", f"{system}/unexpected/1", None, msgspec.structs.replace(state, changes=(*state.changes, added))
 
 
-def write_path(steps: tuple[Step, ...]) -> str:
-    """Return steps as a path of the condition language, from `state`."""
-    parts = [f"[{step}]" if isinstance(step, int) else f".{step}" if step.isidentifier() else f'["{step}"]' for step in steps]
-    return "state" + "".join(parts)
+def write_path(steps: Sequence[Step], root: str) -> str:
+    """Return steps as a path from a root: `state` for conditions, `$` for JSONPath."""
+    parts = [f"[{step}]" if isinstance(step, int) else f".{step}" if step.isidentifier() else f"[{json.dumps(step)}]" for step in steps]
+    return root + "".join(parts)
 
 
 def _list_changed_rows(state: State) -> set[str] | None:

@@ -72,16 +72,29 @@ class AskTarget:
         call it with `await asyncio.to_thread(proctor_target, ...)`.
         """
         __tracebackhide__ = True
-        from proctor.errors import ProctorError  # slow to load
-        from proctor.pytest_plugin.reporting import ask_target, find_run_home
+        import msgspec  # slow to load
+
+        from proctor.actions.running.named_target import choose_target, parse_target
+        from proctor.errors import ProctorError, TargetError
+        from proctor.model.case import Case, Suite, Turn
+        from proctor.pytest_plugin.reporting import drive_suite, find_run_home
 
         home = find_run_home(self._folder, self._root)
+        turns = tuple(Turn(input=each) for each in (message, *more)) if more else ()
+        case = Case(id="asked", input=None if more else message, turns=turns, context=dict(context or {}))
+        suite = Suite(name=self._note, cases=(case,))
         try:
-            return ask_target(
-                target, (message, *more), context=context or {}, home=home, note=self._note, timeout_s=timeout_s, capture=capture
-            )
+            if isinstance(target, str) and (capture is None or parse_target(target) is not None):
+                # Targets named in a test are trusted, like those on the command line.
+                target, capture = choose_target(target, suite, home, capture=capture), None
+            run = drive_suite(suite, target=target, home=home, note=self._note, timeout_s=timeout_s, capture=capture)
+            entry = run.entries[case.id, 0]
+            if entry.evidence is None:
+                raise TargetError(entry.reason or "the agent left no evidence")
         except ProctorError as error:
             _fail_test(error)
+        # It matches the case of any suite by its input.
+        return msgspec.structs.replace(entry.evidence, case=None)
 
 
 class CheckSuite:

@@ -5,20 +5,18 @@ from __future__ import annotations
 import asyncio
 import shutil
 import warnings
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Literal
 
 import msgspec
 import pytest
 
-from proctor.actions.running.named_target import choose_target, parse_target
 from proctor.actions.running.run import LiveRun, RunOptions, TargetLike, drive
 from proctor.actions.workspace.run_history import find_home, is_workspace_folder
 from proctor.decide.other_input import OTHER_INPUT
-from proctor.errors import InputError, TargetError
-from proctor.model.case import Case, Suite, Turn
-from proctor.model.evidence import Evidence, Json
+from proctor.errors import InputError
+from proctor.model.case import Suite
 from proctor.model.judgement import Opinion, make_verdict
 from proctor.model.result import CaseResult, RunResult
 from proctor.processes.guard import GUARD
@@ -142,32 +140,3 @@ def drive_suite(
         # pytest ends the session on this; after a failed test it would continue.
         raise KeyboardInterrupt
     return run
-
-
-def ask_target(
-    target: TargetLike,
-    messages: Sequence[str],
-    *,
-    context: Mapping[str, Json],
-    home: Path,
-    note: str,
-    timeout_s: float = 120.0,
-    capture: Literal["otel"] | None = None,
-) -> Evidence:
-    """Return the evidence of the agent for these messages, one turn each. Raises `TargetError` if there is none."""
-    case = Case(
-        id="asked",
-        input=messages[0] if len(messages) == 1 else None,
-        turns=tuple(Turn(input=message) for message in messages) if len(messages) > 1 else (),
-        context=dict(context),
-    )
-    suite = Suite(name=note, cases=(case,))
-    if isinstance(target, str) and (capture is None or parse_target(target) is not None):
-        # Targets named in a test are trusted, like those on the command line.
-        target, capture = choose_target(target, suite, home, capture=capture), None
-    run = drive_suite(suite, target=target, home=home, note=note, timeout_s=timeout_s, capture=capture)
-    entry = run.entries[case.id, 0]
-    if entry.evidence is None:
-        raise TargetError(entry.reason or "the agent left no evidence")
-    # It matches the case of any suite by its input.
-    return msgspec.structs.replace(entry.evidence, case=None)

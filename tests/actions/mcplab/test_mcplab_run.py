@@ -11,14 +11,14 @@ from typing import Any
 import pytest
 
 from proctor.actions.checking.check import check, read_all_evidence
-from proctor.actions.mcplab.plan import ServerOverrides, plan, read_overrides, read_tokens
-from proctor.actions.running.mcplab_run import Route, request_id, resolved_config
+from proctor.actions.mcplab.plan import Planned, ServerOverrides, plan, read_overrides, read_tokens
+from proctor.actions.running.mcplab_run import request_id, resolved_config
 from proctor.actions.running.run import LiveRun
 from proctor.actions.workspace.run_history import open_run
 from proctor.actions.workspace.suites import load_suite
 from proctor.errors import InputError, TargetError
 from proctor.formats.text.yaml_text import to_yaml
-from proctor.model.case import Suite
+from proctor.model.case import Case, Suite
 from tests.actions.mcplab_world import AGENTS, CONFIG, answering, clerk, completion, drive_mcplab, prepare_mcplab, restless, workspace
 from tests.llm.provider_server import Provider, ReceivedRequest, ScriptedResponse, provider
 from tests.targets.mcp_twins import Gate, http_shop, local_shop, run
@@ -282,9 +282,9 @@ def test_a_missing_login_is_reported_before_the_run(tmp_path: Path) -> None:
         ("files/../../secret.txt", "is outside the workspace"),
         ("/etc/hosts.txt", "is outside the workspace"),
         ("..\\\\secret.txt", "is outside the workspace"),
-        ("link.txt", "over a symbolic link"),
-        ("folder/secret.txt", "over a symbolic link"),
-        ("none.txt", "No such file"),
+        ("link.txt", "is outside the workspace"),
+        ("folder/secret.txt", "is outside the workspace"),
+        ("none.txt", "is no file"),
         ("dir.txt", "is no file"),
     ],
 )
@@ -426,10 +426,10 @@ def test_azure_without_an_address_names_the_missing_variable(tmp_path: Path) -> 
 
 
 def test_request_ids_keep_their_tail_and_fit_into_a_header() -> None:
-    route = Route(scenario="große bestellung", agent="GPT 4.1 (mini)")
+    route = Planned(case=Case(id="c"), scenario="große bestellung", agent={"id": "GPT 4.1 (mini)"}, servers=())
     found = request_id("20261115-1", route, "große bestellung-x", 2)
     assert found == "mcplab-run:20261115-1:gro_e_bestellung:gpt_4_1_mini:gro_e_bestellung-x-run3"
-    long = request_id("r", Route(scenario="s" * 300, agent="a"), "c" * 50, 0)
+    long = request_id("r", Planned(case=Case(id="c"), scenario="s" * 300, agent={"id": "a"}, servers=()), "c" * 50, 0)
     assert len(long) == 180
     assert long.endswith("c" * 50 + "-run1")
 

@@ -81,10 +81,17 @@ def test_json_and_html_are_written_to_files(labels: Path, judge: Judge, tmp_path
     assert page.read_text(encoding="utf-8").startswith("<!doctype html>")
 
 
+def without_thresholds(labels: Path) -> Path:
+    lines = [json.loads(line) for line in labels.read_text(encoding="utf-8").splitlines()]
+    plain = labels.with_name("plain.jsonl")
+    plain.write_text("".join(json.dumps({**line, "threshold": None}) + "\n" for line in lines), encoding="utf-8")
+    return plain
+
+
 def test_the_threshold_and_yes_or_no_reach_the_judge(labels: Path, judge: Judge) -> None:
     lower = json.loads(proctor("judge", "calibrate", labels, "--threshold", "0.5", "--format", "json").out)
     assert lower["threshold"] == 0.5 and lower["table"]["true_pass"] == 2
-    plain = json.loads(proctor("judge", "calibrate", labels, "--yes-no", "--format", "json").out)
+    plain = json.loads(proctor("judge", "calibrate", without_thresholds(labels), "--format", "json").out)
     assert plain["threshold"] is None and plain["sweep"] == [] and plain["cut"] is None
     assert plain["table"] == {"true_pass": 2, "false_fail": 0, "false_pass": 1, "true_fail": 1}
 
@@ -196,7 +203,6 @@ def test_bad_labels_are_reported_before_any_request(labels: Path, judge: Judge) 
         (("judge", "calibrate", "--rubric", "tone", "labels.jsonl"), "a label of tone needs 'evidence'"),
         (("judge", "calibrate", "--rubric", "faithfulness"), "faithfulness comes without a labelled set; `proctor judge labels RUN"),
         (("judge", "starter", "--rubric", "toxicity"), "toxicity comes without a labelled set"),
-        (("judge", "calibrate", "labels.jsonl", "--yes-no", "--threshold", "0.5"), "--yes-no"),
         (("judge", "improve"), "improve: name a file of labels"),
     ],
 )
@@ -256,7 +262,7 @@ def check_suite(folder: Path) -> tuple[dict[str, Any], list[str]]:
 def test_a_calibration_is_stamped_on_every_verdict(labels: Path, judge: Judge, tmp_path: Path) -> None:
     stamp, warnings = check_suite(tmp_path)
     assert stamp is None and len(warnings) == 1 and "openai/stub is not calibrated; `proctor judge calibrate LABELS`" in warnings[0]
-    report = json.loads(proctor("judge", "calibrate", labels, "--yes-no", "--format", "json").out)
+    report = json.loads(proctor("judge", "calibrate", without_thresholds(labels), "--format", "json").out)
     stamp, warnings = check_suite(tmp_path)
     kappa = report["figures"]["kappa"]
     assert warnings == [] and stamp is not None
@@ -282,7 +288,7 @@ def test_a_damaged_file_of_calibrations_counts_as_missing(labels: Path, judge: J
     (tmp_path / ".proctor").mkdir()
     (tmp_path / ".proctor" / "calibrations.json").write_text("{", encoding="utf-8")
     assert "is not calibrated" in check_suite(tmp_path)[1][0]
-    assert proctor("judge", "calibrate", labels, "--yes-no").code == 0
+    assert proctor("judge", "calibrate", without_thresholds(labels)).code == 0
     assert check_suite(tmp_path)[1] == []
 
 
@@ -310,20 +316,20 @@ def test_helpful_examples_are_written_and_used(tmp_path: Path, monkeypatch: pyte
     with judge_server(learning) as server:
         model = {"provider": "openai", "model": "stub", "base_url": server.url, "api_key": "k-123456789"}
         (tmp_path / "proctor.yaml").write_text(json.dumps({"models": {"main": model}, "judge": {"model": "main"}}), encoding="utf-8")
-        done = proctor("judge", "improve", "labels.jsonl", "--yes-no")
+        done = proctor("judge", "improve", "labels.jsonl")
         assert done.code == 0 and "0.000 without examples, 1.000 with" in done.out, done.out + done.err
         assert f"\n{len(server.requests)} requests, 0 cached, {110 * len(server.requests):,} tokens\n" in done.out
         assert len(server.requests) == 61 and len((tmp_path / "judge-examples.jsonl").read_text().splitlines()) == 8
         settings = {"models": {"main": model}, "judge": {"model": "main", "examples": "judge-examples.jsonl"}}
         (tmp_path / "proctor.yaml").write_text(json.dumps(settings), encoding="utf-8")
-        done = proctor("judge", "calibrate", "labels.jsonl", "--yes-no", "--format", "json")
+        done = proctor("judge", "calibrate", "labels.jsonl", "--format", "json")
         assert "warning: label_is_example: 8 of 30 labels are also examples of the judge" in done.err
         report = json.loads(done.out)
         assert (report["items"], report["left_out"]) == (22, {"label_is_example": 8})
         done = proctor("judge", "calibrate", "judge-examples.jsonl")
         assert done.code == 4 and "label_is_example: every label is also an example" in done.err
         assert report["figures"]["kappa"]["value"] == 1 and report["judge"]["prompt_versions"][0].startswith("2+examples-")
-        done = proctor("judge", "improve", "labels.jsonl", "--yes-no", "--format", "json", "--examples", "more.jsonl")
+        done = proctor("judge", "improve", "labels.jsonl", "--format", "json", "--examples", "more.jsonl")
         assert done.code == 1 and json.loads(done.out)["accepted"] is False and not (tmp_path / "more.jsonl").exists()
 
 
@@ -343,7 +349,7 @@ def test_a_helpful_sharper_criterion_is_printed(tmp_path: Path, monkeypatch: pyt
     with judge_server(sharpening) as server:
         model = {"provider": "openai", "model": "stub", "base_url": server.url, "api_key": "k-123456789"}
         (tmp_path / "proctor.yaml").write_text(json.dumps({"models": {"main": model}, "judge": {"model": "main"}}), encoding="utf-8")
-        done = proctor("judge", "improve", "labels.jsonl", "--yes-no")
+        done = proctor("judge", "improve", "labels.jsonl")
     assert done.code == 0 and "0.000 without a sharper criterion, 1.000 with" in done.out, done.out + done.err
     assert '- "polite"' in done.out and '+ "polite, and calm"' in done.out and not (tmp_path / "judge-examples.jsonl").exists()
 

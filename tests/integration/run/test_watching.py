@@ -36,11 +36,12 @@ def test_suite_settings_module_and_named_files_are_watched(place: Path) -> None:
     (place / "unrelated.txt").touch()
     assert names(place) == {"suite.yaml", "proctor.yaml", "agent.py", "helper.py", "checks.py"}
     (place / "proctor.yaml").write_text('checks: [extra/mine.py]\ntargets: {agent: {type: callable, function: "shop.bot:answer"}}\n')
-    (place / "shop" / "bot").mkdir(parents=True)
-    for name in ("shop/bot/__init__.py", "shop/bot/tools.py", "extra/mine.py"):
-        (place / name).parent.mkdir(exist_ok=True)
+    (place / "suite.yaml").write_text("cases: {from: data/cases.csv")
+    for name in ("shop/bot/tools.py", "extra/mine.py", "data/cases.csv", "data/other.csv"):
+        (place / name).parent.mkdir(parents=True, exist_ok=True)
         (place / name).touch()
-    assert names(place) == {"suite.yaml", "proctor.yaml", "shop/bot/__init__.py", "shop/bot/tools.py", "extra/mine.py"}
+    found = names(place)
+    assert {"shop/bot/tools.py", "extra/mine.py", "data/cases.csv"} <= found and "data/other.csv" not in found
 
 
 @pytest.mark.parametrize("change", ("write", "create", "remove"))

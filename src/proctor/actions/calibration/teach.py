@@ -136,29 +136,27 @@ class Improvement(msgspec.Struct, frozen=True, kw_only=True):
     """Why the judge left answers undecided with the proposal, and the next step."""
 
 
-async def improve(
-    items: Sequence[LabelledAnswer], measure: Measure, *, sharpen: Sharpen | None = None, folds: int = FOLDS, seed: int = SEED
-) -> Improvement:
+async def improve(items: Sequence[LabelledAnswer], measure: Measure, *, sharpen: Sharpen | None = None, seed: int = SEED) -> Improvement:
     """Propose examples, and with `sharpen` criteria, and try them on held-out labels.
 
     Raises `InputError` if there are too few labels of a kind, or if the judge leaves too many answers undecided without any proposal.
     """
     by_label = [[index for index, item in enumerate(items) if item.label is label] for label in (True, False)]
-    if min(map(len, by_label)) < 2 * folds:
-        raise InputError(f"expected at least {2 * folds} answers labelled true and as many labelled false, found {len(items)} in all")
+    if min(map(len, by_label)) < 2 * FOLDS:
+        raise InputError(f"expected at least {2 * FOLDS} answers labelled true and as many labelled false, found {len(items)} in all")
     baseline = await measure(items, ())
     decided = sum(each.decided for each in baseline)
     if decided < MIN_DECIDED * len(items):
         # If the judge was unavailable before, any proposal would seem to help.
         counts = f"{decided} of {len(items)} answers, and at least {MIN_DECIDED * 100:g} % are needed to improve it"
         raise InputError(f"the judge decided {counts}: {explain_undecided(baseline)}")
-    fold_of = {index: number for number, fold in enumerate(deal_folds(by_label, folds, Draws(seed))) for index in fold}
+    fold_of = {index: number for number, fold in enumerate(deal_folds(by_label, FOLDS, Draws(seed))) for index in fold}
     batches: dict[str, int] = {}
     for index, item in enumerate(items):
         if item.batch:
             # A batch is one request, with and without a proposal; a judge may decide fewer claims better.
             fold_of[index] = batches.setdefault(item.batch, fold_of[index])
-    dealt = [fold for number in range(folds) if (fold := [index for index in range(len(items)) if fold_of[index] == number])]
+    dealt = [fold for number in range(FOLDS) if (fold := [index for index in range(len(items)) if fold_of[index] == number])]
 
     async def try_held_out(
         use: Callable[[Sequence[LabelledAnswer], Sequence[JudgedAnswer]], Awaitable[Sequence[JudgedAnswer]]],

@@ -188,16 +188,12 @@ class CheckStream:
     @property
     def judged(self) -> bool:
         """Whether any claim needs a judge."""
-        if is_lazy(self.suite.cases):
-            return self._survey.judged
-        return any(case.judged for case in self.prepared.cases)
+        return self._survey.judged
 
     @property
     def only_presence(self) -> bool:
         """Whether every claim is about presence, so that more evidence could only help."""
-        if is_lazy(self.suite.cases):
-            return self._survey.only_presence
-        return all(case.only_presence for case in self.prepared.cases)
+        return self._survey.only_presence
 
     @functools.cached_property
     def _survey(self) -> Survey:
@@ -316,9 +312,9 @@ class Survey(msgspec.Struct, frozen=True):
     """Whether every claim requires that something is present."""
 
 
-def survey_cases(suite: Suite, registry: Registry | None = None) -> Survey:
+def survey_cases(suite: Suite) -> Survey:
     """Examine every claim of every case once, shared claims only once."""
-    known = registry or default_registry()
+    known = default_registry()
     judged, only_presence = False, True
     may_be_judged = may_claim(suite.cases, lambda claim: known.get_for(claim.check, claim.spec).judged)
     last: tuple[Assertion, ...] = ()

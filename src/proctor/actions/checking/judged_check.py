@@ -16,7 +16,7 @@ import msgspec
 from proctor.actions.checking.check_stream import CheckStream
 from proctor.actions.judging.judges import open_suite_judge
 from proctor.actions.judging.trust import Trust
-from proctor.cassettes.ports import LIVE, Tape
+from proctor.cassettes.ports import LIVE
 from proctor.decide.judging import settle
 from proctor.decide.prepare import PreparedCase
 from proctor.model.evidence import Evidence, Source
@@ -38,12 +38,11 @@ async def decide_with_judge(
     attempt: int = 0,
     clock: str | None = None,
     fail_fast: bool = False,
-    tape: Tape = LIVE,
 ) -> CaseResult:
     """Decide one case with a judge."""
 
     async def ask(questions: tuple[Question, ...]) -> Sequence[Opinion]:
-        return await judge.judge(questions, case=prepared.case.id, attempt=attempt, tape=tape)
+        return await judge.judge(questions, case=prepared.case.id, attempt=attempt, tape=LIVE)
 
     now = None if clock is None else (lambda: clock)
     return await settle(prepared.deliberate(evidence, source, attempt, now, fail_fast=fail_fast), ask)

@@ -30,7 +30,7 @@ from proctor.model.evidence import Evidence, Json
 from proctor.model.show import shorten
 from proctor.model.typed import decode_json
 from proctor.mutation.call_edits import list_calls
-from proctor.mutation.faults import plant_faults
+from proctor.mutation.faults import Fault, plant_faults
 from proctor.mutation.measure import find_free, read_claim, write_claim
 from proctor.report.words.wording import count_noun
 
@@ -68,14 +68,6 @@ class _ProposedClaim(msgspec.Struct):
 class _Reply(msgspec.Struct):
     wordings: list[_Wording] = []
     claims: list[_ProposedClaim] = []
-
-
-class _Survivor(msgspec.Struct, frozen=True):
-    """A planted fault that the case does not detect."""
-
-    kind: str
-    place: str
-    planted: Evidence
 
 
 def open_model(name: str, home: Path, environment: Mapping[str, str]) -> ChatModel:
@@ -136,13 +128,13 @@ def _read_reply(text: str, dropped: Counter[str]) -> _Reply | None:
         return None
 
 
-def _list_survivors(document: dict[str, Json], samples: Sequence[Evidence]) -> list[_Survivor]:
+def _list_survivors(document: dict[str, Json], samples: Sequence[Evidence]) -> list[Fault]:
     """Return the faults planted in some runs of a group that its case does not detect, without free variation."""
     case = _read_case(document)
     prepared, free = PreparedCase(case, default_registry()), find_free(case)
     tools = tuple(dict.fromkeys(call.name for evidence in samples for call in list_calls(evidence)))
     return [
-        _Survivor(fault.kind, fault.place, fault.evidence)
+        fault
         for evidence in samples[:_MOST_MEASURED]
         for fault in plant_faults(evidence, tools)
         if not free.intersection(fault.list_subjects()) and prepared.decide(fault.evidence).outcome == "pass"
@@ -154,7 +146,7 @@ def _read_case(document: dict[str, Json]) -> Case:
 
 
 def _add_claims(
-    case: GeneratedCase, claims: Iterable[_ProposedClaim], survivors: Sequence[_Survivor], model: str, dropped: Counter[str]
+    case: GeneratedCase, claims: Iterable[_ProposedClaim], survivors: Sequence[Fault], model: str, dropped: Counter[str]
 ) -> dict[str, Json]:
     """Return the case with the proposed claims that its runs satisfy and that detect a further fault."""
     left, expect = list(survivors), list(case.document.get("expect", ()))
@@ -165,7 +157,7 @@ def _add_claims(
         elif not all(prepared.decide(evidence).outcome == "pass" for evidence in case.samples):
             dropped["the claim does not hold of every recorded run"] += 1
         else:
-            detected = [each for each in left if prepared.decide(each.planted).outcome != "pass"]
+            detected = [each for each in left if prepared.decide(each.evidence).outcome != "pass"]
             if not detected:
                 dropped["the claim detects no fault that the others miss"] += 1
                 continue

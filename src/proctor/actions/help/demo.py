@@ -5,13 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-import msgspec
-
 import proctor.examples
 from proctor.actions.checking.check_stream import CheckStream
 from proctor.actions.workspace.suites import load_suite
 from proctor.errors import InputError
-from proctor.model.result import CaseResult, RunResult
+from proctor.model.result import RunResult
 from proctor.sources.records import read_records
 
 EXAMPLES = (
@@ -21,16 +19,6 @@ EXAMPLES = (
     ("verial/appointment.json", "verial/state.json", "Verial criteria over the end state of two systems"),
     ("mcpjam/calculator.yaml", "mcpjam/messages.json", "An MCPJam suite file on a list of OpenAI messages"),
 )
-
-
-class DemoRun(msgspec.Struct, frozen=True, kw_only=True):
-    """One example, checked."""
-
-    suite: str
-    evidence: str
-    about: str
-    cases: tuple[CaseResult, ...]
-    result: RunResult
 
 
 def examples_folder() -> Path:
@@ -54,10 +42,9 @@ def write_examples(folder: str | Path) -> list[Path]:
     return [place / name for name in names]
 
 
-def run_examples() -> Iterator[DemoRun]:
-    """Check every example in turn."""
+def run_examples() -> Iterator[tuple[str, str, str, RunResult]]:
+    """Check every example in turn; yields suite, evidence and description of each, and the result."""
     folder = examples_folder()
-    for suite_path, evidence_path, about in EXAMPLES:
-        stream = CheckStream(load_suite(folder / suite_path))
-        cases = tuple(stream.over(read_records([str(folder / evidence_path)])))
-        yield DemoRun(suite=suite_path, evidence=evidence_path, about=about, cases=cases, result=stream.finish(cases))
+    for suite, evidence, about in EXAMPLES:
+        stream = CheckStream(load_suite(folder / suite))
+        yield suite, evidence, about, stream.finish(list(stream.over(read_records([str(folder / evidence)]))))

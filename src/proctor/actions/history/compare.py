@@ -82,13 +82,13 @@ class RunComparison(msgspec.Struct, frozen=True, kw_only=True):
     """What the MCP servers of the two runs offered differently; empty without differences, or if a run has not stored it."""
 
 
-def compare(home: Path, base: str, candidate: str, *, alpha: float = 0.05, min_effect: float = 0.0) -> RunComparison:
+def compare(home: Path, base: str, candidate: str, *, alpha: float = 0.05) -> RunComparison:
     """Compare `candidate` with `base`, joined by case."""
     files = RunFiles(home)
     first, second = files.open(base), files.open(candidate)
     before, after = RunTally.of(first.entries()), RunTally.of(second.entries())
     suite = suite_of(second)
-    comparison = compare_tallies((first.header, before), (second.header, after), suite, alpha=alpha, min_effect=min_effect)
+    comparison = compare_tallies((first.header, before), (second.header, after), suite, alpha=alpha)
     changes = describe_changes(*(read_snapshot(run.folder, SERVERS) for run in (first, second)))
     return msgspec.structs.replace(
         comparison,
@@ -163,7 +163,7 @@ def compare_tallies(
     before, after = (tally.put_in_order(order) for _, tally in (base, candidate))
     thresholds = {case.id: case.pass_threshold for case in suite.cases if case.pass_threshold is not None}
     counts = after.count_by_case()
-    comparison = compare_runs(before.count_by_case(), counts, alpha=alpha, min_effect=min_effect, pass_thresholds=thresholds)
+    comparison = compare_runs(before.count_by_case(), counts, alpha=alpha, pass_thresholds=thresholds)
     worse = {change.case: change.difference for change in comparison.changes if change.difference < 0}
     fallen = {case.id: case for case in suite.cases if case.id in worse or case.id in comparison.newly_failing}
     reasons = {

@@ -15,7 +15,6 @@ from msgspec import Meta
 from proctor.actions.history.compare import RunComparison
 from proctor.actions.history.compare_several import CaseCounts, list_changed_cases
 from proctor.model.evidence import Json
-from proctor.model.run import RunEntry
 from proctor.report.words.findings import find_shape
 from proctor.scoring.intervals import Counts, wilson
 
@@ -230,12 +229,6 @@ class Latency(msgspec.Struct, frozen=True, kw_only=True):
     p95_ms: float | None = None
     most_ms: float | None = None
     bins: tuple[LatencyBin, ...] = ()
-
-
-def find_ms(entry: RunEntry) -> float | None:
-    """Return the duration of the agent in an attempt, from the evidence or else as measured."""
-    recorded = None if entry.evidence is None else entry.evidence.duration_ms
-    return entry.duration_ms if recorded is None else recorded
 
 
 def describe_latency(durations: Sequence[float | None], total: int, *, is_sample: bool = False) -> Latency:

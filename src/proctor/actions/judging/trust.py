@@ -35,7 +35,6 @@ _MOST_LISTED = 40
 """Things of one kind that are listed one by one."""
 _WORST_FIRST = ("starts", "imports", "calls the tool", "sends to", "reads the variable", "reads the file")
 _LONGEST = 160
-_LONGEST_LINE = 2_000
 # `$${` is a literal `${` and reads nothing.
 _REFERENCE = re.compile(r"(?<!\$)\$\{([^}]*)\}")
 _ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
@@ -138,25 +137,12 @@ def _describe_untrusted(suite: Suite, effects: list[Named], trust: Trust) -> str
 def _explain_untrusted(suite: Suite, trust: Trust) -> str:
     if trust.doing == "reading":
         reason = "Reading recorded evidence uses only models and judges that proctor.yaml describes, the command names, or the environment."
-        places = _list_inside(suite, trust)
-        line = f"trust: {escape_unseen(show(places, _LONGEST_LINE))}"
-        return f"{reason}\n  To allow it permanently: {line} in proctor.yaml of {make_printable(str(trust.folder))}" if places else reason
+        is_inside = suite.path is not None and trust.holds(suite.path)
+        place = f"proctor.yaml of {make_printable(str(trust.folder))}"
+        return f"{reason}\n  To allow it permanently, list its file under `trust:` in {place}" if is_inside else reason
     if suite.path is None:
         return "Only suites in files of the working folder are run without asking."
     return f"It is not in the working folder {make_printable(str(trust.folder))}, or is reached over a link that leads out of it."
-
-
-def _list_inside(suite: Suite, trust: Trust) -> list[str]:
-    """Return the entries that the workspace file needs to trust this suite; empty if none would help."""
-    from proctor.actions.mcplab.files import list_configs, list_workspace_files  # only a refusal needs it
-
-    places: list[str] = []
-    for each in list_configs(suite) if suite.dialect == "mcplab" else [suite]:
-        files = list_workspace_files(each) if suite.dialect == "mcplab" else []
-        if each.path is None or not all(map(trust.holds, (each.path, *files))) or Path(each.path).is_dir():
-            return []
-        places.append(Path(each.path).resolve().relative_to(trust.folder.resolve()).as_posix())
-    return places
 
 
 def list_effects_in_settings(settings: Mapping[str, Json], place: str) -> Iterator[Named]:

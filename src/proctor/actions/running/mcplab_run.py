@@ -21,7 +21,7 @@ import msgspec
 
 from proctor.actions.mcplab.access import Access
 from proctor.actions.mcplab.files import find_suite_root, load_attachments, variables_of
-from proctor.actions.mcplab.plan import Entry, Plan, configs_of
+from proctor.actions.mcplab.plan import Entry, Plan, Planned, configs_of
 from proctor.actions.running.run_policy import McplabOptions, Policy
 from proctor.actions.workspace.close_all import close_all
 from proctor.actions.workspace.combined_suites import CombinedTargets
@@ -135,35 +135,29 @@ _NOT_IN_SLUG = re.compile(r"[^a-z0-9_-]+")
 _NOT_IN_HEADER = re.compile(r"[^\x21-\x7e]")
 
 
-class Route(msgspec.Struct, frozen=True, kw_only=True):
-    """The agent, servers and attachments of one case."""
-
-    scenario: str
-    agent: str
-    servers: tuple[str, ...] = ()
-    attachments: tuple[dict[str, Json], ...] = ()
-
-
 class McplabTarget:
     """The agents of a run. It owns the models and the servers, and closes both."""
 
     def __init__(
         self,
         *,
-        routes: Mapping[str, Route],
+        rows: Iterable[Planned],
+        attachments: Mapping[str, Sequence[Mapping[str, Json]]],
         agents: Mapping[str, McpAgent],
         models: Mapping[str, ChatModel],
         servers: McpServers,
         name: str,
         lacking: Mapping[str, str] | None = None,
     ) -> None:
-        self._routes = routes
+        self._rows = {row.case.id: row for row in rows}
+        self._attachments = attachments
+        """The attachments of each scenario."""
         self._agents = agents
         self._models = models
         self._servers = servers
         self.name = name
         """The agents, in order."""
-        self.cases = frozenset(routes)
+        self.cases = frozenset(self._rows)
         self._lacking = lacking or {}
         """Why an agent cannot be driven, by its name."""
         self.listings: tuple[Listing, ...] = ()
@@ -181,31 +175,32 @@ class McplabTarget:
     async def run(self, attempt: Attempt, tape: Tape) -> Evidence:
         """Run the agent of the case."""
         case = attempt.case
-        route = self._routes.get(case.id)
-        if route is None:
+        row = self._rows.get(case.id)
+        if row is None:
             raise TargetError(f"case {case.id!r} belongs to no agent of this run")
-        if route.agent in self._lacking:
-            raise TargetError(self._lacking[route.agent], code=NO_MODEL)
-        settings = {**case.settings, "mcp_servers": list(route.servers), "attachments": list(route.attachments)}
+        agent: str = row.agent["id"]
+        if agent in self._lacking:
+            raise TargetError(self._lacking[agent], code=NO_MODEL)
+        settings = {**case.settings, "mcp_servers": list(row.servers), "attachments": list(self._attachments.get(row.scenario, ()))}
         run_id = attempt.request_id.removesuffix(f":{case.id}:{attempt.number}")
         routed = msgspec.structs.replace(
-            attempt, case=msgspec.structs.replace(case, settings=settings), request_id=request_id(run_id, route, case.id, attempt.number)
+            attempt, case=msgspec.structs.replace(case, settings=settings), request_id=request_id(run_id, row, case.id, attempt.number)
         )
-        evidence = await self._agents[route.agent].run(routed, tape)
-        model = self._models[route.agent]
-        metadata: dict[str, Json] = {"agent": route.agent, "scenario": route.scenario, "request_id": routed.request_id}
+        evidence = await self._agents[agent].run(routed, tape)
+        model = self._models[agent]
+        metadata: dict[str, Json] = {"agent": agent, "scenario": row.scenario, "request_id": routed.request_id}
         answered = evidence.metadata.get("model")
         if answered != model.name:
             metadata["answered_by"] = answered
         return msgspec.structs.replace(evidence, metadata={**evidence.metadata, "model": model.name, **metadata})
 
 
-def request_id(run_id: str, route: Route, case_id: str, number: int) -> str:
+def request_id(run_id: str, row: Planned, case_id: str, number: int) -> str:
     """The id that the tool calls of one attempt carry."""
-    slug = _NOT_IN_SLUG.sub("_", route.agent.lower()).strip("_")
+    slug = _NOT_IN_SLUG.sub("_", row.agent["id"].lower()).strip("_")
     # MCPLab names a combination by scenario and agent, even if there is only one agent.
-    combination = case_id if case_id != route.scenario else f"{route.scenario}-{route.agent}"
-    full_id = f"mcplab-run:{run_id}:{route.scenario}:{slug}:{combination}-run{number + 1}"
+    combination = case_id if case_id != row.scenario else f"{row.scenario}-{row.agent['id']}"
+    full_id = f"mcplab-run:{run_id}:{row.scenario}:{slug}:{combination}-run{number + 1}"
     return _NOT_IN_HEADER.sub("_", full_id)[-_LONGEST_ID:]
 
 
@@ -285,12 +280,8 @@ def _prepare(planned: Plan, policy: Policy, options: McplabOptions, replaced_ser
     usable_servers = [server for server in servers if server is not None]
     connected = McpServers(usable_servers, offline=offline, transport=surroundings.server_transport)
     target = McplabTarget(
-        routes={
-            row.case.id: Route(
-                scenario=row.scenario, agent=row.agent["id"], servers=row.servers, attachments=tuple(files.get(row.scenario, ()))
-            )
-            for row in planned.rows
-        },
+        rows=planned.rows,
+        attachments=files,
         agents={name: _make_agent(driven[name], model, connected) for name, model in models.items()},
         models=models,
         lacking=lacking,

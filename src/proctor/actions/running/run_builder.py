@@ -245,17 +245,23 @@ def require_axes_used(group: TargetGroup, driven: object, section: Section | Non
             )
 
 
-class CompletedTarget(DrivenTarget):
-    """Drives another target, whose evidence is declared complete in some parts."""
+class EditedTarget(DrivenTarget):
+    """Drives another target, and changes its evidence: `edit` gets it with the case."""
 
-    def __init__(self, target: Target, declared: DeclaredEvidence) -> None:
+    def __init__(self, target: Target, edit: Callable[[Evidence, Case], Evidence]) -> None:
         super().__init__(target)
-        self._declared = declared
+        self._edit = edit
 
     async def run(self, attempt: Attempt, tape: Tape) -> Evidence:
         """Drive the target."""
-        evidence = await super().run(attempt, tape)
-        return declare_complete(evidence, self._declared.complete, self._declared.source)
+        return self._edit(await super().run(attempt, tape), attempt.case)
+
+
+def _complete(target: Target, declared: DeclaredEvidence | None) -> Target:
+    """Return a target whose evidence is declared complete in some parts, if any."""
+    if declared is None or not declared.complete:
+        return target
+    return EditedTarget(target, lambda evidence, _: declare_complete(evidence, declared.complete, declared.source))
 
 
 def take_declared(section: Section, name: str) -> tuple[DeclaredEvidence | None, Section]:
@@ -290,21 +296,17 @@ def names_environment(suite: Suite) -> bool:
     return may_have(cases, "settings") and any(_SETTING in case.settings and not case.systems for case in cases)
 
 
-class NamedEnvironmentTarget(DrivenTarget):
-    """Drives another target; if that observes no state, the state is unknown, with a reason."""
-
-    async def run(self, attempt: Attempt, tape: Tape) -> Evidence:
-        """Drive the target."""
-        evidence = await super().run(attempt, tape)
-        environment = attempt.case.settings.get(_SETTING)
-        if environment is None or attempt.case.systems or evidence.state is not None:
-            return evidence
-        account = evidence.account or Account()
-        reason = (
-            f"the document names its environment {show(environment)} by id alone, which only a service has; "
-            "write its simulators into the document as `environment`, or run the task on the service"
-        )
-        return msgspec.structs.replace(evidence, account=msgspec.structs.replace(account, unknown={**account.unknown, "state": reason}))
+def _explain_environment(evidence: Evidence, case: Case) -> Evidence:
+    """Return the evidence; its state is unknown, with a reason, if the case names an environment and no state was observed."""
+    environment = case.settings.get(_SETTING)
+    if environment is None or case.systems or evidence.state is not None:
+        return evidence
+    account = evidence.account or Account()
+    reason = (
+        f"the document names its environment {show(environment)} by id alone, which only a service has; "
+        "write its simulators into the document as `environment`, or run the task on the service"
+    )
+    return msgspec.structs.replace(evidence, account=msgspec.structs.replace(account, unknown={**account.unknown, "state": reason}))
 
 
 ALL_AGENTS = McplabOptions()
@@ -407,9 +409,7 @@ def _build_with_agents(suite: Suite, policy: Policy, options: McplabOptions) -> 
     with policy.blame("suite"):
         prepared = prepare_all(suite, policy, options)
     # The target owns models even before it is opened.
-    declared = suite.find_declared()
-    driven = CompletedTarget(prepared.target, declared) if declared is not None and declared.complete else prepared.target
-    built = BuiltRun(prepared.suite, driven, [prepared.target])
+    built = BuiltRun(prepared.suite, _complete(prepared.target, suite.find_declared()), [prepared.target])
     built.secrets |= prepared.secrets
     built.configs = prepared.configs
     return built
@@ -465,13 +465,13 @@ class _TargetBuilder:
                 driven.declared = declared  # pyright: ignore[reportAttributeAccessIssue]
                 return driven
             if names_environment(group.suite):
-                driven = NamedEnvironmentTarget(driven)
+                driven = EditedTarget(driven, _explain_environment)
             if may_have(cases, "systems") and any(case.systems for case in cases):
                 self._policy.admit_systems()
                 from proctor.actions.running.sandboxed_target import SandboxedTarget  # few suites simulate systems
 
                 driven = SandboxedTarget(driven)
-            return CompletedTarget(driven, declared) if declared is not None and declared.complete else driven
+            return _complete(driven, declared)
 
     def _build_target(self, name: str, settings: Section | Mapping[str, Json], suite: Suite) -> Target:
         policy = self._policy

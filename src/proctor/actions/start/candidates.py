@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -18,9 +18,7 @@ import msgspec
 
 from proctor.actions.start.found import (
     FoundAgent,
-    FoundExport,
     FoundFunction,
-    FoundProgram,
     FoundRoute,
     PythonCode,
     list_files,
@@ -55,7 +53,7 @@ def read_openapi_text(path: Path) -> Json:
     return document.plain() if document is not None else None
 
 
-def read_openapi(document: dict[str, Any], name: str) -> FoundExport | None:
+def read_openapi(document: dict[str, Any], name: str) -> Candidate | None:
     """Return the path that is most likely to take a message; None if the document is not OpenAPI or has no such path."""
     if not isinstance(document.get("openapi") or document.get("swagger"), str) or not isinstance(document.get("paths"), dict):
         return None
@@ -88,7 +86,7 @@ def read_openapi(document: dict[str, Any], name: str) -> FoundExport | None:
         settings["response_path"] = answer_field
     elif field == _CHAT:
         remarks.append("the answer has no member that looks like a text: see whether `answer_format` or `response_path` is needed")
-    return FoundExport(kind="openapi", file=name, settings=settings, remarks=tuple(remarks))
+    return _make_described("openapi", name, settings, remarks)
 
 
 def _find_message_field(members: dict[str, Json]) -> str | None:
@@ -149,9 +147,9 @@ _NAME = re.compile(r"[^A-Za-z0-9_]+")
 _REFERENCE = re.compile(r"\$\{(?:env:)?([A-Za-z_][A-Za-z0-9_]*)(?::-[^}]*)?\}")
 
 
-def find_mcp_configs(folder: Path) -> list[FoundExport]:
+def find_mcp_configs(folder: Path) -> list[Candidate]:
     """Return the MCP configurations in a folder, each as an agent with the tools of its servers."""
-    configs: list[FoundExport] = []
+    configs: list[Candidate] = []
     for file in MCP_FILES:
         document = read_json_of(folder / file)
         servers = document.get("mcpServers") or document.get("servers") if isinstance(document, dict) else None
@@ -162,7 +160,7 @@ def find_mcp_configs(folder: Path) -> list[FoundExport]:
             needed = sorted(set(_REFERENCE.findall(msgspec.json.encode(usable).decode())))
             remarks = (f"the servers need the variables {', '.join(needed)}",) if needed else ()
             settings: dict[str, Json] = {"type": "mcp_agent", "model": "main", "servers": usable}
-            configs.append(FoundExport(kind="mcp", file=file, settings=settings, remarks=remarks))
+            configs.append(_make_described("mcp", file, settings, remarks))
     return configs
 
 
@@ -186,7 +184,7 @@ def _translate(text: str) -> str:
     return _REFERENCE.sub(lambda match: f"${{{match[1]}}}", text)
 
 
-def read_n8n(document: dict[str, Any], name: str) -> FoundExport | None:
+def read_n8n(document: dict[str, Any], name: str) -> Candidate | None:
     """Return how a workflow is started, by its webhook or its chat; None if it is not an export of n8n."""
     nodes = document.get("nodes")
     if not isinstance(nodes, list) or not isinstance(document.get("connections"), dict):
@@ -213,10 +211,10 @@ def read_n8n(document: dict[str, Any], name: str) -> FoundExport | None:
     settings: dict[str, Json] = {"type": "n8n", "webhook": address}
     if template is not None:
         settings["template"] = template
-    return FoundExport(kind="n8n", file=name, settings=settings, remarks=tuple(remarks))
+    return _make_described("n8n", name, settings, remarks)
 
 
-def read_flowise(document: dict[str, Any], name: str) -> FoundExport | None:
+def read_flowise(document: dict[str, Any], name: str) -> Candidate | None:
     """Return how a flow is called; None if it is not an export of Flowise."""
     nodes, edges = document.get("nodes"), document.get("edges")
     if not isinstance(nodes, list) or not isinstance(edges, list):
@@ -226,13 +224,13 @@ def read_flowise(document: dict[str, Any], name: str) -> FoundExport | None:
         return None
     settings: dict[str, Json] = {"type": "flowise", "url": "http://127.0.0.1:3000", "flow": "${FLOWISE_FLOW}"}
     remark = "set FLOWISE_FLOW to the id of the flow: it is in the address of its page, and not in an export"
-    return FoundExport(kind="flowise", file=name, settings=settings, remarks=(remark,))
+    return _make_described("flowise", name, settings, (remark,))
 
 
 _REQUIREMENTS = ("pyproject.toml", "requirements.txt", "requirements.in", "requirements-dev.txt", "uv.lock", "Pipfile", "setup.cfg")
 
 
-def find_exports(folder: Path) -> list[FoundExport]:
+def find_exports(folder: Path) -> list[Candidate]:
     """Return the candidates, the most likely first."""
     exports = find_mcp_configs(folder)
     for path in list_files(folder, (".json", ".yaml", ".yml")):
@@ -279,10 +277,10 @@ class Candidate(msgspec.Struct, frozen=True, kw_only=True):
     why: str
     agent: FoundAgent | None = None
     function: FoundFunction | None = None
-    route: FoundRoute | None = None
-    export: FoundExport | None = None
-    program: FoundProgram | None = None
-    package: dict[str, Json] | None = None
+    settings: dict[str, Json] | None = None
+    """The target as `proctor.yaml` describes it, if it needs no adapter."""
+    is_node: bool = False
+    """Whether it is a project of Node.js."""
     workspace: str | None = None
     tools: tuple[str, ...] = ()
     """Tools that the code names."""
@@ -304,8 +302,7 @@ def find_candidates(place: str | Path) -> list[Candidate]:
     for function in code.functions[:1]:
         reason = f"{function.file}:{function.line}: {function.called} takes a message"
         candidates.append(Candidate(kind="function", why=reason, function=function, tools=code.tools))
-    for export in find_exports(folder):
-        candidates.append(Candidate(kind=export.kind, why=f"{export.file}: {KINDS[export.kind]}", export=export, remarks=export.remarks))
+    candidates += find_exports(folder)
     candidates += [_make_served(route, code.tools) for route in code.routes[:1]]
     return [*_list_agents(code), *candidates, *node, *_list_mentioned(folder, code)]
 
@@ -338,23 +335,42 @@ def _list_agents(code: PythonCode) -> list[Candidate]:
     return list({candidate.kind: candidate for candidate in reversed(candidates)}.values())[::-1]
 
 
+def _make_described(kind: str, file: str, settings: dict[str, Json], remarks: Iterable[str]) -> Candidate:
+    """Return the agent that a file describes; `remarks` are what the user must do."""
+    return Candidate(kind=kind, why=f"{file}: {KINDS[kind]}", settings=settings, remarks=tuple(remarks))
+
+
 def _make_served(route: FoundRoute, tools: tuple[str, ...] = ()) -> Candidate:
-    reason = f"{route.file}:{route.line}: POST {route.path}"
+    value = "{messages}" if route.field == "messages" else "{user_message}"
+    settings: dict[str, Json] = {"type": "http", "url": f"http://127.0.0.1:{route.port}{route.path}", "template": {route.field: value}}
     remarks = (f"start your agent first; proctor.yaml has port {route.port}",)
-    return Candidate(kind="http", why=reason, route=route, tools=tools, remarks=remarks)
+    why = f"{route.file}:{route.line}: POST {route.path}"
+    return Candidate(kind="http", why=why, settings=settings, tools=tools, remarks=remarks)
 
 
 def _list_node(folder: Path, package: dict[str, Json]) -> list[Candidate]:
     """Return the agents of a Node.js project; of programs, functions and the template only the likeliest, since all are commands."""
-    code = read_node_code(folder, package)
-    served = [_make_served(route) for route in code.routes[:1]]
-    for program in code.programs[:1]:
-        others = tuple(f"also found: {other.why}" for other in code.programs[1:4])
-        return [Candidate(kind="command", why=program.why, program=program, remarks=(*program.remarks, *others)), *served]
-    for function in code.functions[:1]:
+    started = _list_started(folder, package)
+    programs = [program for name, words, file in started if (program := _read_program(folder, name, words, file)) is not None]
+    programs.sort(key=lambda entry: not _AGENTS.search(entry.why.partition(":")[2]))
+    functions: list[FoundFunction] = []
+    routes: list[FoundRoute] = []
+    for path in list_files(folder, _SUFFIXES):
+        file, text = path.relative_to(folder).as_posix(), read_text_of(path)
+        if path.name == "proctor_agent.mjs" or path.name.endswith(".d.ts") or bool(re.search(r"\.(?:test|spec|config)\.\w+$", path.name)):
+            continue
+        functions += _list_functions(file, text)
+        routes += _list_routes(file, text)
+    functions.sort(key=lambda entry: (_FUNCTIONS.index(entry.name), entry.file.count("/"), entry.file))
+    routes.sort(key=lambda entry: not _AGENTS.search(entry.path))
+    served = [_make_served(route) for route in routes[:1]]
+    if programs:
+        others = tuple(f"also found: {other.why}" for other in programs[1:4])
+        return [msgspec.structs.replace(programs[0], remarks=(*programs[0].remarks, *others)), *served]
+    for function in functions[:1]:
         reason = f"{function.file}:{function.line}: {function.name}() takes a message"
-        return [Candidate(kind="command", why=reason, function=function, package=package), *served]
-    return [*served, Candidate(kind="command", why="package.json: a project of Node.js", package=package)]
+        return [Candidate(kind="command", why=reason, function=function, is_node=True), *served]
+    return [*served, Candidate(kind="command", why="package.json: a project of Node.js", is_node=True)]
 
 
 def _list_mentioned(folder: Path, code: PythonCode) -> list[Candidate]:
@@ -404,32 +420,6 @@ _PLAIN = ("node", "bun", "deno")
 _SHELL = re.compile(r"[&|;<>$`*]")
 
 
-class NodeCode(msgspec.Struct, frozen=True, kw_only=True):
-    """The agents of a project of Node.js."""
-
-    programs: tuple[FoundProgram, ...] = ()
-    functions: tuple[FoundFunction, ...] = ()
-    routes: tuple[FoundRoute, ...] = ()
-
-
-def read_node_code(folder: Path, package: dict[str, Json]) -> NodeCode:
-    """Search a Node.js project."""
-    started = list(_list_started(folder, package))
-    programs = [program for name, words, file in started if (program := _read_program(folder, name, words, file)) is not None]
-    programs.sort(key=lambda entry: not _AGENTS.search(entry.why.partition(":")[2]))
-    functions: list[FoundFunction] = []
-    routes: list[FoundRoute] = []
-    for path in list_files(folder, _SUFFIXES):
-        file, text = path.relative_to(folder).as_posix(), read_text_of(path)
-        if path.name == "proctor_agent.mjs" or path.name.endswith(".d.ts") or bool(re.search(r"\.(?:test|spec|config)\.\w+$", path.name)):
-            continue
-        functions += _list_functions(file, text)
-        routes += _list_routes(file, text)
-    functions.sort(key=lambda entry: (_FUNCTIONS.index(entry.name), entry.file.count("/"), entry.file))
-    routes.sort(key=lambda entry: not _AGENTS.search(entry.path))
-    return NodeCode(programs=tuple(programs), functions=tuple(functions), routes=tuple(routes))
-
-
 def _list_started(folder: Path, package: dict[str, Json]) -> Iterator[tuple[str, tuple[str, ...], str]]:
     """Yield the programs in `package.json`: name, command, and the file that runs."""
     scripts, programs = package.get("scripts"), package.get("bin")
@@ -456,19 +446,20 @@ def _make_command(name: str, text: str, words: list[str]) -> tuple[str, ...]:
     return tuple(words) if words[0] in _PLAIN else (f"node_modules/.bin/{words[0]}", *words[1:])
 
 
-def _read_program(folder: Path, name: str, command: tuple[str, ...], file: str) -> FoundProgram | None:
+def _read_program(folder: Path, name: str, command: tuple[str, ...], file: str) -> Candidate | None:
     text = _read_with_neighbours(folder, file)
     speaks = any(map(_MODELS.fullmatch, _IMPORTED.findall(text)))
     if not (speaks or _AGENTS.search(name) or _AGENTS.search(PurePosixPath(file).stem)) or _LISTENS.search(text):
         return None
     if _ARGUMENTS.search(text):
-        return FoundProgram(file=file, why=f"package.json: {name} takes a message", command=(*command, "{input}"))
+        settings: dict[str, Json] = {"type": "command", "command": [*command, "{input}"]}
+        return Candidate(kind="command", why=f"package.json: {name} takes a message", settings=settings)
     if not _STANDARD_INPUT.search(text):
         return None
-    words = command[:-1] if command[-1] == "--" else command
+    settings = {"type": "command", "command": list(command[:-1] if command[-1] == "--" else command)}
     remark = f"{file} reads lines: if it goes on asking, let it end with its input, and print nothing but the answer"
     remarks = (remark,) if "readline" in text else ()
-    return FoundProgram(file=file, why=f"package.json: {name} reads a message", command=words, remarks=remarks)
+    return Candidate(kind="command", why=f"package.json: {name} reads a message", settings=settings, remarks=remarks)
 
 
 def _read_with_neighbours(folder: Path, file: str) -> str:

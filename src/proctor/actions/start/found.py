@@ -1,4 +1,4 @@
-"""Types for what is found in a folder: agents, functions and routes in Python code, and exports of platforms."""
+"""Types for what is found in code: agents, functions and routes; and how the files of a folder are read."""
 
 from __future__ import annotations
 
@@ -93,15 +93,6 @@ class FoundRoute(msgspec.Struct, frozen=True, kw_only=True):
     port: int = 8000
 
 
-class FoundProgram(msgspec.Struct, frozen=True, kw_only=True):
-    """A program that takes a message and prints the answer."""
-
-    file: str
-    why: str
-    command: tuple[str, ...]
-    remarks: tuple[str, ...] = ()
-
-
 class PythonCode(msgspec.Struct, frozen=True, kw_only=True):
     """The agents in the Python files of a folder."""
 
@@ -116,14 +107,3 @@ class PythonCode(msgspec.Struct, frozen=True, kw_only=True):
     files: int = 0
     unread: tuple[str, ...] = ()
     """Files that Python cannot read, with the place and the reason."""
-
-
-class FoundExport(msgspec.Struct, frozen=True, kw_only=True):
-    """A file that describes how an agent is reached."""
-
-    kind: str
-    file: str
-    settings: dict[str, Json]
-    """The target, as `proctor.yaml` describes it."""
-    remarks: tuple[str, ...] = ()
-    """What the user must do."""

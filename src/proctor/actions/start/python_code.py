@@ -35,7 +35,11 @@ def list_functions(tree: ast.Module, file: str, imported: Iterable[str]) -> Iter
             required = _list_required(node)
             if required is None or len(required) != 1 or not _may_take_text(node, required[0]):
                 continue
-            if node.name in _NAMES or (speaks and required[0] in _MESSAGES and _asks_model(node)):
+            if node.name in _NAMES or (
+                speaks
+                and required[0] in _MESSAGES
+                and any(_name_last(child.func) in _MODEL_CALLS for child in ast.walk(node) if isinstance(child, ast.Call))
+            ):
                 yield FoundFunction(file=file, line=node.lineno, name=node.name)
         elif isinstance(node, ast.ClassDef) and (speaks or _HOLDERS.search(node.name)):
             yield from _list_methods(node, file)
@@ -77,10 +81,6 @@ def _may_take_text(node: AnyFunction, parameter: str) -> bool:
     return annotation is None or bool(_TEXT.search(ast.unparse(annotation)))
 
 
-def _asks_model(node: AnyFunction) -> bool:
-    return any(_name_last(child.func) in _MODEL_CALLS for child in ast.walk(node) if isinstance(child, ast.Call))
-
-
 def _name_last(node: ast.expr) -> str:
     """Return the last word of a name: `tool` for `agent.tool`."""
     return node.attr if isinstance(node, ast.Attribute) else getattr(node, "id", "")
@@ -99,7 +99,19 @@ def read_python_code(folder: Path) -> PythonCode:
     parsed = [parsed_module for path in list_files(folder, (".py",)) if (parsed_module := _read_module(path, folder)) is not None]
     modules = [parsed_module for parsed_module in parsed if isinstance(parsed_module, _Module)]
     agents = [agent for module in modules for agent in module.agents]
-    agents.sort(key=lambda function: (_rank(function.name), function.is_factory, function.file.count("/"), function.file, -function.line))
+    agents.sort(
+        key=lambda function: (
+            (
+                _PREFERRED.index(function.name)
+                if function.name in _PREFERRED
+                else len(_PREFERRED) + (0 if "agent" in function.name or "graph" in function.name else 1)
+            ),
+            function.is_factory,
+            function.file.count("/"),
+            function.file,
+            -function.line,
+        )
+    )
     return PythonCode(
         agents=tuple(agents),
         hidden=tuple(agent for module in modules for agent in module.hidden),
@@ -110,10 +122,6 @@ def read_python_code(folder: Path) -> PythonCode:
         files=len(parsed),
         unread=tuple(parsed_module for parsed_module in parsed if isinstance(parsed_module, str)),
     )
-
-
-def _rank(name: str) -> int:
-    return _PREFERRED.index(name) if name in _PREFERRED else len(_PREFERRED) + (0 if "agent" in name or "graph" in name else 1)
 
 
 class _Module:

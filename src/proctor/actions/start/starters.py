@@ -101,29 +101,21 @@ def make_starter(kind: str, candidate: Candidate | None) -> Starter:
     agent = candidate or Candidate(kind=kind, why="")
     if kind in FRAMEWORKS:
         return _start_framework(FRAMEWORKS[kind], agent)
+    if agent.settings is not None:
+        models = {"main": {"provider": "openai", "model": "gpt-4.1-mini"}} if kind == "mcp" else None
+        needs = ("the model needs OPENAI_API_KEY, or another provider under `models`",) if kind == "mcp" else ()
+        return start_target(agent.settings, tools=agent.tools, models=models, remarks=(*agent.remarks, *needs))
     match kind:
         case "function":
             return _start_function(agent)
-        case "command" if agent.program is not None:
-            return start_target({"type": "command", "command": list(agent.program.command)}, remarks=agent.remarks)
         case "command" if agent.function is not None:
             adapter = _read_template("node-adapter").format(name=agent.function.name, file=json.dumps(f"./{agent.function.file}"))
             return start_target({"type": "command", "command": ["node", NODE_ADAPTER]}, more={NODE_ADAPTER: adapter})
         case "command":
-            program, name, template = ("python", ADAPTER, "command") if agent.package is None else ("node", NODE_ADAPTER, "command-node")
+            program, name, template = ("node", NODE_ADAPTER, "command-node") if agent.is_node else ("python", ADAPTER, "command")
             settings: dict[str, Json] = {"type": "command", "command": [program, name]}
             return start_target(settings, more={name: _read_template(template)}, remarks=(_TO_FILL_IN.format(name=name),))
-        case "http" if agent.route is not None:
-            route = agent.route
-            value = "{messages}" if route.field == "messages" else "{user_message}"
-            settings = {"type": "http", "url": f"http://127.0.0.1:{route.port}{route.path}", "template": {route.field: value}}
-            return start_target(settings, tools=agent.tools, remarks=agent.remarks)
-        case "http":
-            remark = (
-                f"write the address of your agent into proctor.yaml, which has {_ADDRESS}, and the names of its fields under `template`"
-            )
-            return start_target({"type": "http", "url": _ADDRESS, "template": {"input": "{user_message}"}}, remarks=(remark,))
-        case "openapi" if candidate is None:
+        case "openapi":
             raise InputError("no OpenAPI file was found (openapi: or swagger: at its top); put one there, or take --for http")
         case "mcplab" if agent.workspace is not None:
             return Starter(files={}, next=f"proctor run {shlex.quote(agent.workspace)}", schema=False)
@@ -132,18 +124,17 @@ def make_starter(kind: str, candidate: Candidate | None) -> Starter:
             remarks = (f"write the address of your MCP server into {SUITE_FILE}", "the agent needs OPENAI_API_KEY")
             return Starter(files=files, next=f"proctor run {SUITE_FILE}", remarks=remarks, schema=False, keeps_suite=False)
         case _:
-            settings = agent.export.settings if agent.export is not None else _DESCRIBED[kind]
-            models = {"main": {"provider": "openai", "model": "gpt-4.1-mini"}} if kind == "mcp" else None
-            needs = ("the model needs OPENAI_API_KEY, or another provider under `models`",) if kind == "mcp" else ()
-            return start_target(settings, models=models, remarks=(*(agent.remarks if candidate is not None else _TO_SET[kind]), *needs))
+            return make_starter(kind, Candidate(kind=kind, why="", settings=_DESCRIBED[kind], remarks=_TO_SET[kind]))
 
 
 _DESCRIBED: dict[str, dict[str, Json]] = {
+    "http": {"type": "http", "url": _ADDRESS, "template": {"input": "{user_message}"}},
     "n8n": {"type": "n8n", "webhook": "${N8N_WEBHOOK}"},
     "flowise": {"type": "flowise", "url": "http://127.0.0.1:3000", "flow": "${FLOWISE_FLOW}"},
     "mcp": {"type": "mcp_agent", "model": "main", "servers": {"server": {"url": "${MCP_SERVER_URL}"}}},
 }
 _TO_SET = {
+    "http": (f"write the address of your agent into proctor.yaml, which has {_ADDRESS}, and the names of its fields under `template`",),
     "n8n": ("set N8N_WEBHOOK to the address of the workflow's webhook: http://127.0.0.1:5678/webhook/agent",),
     "flowise": ("set FLOWISE_FLOW to the id of the flow, which is in the address of its page",),
     "mcp": ("set MCP_SERVER_URL, or describe a server that is started: {command: ..., args: [...]}",),
@@ -267,12 +258,7 @@ def use_pyproject_table(folder: Path, starter: Starter) -> Starter:
 
 def write_table(workspace: dict[str, Json]) -> list[str]:
     """Return settings of a workspace as lines of TOML below `[tool.proctor]`."""
-    scalars = [f"{key} = {_write_value(value)}" for key, value in workspace.items() if not isinstance(value, dict)]
-    lines = ["[tool.proctor]", *scalars] if scalars else []
-    for key, value in workspace.items():
-        for name, settings in value.items() if isinstance(value, dict) else ():
-            lines += [f"[tool.proctor.{key}.{name}]", *(f"{member} = {_write_value(setting)}" for member, setting in settings.items())]
-    return lines
+    return ["[tool.proctor]", *(f"{key} = {_write_value(value)}" for key, value in workspace.items())]
 
 
 def _write_value(value: Json) -> str:

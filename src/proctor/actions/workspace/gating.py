@@ -155,13 +155,9 @@ def hold_against(comparison: Comparison, failing: Sequence[str], base: str, reas
     if "new-failure" in reasons:
         # A case that the base never decided has no earlier failure that could excuse it.
         unknown = [case for case in failing if case in comparison.only_in_candidate]
-        # Both kinds are newly failing; the wording differs, as a flaky case did not simply pass before.
-        in_part = {change.case for change in comparison.changes if change.base.passes < change.base.runs and not change.candidate.passes}
-        passed_before = [case for case in comparison.newly_failing if case not in in_part]
-        undecided = [case for case in comparison.newly_failing if case in in_part]
-        fails += _make_line("new-failure", f"passed in {base} and does not now", f"passed in {base} and do not now", passed_before)
-        partly = f"passed in {base} in part and in no attempt now"
-        fails += _make_line("new-failure", partly, partly, undecided)
+        fails += _make_line(
+            "new-failure", f"passed in {base} and does not now", f"passed in {base} and do not now", comparison.newly_failing
+        )
         fails += _make_line("new-failure", f"fails and was not decided in {base}", f"fail and were not decided in {base}", unknown)
     if "regression" in reasons and comparison.verdict == "regressed":
         fails.append(f"regression: against {base} {comparison.reason}")

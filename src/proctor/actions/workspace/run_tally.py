@@ -6,7 +6,7 @@ stored in some ten thousand bytes.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import Annotated, Self
 
 import msgspec
@@ -35,26 +35,23 @@ _MOST_CAUSES = 20
 """Causes that are counted per case."""
 
 
-class CaseTally:
+class CaseTally(msgspec.Struct, array_like=True):
     """The attempts of one case."""
 
-    __slots__ = ("answered", "attempts", "causes", "costs", "failed", "lacks", "outcomes", "times_ms", "tokens")
-
-    def __init__(self) -> None:
-        self.outcomes: dict[str, int] = {}
-        self.attempts: list[int] = []
-        self.times_ms: list[float] = []
-        """Durations of the agent."""
-        self.tokens: list[float] = []
-        self.costs: list[float] = []
-        self.failed: list[Attempt] = []
-        """The first attempts that did not pass, up to one with a reason, without their evidence."""
-        self.causes: dict[str, int] = {}
-        """The number of failed attempts by the shape of their reason."""
-        self.lacks = False
-        """Whether the evidence of an attempt lacks something that a claim needs."""
-        self.answered = False
-        """Whether an attempt has evidence."""
+    outcomes: dict[str, int] = {}
+    attempts: list[int] = []
+    times_ms: list[float] = []
+    """Durations of the agent."""
+    tokens: list[float] = []
+    costs: list[float] = []
+    failed: list[EntryDigest] = []
+    """The first attempts that did not pass, up to one with a reason, without their evidence."""
+    causes: dict[str, int] = {}
+    """The number of failed attempts by the shape of their reason."""
+    lacks: bool = False
+    """Whether the evidence of an attempt lacks something that a claim needs."""
+    answered: bool = False
+    """Whether an attempt has evidence."""
 
     def add(self, entry: Attempt) -> None:
         """Add one attempt."""
@@ -79,7 +76,8 @@ class CaseTally:
             if cause in self.causes or len(self.causes) < _MOST_CAUSES:
                 self.causes[cause] = self.causes.get(cause, 0) + 1
             if len(self.failed) < _MOST_FAILED and not (self.failed and _find_reason(self.failed[-1])):
-                self.failed.append(msgspec.structs.replace(entry, evidence=None, extracted={}) if isinstance(entry, RunEntry) else entry)
+                fields = {name: getattr(entry, name) for name in EntryDigest.__struct_fields__ if name != "evidence"}
+                self.failed.append(EntryDigest(**fields))
 
 
 def _find_reason(entry: Attempt) -> str | None:
@@ -155,67 +153,25 @@ class RunTally:
         )
 
 
-class _StoredCase(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    case: str
-    outcomes: dict[str, int]
-    attempts: int | tuple[int, ...]
-    """Their numbers; only their count if none is missing."""
-    ms: float | None
-    tokens: float | None
-    cost: float | None
-    failed: tuple[EntryDigest, ...]
-    lacks: bool
-    answered: bool
-    causes: dict[str, int]
-
-
 class StoredTally(msgspec.Struct, frozen=True):
     """All cases of a run, in the order in which the first attempt of each ended."""
 
-    cases: tuple[_StoredCase, ...]
+    cases: dict[str, CaseTally]
     has_costs: bool
 
 
 def shorten_tally(tally: RunTally) -> StoredTally:
-    """Return a tally in stored form."""
-    return StoredTally(tuple(_shorten_case(case, entry) for case, entry in tally.cases.items()), tally.has_costs)
+    """Return a tally in stored form. A single amount is its own median, and a comparison needs only that."""
+    cases: dict[str, CaseTally] = {}
+    for case, entry in tally.cases.items():
+        amounts = {"times_ms": entry.times_ms, "tokens": entry.tokens, "costs": entry.costs}
+        medians = {name: [find_median(values)] if values else [] for name, values in amounts.items()}
+        cases[case] = msgspec.structs.replace(entry, attempts=sorted(entry.attempts), **medians)
+    return StoredTally(cases, tally.has_costs)
 
 
 def restore_tally(stored: StoredTally) -> RunTally:
     """Return a tally that compares as the stored one did."""
     tally = RunTally()
-    tally.cases = {stored_case.case: _restore_case(stored_case) for stored_case in stored.cases}
-    tally.has_costs = stored.has_costs
-    return tally
-
-
-def _shorten_case(case: str, tally: CaseTally) -> _StoredCase:
-    numbers = sorted(tally.attempts)
-    count = len(numbers)
-    return _StoredCase(
-        case=case,
-        outcomes=tally.outcomes,
-        attempts=count if numbers == list(range(count)) else tuple(numbers),
-        ms=_find_middle(tally.times_ms),
-        tokens=_find_middle(tally.tokens),
-        cost=_find_middle(tally.costs),
-        failed=tuple(entry for entry in tally.failed if isinstance(entry, EntryDigest)),
-        lacks=tally.lacks,
-        answered=tally.answered,
-        causes=tally.causes,
-    )
-
-
-def _find_middle(amounts: Sequence[float]) -> float | None:
-    return find_median(amounts) if amounts else None
-
-
-def _restore_case(stored: _StoredCase) -> CaseTally:
-    tally = CaseTally()
-    tally.outcomes = stored.outcomes
-    tally.attempts = list(range(stored.attempts)) if isinstance(stored.attempts, int) else list(stored.attempts)
-    # A single amount is its own median, and a comparison needs only that.
-    tally.times_ms, tally.tokens, tally.costs = ([] if value is None else [value] for value in (stored.ms, stored.tokens, stored.cost))
-    tally.failed = list(stored.failed)
-    tally.lacks, tally.answered, tally.causes = stored.lacks, stored.answered, stored.causes
+    tally.cases, tally.has_costs = stored.cases, stored.has_costs
     return tally

@@ -15,12 +15,11 @@ from typing import Any
 import msgspec
 
 from proctor.checks import registry as checks
-from proctor.model.case import Assertion, Case, Suite, WhenMissing
-from proctor.model.problem import Origin
+from proctor.model.case import Assertion, Suite
 from proctor.model.typed import convert_to, make_msgpack_decoder
 
 SWITCH = "PROCTOR_SUITE_CACHE"
-_FORMAT = "1"
+_FORMAT = "2"
 _LONGEST_TEXT = 100_000
 _LARGEST_FILE = 1_000_000
 _MOST_CASES = 500
@@ -29,57 +28,17 @@ _SLOTS = 512
 _CODE = ("checks", "expressions", "formats", "matchers", "model", "patterns")
 """The packages that reading a suite depends on."""
 
-_IN_CLAIM = ("check", "id", "label", "weight", "axis", "required", "advisory", "because", "depends_on", "when_missing")
-_IN_CASE = ("id", "name", "description", "input", "tags", "context")
-_IN_SUITE = ("name", "description", "settings")
-"""Fields that are stored as they are."""
-
-
-class _Place(msgspec.Struct, array_like=True, frozen=True):
-    line: int | None
-    column: int | None
-    path: str
-
-
-class _Claim(msgspec.Struct, array_like=True, frozen=True):
-    check: str
-    id: str | None
-    label: str
-    weight: float
-    axis: str | None
-    required: bool
-    advisory: bool
-    because: str
-    depends_on: tuple[str, ...]
-    when_missing: WhenMissing | None
-    module: str
-    spec: dict[str, Any]
-    place: _Place
-
-
-class _Case(msgspec.Struct, array_like=True, frozen=True):
-    id: str
-    name: str
-    description: str
-    input: str | None
-    tags: dict[str, Any]
-    context: dict[str, Any]
-    claims: tuple[_Claim, ...]
-    place: _Place
-
 
 class Remembered(msgspec.Struct, array_like=True, frozen=True):
     """One suite as it is stored."""
 
-    name: str
-    description: str
-    settings: dict[str, Any]
     key: str
     """Everything that its reading depends on."""
     plugin_free: tuple[tuple[str, int], ...]
     """Folders without plugins, and when they changed last."""
-    file: str
-    cases: tuple[_Case, ...]
+    suite: Suite
+    specs: tuple[tuple[str, dict[str, Any]], ...]
+    """The module and the fields of the spec of each claim: those in the suite are decoded without fields."""
 
 
 _decode = make_msgpack_decoder(Remembered)
@@ -91,7 +50,6 @@ class SuiteCache:
 
     def __init__(self, text: str, file: str, dialect: str | None, environment: Mapping[str, str]) -> None:
         self.text = text
-        self._file = file
         self._folder = _find_folder(environment) if len(text) <= _LONGEST_TEXT and dialect in (None, "native") else None
         self._key = "\0".join((_FORMAT, *_list_changes(), dialect or "", file, text)) if self._folder else ""
         self._remembered = self._read()
@@ -113,19 +71,13 @@ class SuiteCache:
         if self._folder is None or len(suite.cases) > _MOST_CASES or suite.warnings or checks.has_plugins():
             return
         try:
-            remembered = self._describe(suite)
-            written = _encode(remembered)
+            claims = [claim for case in suite.cases for claim in case.assertions]
+            specs = tuple((checks.default_registry().get(claim.check).owner, msgspec.to_builtins(claim.spec)) for claim in claims)
+            written = _encode(Remembered(self._key, tuple(checks.PLUGIN_FREE), suite, specs))
             if _is_same(_build(_decode.decode(written)), suite) and len(written) <= _LARGEST_FILE:
                 self._write(self._folder, written)
         except (msgspec.MsgspecError, AttributeError, LookupError, OSError, TypeError, ValueError):
             return
-
-    def _describe(self, suite: Suite) -> Remembered:
-        cases = tuple(
-            _Case(**_copy(case, _IN_CASE), claims=tuple(map(_describe_claim, case.assertions)), place=_describe_place(case.origin))
-            for case in suite.cases
-        )
-        return Remembered(**_copy(suite, _IN_SUITE), key=self._key, plugin_free=tuple(checks.PLUGIN_FREE), file=self._file, cases=cases)
 
     def _read(self) -> Remembered | None:
         if self._folder is None:
@@ -181,34 +133,16 @@ def _list_changes() -> list[str]:
     return [__version__, *sorted(f"{file} {os.stat(file).st_mtime_ns}" for file in files if file.endswith(".py"))]
 
 
-def _copy(value: msgspec.Struct, fields: tuple[str, ...]) -> dict[str, Any]:
-    return {name: getattr(value, name) for name in fields}
-
-
-def _describe_place(origin: Origin) -> _Place:
-    return _Place(origin.line, origin.column, origin.path)
-
-
-def _describe_claim(claim: Assertion) -> _Claim:
-    owner = checks.default_registry().get(claim.check).owner
-    spec = msgspec.to_builtins(claim.spec)
-    return _Claim(**_copy(claim, _IN_CLAIM), module=owner, spec=spec, place=_describe_place(claim.origin))
-
-
 def _build(remembered: Remembered) -> Suite:
-    def find_origin(place: _Place) -> Origin:
-        return Origin(file=remembered.file, line=place.line, column=place.column, path=place.path)
+    specs = iter(remembered.specs)
 
-    def build_claim(claim: _Claim) -> Assertion:
-        checks.MODULES.setdefault(claim.check, claim.module)
-        spec = convert_to(claim.spec, checks.default_registry().get(claim.check).spec)
-        return Assertion(**_copy(claim, _IN_CLAIM), spec=spec, origin=find_origin(claim.place))
+    def build_claim(claim: Assertion) -> Assertion:
+        module, fields = next(specs)
+        checks.MODULES.setdefault(claim.check, module)
+        return msgspec.structs.replace(claim, spec=convert_to(fields, checks.default_registry().get(claim.check).spec))
 
-    cases = tuple(
-        Case(**_copy(case, _IN_CASE), assertions=tuple(map(build_claim, case.claims)), origin=find_origin(case.place))
-        for case in remembered.cases
-    )
-    return Suite(**_copy(remembered, _IN_SUITE), path=remembered.file, cases=cases)
+    cases = [msgspec.structs.replace(case, assertions=tuple(map(build_claim, case.assertions))) for case in remembered.suite.cases]
+    return msgspec.structs.replace(remembered.suite, cases=tuple(cases), unselected=())
 
 
 def _is_same(one: Suite, other: Suite) -> bool:

@@ -327,9 +327,9 @@ _MOST_BYTES = 4_000_000
 """A larger YAML file is not considered as a suite."""
 
 
-def find_suites(folder: Path | None = None, *, target: str | None = None) -> list[Path]:
+def find_suites(*, target: str | None = None) -> list[Path]:
     """Return the suites of the current folder. Raises `InputError` with the next step if there are none."""
-    place = folder or Path()
+    place = Path()
     files = sorted(path for path in place.iterdir() if path.is_file())
     suites = [path for path in files if path.name not in LIBRARY_NAMES and (_NAMED.fullmatch(path.name) or _is_native(path))]
     if (place / SUITES_FOLDER).is_dir():

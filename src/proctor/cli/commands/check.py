@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from proctor.actions.checking.check_stream import CheckStream, Shows
+from proctor.actions.workspace.status_line import StatusLine
 from proctor.actions.workspace.suites import STANDARD_INPUT, load_remembered, with_complete, with_prices
 from proctor.cli.exit_codes import Exit
 from proctor.cli.flags import (
@@ -34,7 +35,6 @@ if TYPE_CHECKING:
     import argparse
 
     from proctor.actions.judging.judges import OpenedJudge
-    from proctor.actions.workspace.status_line import StatusLine
     from proctor.report.builders.run import RunReport
 
 
@@ -48,17 +48,14 @@ class Progress:
     def __init__(self, *, enabled: bool, judges: Sequence[str] = ()) -> None:
         self.enabled = enabled and sys.stderr.isatty()
         """Whether standard error is a terminal."""
-        self._line: StatusLine | None = None
+        self._line = StatusLine(enabled=self.enabled, wait_s=1.0, every_s=0.25)
         self._count = 0
         self._failed = 0
         self._every = 1 if judges else _RESULTS_PER_LOOK
-        if self.enabled:
-            from proctor.actions.workspace.status_line import StatusLine  # only on a terminal
-
-            self._line = StatusLine(enabled=True, wait_s=1.0, every_s=0.25)
-            if judges:
-                # The first result may take minutes.
-                self._line.show(lambda seconds: f"judging with {', '.join(judges)}", is_last=True)
+        if judges:
+            # The first result may take minutes.
+            self._line.show(lambda seconds: f"judging with {', '.join(judges)}", is_last=True)
+        self.finish = self._line.finish
 
     def add(self, result: CaseResult) -> None:
         """Count one more result."""
@@ -66,18 +63,13 @@ class Progress:
         if result.outcome in ("fail", "error"):
             self._failed += 1
         # Checking the clock for every result would slow it down.
-        if self._line is not None and self._count % self._every == 0:
+        if self._count % self._every == 0:
             self._line.show(self._describe)
 
     def _describe(self, seconds: float) -> str:
         rate = self._count / seconds
         speed = f"{rate:,.0f}" if rate >= 10 else f"{rate:.1f}"
         return f"{self._count:,} checked, {self._failed:,} failed, {speed} a second"
-
-    def finish(self) -> None:
-        """Wipe the line."""
-        if self._line is not None:
-            self._line.finish()
 
 
 def run(arguments: list[str]) -> int:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 from proctor.actions.help.demo import examples_folder, run_examples, write_examples
 from proctor.cli.exit_codes import Exit
 from proctor.cli.parser import add_flags, make_parser
@@ -26,15 +28,12 @@ def run(arguments: list[str]) -> int:
         return Exit.PASSED
     with Output(None) as output:
         colour = wants_colour(output, options.no_color)
-        totals: dict[str, int] = {}
-        for example in run_examples():
-            output.write_text(f"── {example.about}\n   $ proctor check {example.suite} {example.evidence}\n\n")
-            report = RunReport("terminal")
-            for result in example.cases:
-                report.add(result)
-                totals[result.outcome] = totals.get(result.outcome, 0) + 1
-            output.write_text(write_terminal(report.finish(example.result), colour=colour) + "\n")
-        counted = ", ".join(f"{count} {outcome}" for outcome, count in totals.items())
+        totals: Counter[str] = Counter()
+        for suite, evidence, about, result in run_examples():
+            totals.update(result.counts)
+            report = write_terminal(RunReport("terminal").finish(result), colour=colour)
+            output.write_text(f"── {about}\n   $ proctor check {suite} {evidence}\n\n{report}\n")
+        counted = ", ".join(f"{count} {outcome}" for outcome, count in totals.items() if count)
         output.write_text(f"Five dialects, one engine: {counted}. The failing case is meant to fail.\n")
         output.write_text(
             f"The examples are in {examples_folder()}; `proctor demo --files DIR` copies them. `proctor init` writes your own suite.\n"

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import textwrap
+from collections.abc import Sequence
 from pathlib import Path
 
 import msgspec
 
-from proctor.actions.checking.describe_evidence import FileDescription, describe_trace
+from proctor.actions.checking.describe_evidence import FileDescription, RecordDescription, describe_evidence
 from proctor.actions.help.describe import ASSERTION_KEYS_NOTE, KINDS, describe
 from proctor.actions.help.description import Description
 from proctor.actions.workspace.custom_checks import find_registry
@@ -16,8 +17,10 @@ from proctor.cli.parser import add_flags, make_parser
 from proctor.cli.show.output import Output
 from proctor.cli.show.renderers import find_width, wants_colour
 from proctor.errors import InputError
-from proctor.model.json_values import encode_any_json, write_document
-from proctor.report.blocks.evidence_text import TracePainter, counts_document, record_document
+from proctor.evidence.traces.survey import Counted
+from proctor.evidence.unknowns.account import write_known
+from proctor.model.json_values import write_document
+from proctor.report.blocks.evidence_text import EvidencePainter, title_record
 from proctor.report.words.style import Style
 from proctor.report.words.wording import count_noun
 
@@ -29,8 +32,8 @@ def run(arguments: list[str]) -> int:
     parser = make_parser(
         "describe",
         "List checks, matchers, functions, formats, shapes of evidence, targets, models, the judge; with fields and examples. "
-        "With trace FILE: the content of an evidence file, and what was not recognised. "
-        "With evidence FILE: what is read from a log in your own format, what is unknown, and a proposed mapping.",
+        "With trace FILE or evidence FILE: what was read from a file, what is unknown or was not recognised, and for a log in your own "
+        "format a proposed mapping.",
         [
             "proctor describe",
             "proctor describe checks",
@@ -48,12 +51,10 @@ def run(arguments: list[str]) -> int:
     options = parser.parse_args(arguments)
     as_json = options.format == "json"
     with Output(None) as output:
-        if options.kind == "trace":
-            if options.name is None:
-                raise InputError("describe trace: which file? `proctor describe trace FILE` takes evidence in any format")
+        if options.kind == "trace" and options.name is None:
+            raise InputError("describe trace: which file? `proctor describe trace FILE` takes evidence in any format")
+        if options.kind == "trace" or (options.kind == "evidence" and options.name is not None and _is_file(options.name)):
             return describe_file(options.name, output=output, as_json=as_json, evidence_format=options.evidence_format)
-        if options.kind == "evidence" and options.name is not None and _is_file(options.name):
-            return describe_log(options.name, output=output, as_json=as_json, evidence_format=options.evidence_format)
         if options.kind is None:
             output.write_text(_write_kinds())
         elif options.kind == "schema":
@@ -76,8 +77,7 @@ def _is_file(name: str) -> bool:
 def _write_kinds() -> str:
     documents = {
         "schema": "the JSON Schema of the native format",
-        "trace": "what a file of evidence is made of, and what was understood of it",
-        "evidence FILE": "what was read of a log, what is unknown, and a proposed mapping",
+        "trace FILE": "what was read of a file of evidence, what is unknown, and for a log a proposed mapping",
     }
     kinds = {**{kind: summary for kind, (summary, _) in KINDS.items()}, **documents}
     return "".join(f"{kind:<13} {summary}\n" for kind, summary in kinds.items()) + "\n`proctor describe KIND [NAME]` shows details.\n"
@@ -115,64 +115,71 @@ def _write_page(entry: Description) -> str:
     return "\n".join(lines) + "\n"
 
 
-MOST_LOGGED = 2
-"""Records of a log that are shown."""
-MOST_SHOWN = 20
-"""Records shown on a terminal; JSON has more."""
+_COUNTED = ("conventions", "scopes", "kinds", "tools", "not_understood", "vocabularies")
+"""Fields of the survey of a trace that are names with counts."""
+MOST_SHOWN, MOST_UNREAD = 20, 2
+"""Records shown on a terminal, and of a log that needs the proposed mapping; JSON has more."""
 
 
 def describe_file(path: str, *, output: Output, as_json: bool, evidence_format: str | None) -> int:
-    """Print the content of a file and what was not recognised; returns the exit code."""
-    description = describe_trace(path, format=evidence_format)
-    if as_json:
-        output.write(msgspec.json.format(encode_any_json(_make_document(description)), indent=2) + b"\n")
-    else:
-        output.write_text(_write_text(description, output))
-    return Exit.USAGE if description.unreadable and all(record.known is None for record in description.records) else Exit.PASSED
-
-
-def describe_log(path: str, *, output: Output, as_json: bool, evidence_format: str | None) -> int:
-    """Print what was read from a log, what is unknown, and a proposed mapping; returns the exit code."""
-    from proctor.actions.checking.describe_evidence import describe_evidence  # rarely needed
-
+    """Print what was read from a file, what is unknown, and a proposed mapping; returns the exit code."""
     description = describe_evidence(path, format=evidence_format)
+    read, map = description.read, description.map
     if as_json:
-        proposed = {"map": description.map, "yaml": description.yaml} if description.map is not None else None
-        output.write(msgspec.json.format(encode_any_json({**_make_document(description.read), "proposed": proposed}), indent=2) + b"\n")
-        return Exit.PASSED
-    records, readable = description.read.records, sum(record.known is not None for record in description.read.records)
-    shortened = [msgspec.structs.replace(record, error=record.error and record.error.split("\n")[0]) for record in records[:MOST_LOGGED]]
-    output.write_text(_write_text(msgspec.structs.replace(description.read, records=tuple(shortened), more=0), output))
-    more = description.read.more
-    output.write_text(f"\n{readable} of the {'first ' if more else ''}{count_noun(len(records), 'record')} can be read\n")
-    if description.map is not None:
-        output.write_text(
-            f"\nA proposed mapping, with a sample value for each path; write it in the suite or in proctor.yaml:\n\n{description.yaml}"
-        )
-    elif readable < len(records):
-        output.write_text("\nNo mapping can be proposed; see docs/how-to/your-own-log.md to write one.\n")
-    return Exit.PASSED
+        document = {**_make_document(read), "proposed": None if map is None else {"map": map, "yaml": description.yaml}}
+        output.write(write_document(document))
+    else:
+        readable, count = sum(record.known is not None for record in read.records), count_noun(len(read.records), "record")
+        output.write_text(_write_text(read, output, MOST_SHOWN if map is None or readable == len(read.records) else MOST_UNREAD))
+        if map is not None or readable < len(read.records):
+            output.write_text(f"\n{readable} of the {'first ' if read.more else ''}{count} can be read\n")
+        if map is not None:
+            about = "A proposed mapping, with a sample value for each path; write it in the suite or in proctor.yaml"
+            output.write_text(f"\n{about}:\n\n{description.yaml}")
+        elif readable < len(read.records):
+            output.write_text("\nNo mapping can be proposed; see docs/how-to/your-own-log.md to write one.\n")
+    is_unreadable = read.unreadable and all(record.known is None for record in read.records)
+    return Exit.USAGE if is_unreadable and map is None else Exit.PASSED
 
 
 def _make_document(description: FileDescription) -> dict[str, object]:
     return {
         "file": description.file,
-        "records": [record_document(each.source, each.known, each.evidence, each.trace, each.error) for each in description.records],
+        "records": list(map(_write_record, description.records)),
         "more": description.more,
         "unreadable": description.unreadable,
-        "not_understood": counts_document(description.not_understood),
+        "not_understood": _count_names(description.not_understood),
     }
 
 
-def _write_text(description: FileDescription, output: Output) -> str:
-    painter = TracePainter(Style(colour=wants_colour(output, no_color=False)), find_width(output))
+def _write_record(record: RecordDescription) -> dict[str, object]:
+    document: dict[str, object] = {"file": record.source.file, "line": record.source.line, "id": record.source.id}
+    if record.error is not None:
+        document["error"] = record.error
+    if record.known is not None:
+        document["account"] = write_known(record.known)
+    if (evidence := record.evidence) is not None:
+        document |= {"case": evidence.case, "model": evidence.model, "no_run": evidence.no_run, "turns": len(evidence.turns or ()) or None}
+    if record.trace is not None:
+        counted = {name: _count_names(getattr(record.trace, name)) for name in _COUNTED}
+        document["trace"] = {**msgspec.structs.asdict(record.trace), **counted}
+    return document
+
+
+def _count_names(entries: Sequence[Counted]) -> dict[str, int]:
+    return {entry.name: entry.count for entry in entries}
+
+
+def _write_text(description: FileDescription, output: Output, most: int) -> str:
+    painter = EvidencePainter(Style(colour=wants_colour(output, no_color=False)), find_width(output))
     blocks: list[list[str]] = []
-    for record in description.records[:MOST_SHOWN]:
-        if record.known is None or record.evidence is None:
-            blocks.append(painter.paint_unreadable(record.source, record.error or "unreadable"))
+    for record in description.records[:most]:
+        title = title_record(record.source, record.evidence)
+        if record.evidence is None:
+            blocks.append(painter.paint_unreadable(title, record.error or "unreadable"))
         else:
-            blocks.append(painter.paint_record(record.source, record.known, record.evidence, record.trace))
-    more = len(description.records) - MOST_SHOWN + description.more
+            blocks.append(painter.paint_record(title, record.evidence, trace=record.trace))
+    more = len(description.records) - most + description.more
     if more > 0:
         blocks.append([f"… and {more:,} more records; `--format json` has {'more' if description.more else 'them all'}"])
     if len(description.records) > 1:

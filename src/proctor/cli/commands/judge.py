@@ -53,8 +53,6 @@ def run(arguments: list[str]) -> int:
     parser = _make_parser()
     # Files may come before, between and after the flags.
     options = parser.parse_intermixed_args(arguments)
-    if options.yes_no and options.threshold is not None:
-        parser.error("--yes-no asks without scores, and --threshold for scores: give one of them")
     if options.action == "starter":
         if options.labels:
             parser.error("starter: it prints the labelled set and takes no files")
@@ -107,10 +105,7 @@ def _read_chosen_labels(parser: argparse.ArgumentParser, options: argparse.Names
     if not paths:
         sets = "" if options.action == "improve" else ", or take a set that comes with proctor: --starter, or --rubric NAME"
         parser.error(f"{options.action}: name a file of labels (`proctor judge labels RUN` writes one){sets}")
-    labels = read_labels(paths, in_one_form=options.yes_no or options.threshold is not None)
-    if not options.yes_no:
-        return labels
-    return msgspec.structs.replace(labels, items=tuple(msgspec.structs.replace(item, threshold=None) for item in labels.items))
+    return read_labels(paths, in_one_form=options.threshold is not None)
 
 
 def _require_set(parser: argparse.ArgumentParser, options: argparse.Namespace) -> None:
@@ -345,7 +340,6 @@ def _make_parser() -> argparse.ArgumentParser:
         metavar="T",
         help="score the answers; the lowest passing score (default: `threshold` of each label, or yes or no without one)",
     )
-    parser.add_argument("--yes-no", action="store_true", help="yes-or-no verdicts, also for labels with a `threshold`")
     parser.add_argument("--samples", type=parse_positive, metavar="N", help="samples per model and answer (default: as configured)")
     parser.add_argument(
         "-j",

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import argparse
 import sys
+from functools import partial
 from typing import TYPE_CHECKING
 
 from proctor.cli.exit_codes import Exit
 from proctor.cli.parser import add_flags, make_parser
 from proctor.cli.show.output import Output
-from proctor.cli.stored import add_database_flags, use_hub
+from proctor.cli.stored import add_database_flags, list_all, use_hub
 from proctor.model.json_values import write_document
 from proctor.report.words.neutral import to_one_line
 
@@ -114,16 +115,8 @@ def _run_list(options: argparse.Namespace) -> int:
         from proctor.service.access.keys import get_organization_caller, list_keys  # an optional part, and slow to load
 
         caller = await get_organization_caller(hub, options.organization)
-        listed: list[Key] = []
-        cursor: str | None = None
-        while True:
-            page = await list_keys(
-                hub, caller, kind=options.kind, project_id=options.project, solver_id=options.solver, limit=100, cursor=cursor
-            )
-            listed += page["data"]
-            cursor = page["_meta"]["next"]
-            if cursor is None:
-                return listed
+        chosen = {"kind": options.kind, "project_id": options.project, "solver_id": options.solver}
+        return await list_all(partial(list_keys, hub, caller, **chosen))
 
     listed = use_hub(options, use)
     with Output(None) as output:

@@ -7,7 +7,7 @@ import os
 import shlex
 import signal
 import sys
-from collections.abc import Generator, Mapping
+from collections.abc import Generator
 from typing import Any
 
 from proctor.actions.mcplab.plan import names_in, read_overrides, read_tokens
@@ -28,7 +28,7 @@ from proctor.cli.flags import (
     read_judge_options,
     select_cases,
 )
-from proctor.cli.parser import add_flags, add_output_flags, add_trust_flag, make_parser, parse_amount, parse_share, parse_whole
+from proctor.cli.parser import add_flags, add_output_flags, add_trust_flag, make_parser, parse_share, parse_whole
 from proctor.cli.show.live_progress import make_listener, write_annotations
 from proctor.cli.show.output import append_summary, is_on_github, reserve_standard_output
 from proctor.cli.show.renderers import FORMATS
@@ -36,9 +36,7 @@ from proctor.cli.show.showing import add_pivot_flag, check_showing, choose_exit_
 from proctor.cli.stored import RUN_HELP
 from proctor.errors import InputError
 from proctor.model.case import Suite
-from proctor.model.evidence import Evidence
 from proctor.model.result import RunResult
-from proctor.model.run import RunEntry
 from proctor.processes.guard import GUARD
 from proctor.runner.limits import Budget, RunSettings
 from proctor.store.files.run_references import read_tags
@@ -104,29 +102,6 @@ def choose_rate_exit(run: RunResult, least: float, *, allow_errors: bool) -> tup
     return (Exit.PASSED if reached else Exit.FAILED), reason
 
 
-_MOST = 3
-"""Attempts of a first run, after which the hint is not repeated."""
-
-
-def describe_unrecorded(entries: Mapping[tuple[str, int], RunEntry], target: str | None) -> str | None:
-    """Return a hint about unrecorded tool calls, or None."""
-    if not 0 < len(entries) <= _MOST or any(entry.outcome != "pass" for entry in entries.values()):
-        return None
-    observed = [entry.evidence for entry in entries.values()]
-    if not all(evidence is not None and evidence.error is None and not _has_calls(evidence) for evidence in observed):
-        return None
-    message = next((evidence.input for evidence in observed if evidence is not None and isinstance(evidence.input, str)), None)
-    if message is None or len(message) > 200 or "\n" in message:
-        # A long or multi-line message cannot be copied into a shell.
-        message = "MESSAGE"
-    flag = f" --target {shlex.quote(target)}" if target is not None else ""
-    return f"tool calls are not recorded; to see how to record them: proctor try {shlex.quote(message)}{flag}"
-
-
-def _has_calls(evidence: Evidence) -> bool:
-    return evidence.tool_calls is not None or any(turn.tool_calls is not None for turn in evidence.turns or ())
-
-
 def add_name_flags(parser: argparse.ArgumentParser) -> None:
     """Add the flags of a command that stores a run."""
     parser.add_argument("--name", default="", metavar="NAME", help="a name of the run; a name refers to the newest run that has it")
@@ -146,7 +121,18 @@ def run(arguments: list[str]) -> int:
             "proctor run suite.yaml --record calls.jsonl",
         ],
     )
-    _add_suites_and_agent(parser)
+    parser.add_argument(
+        "suites",
+        metavar="SUITE",
+        nargs="*",
+        help="suite files, or folders of suites; - reads one from standard input (default: the suites of this folder)",
+    )
+    parser.add_argument(
+        "--target",
+        metavar="TARGET",
+        help=f"a target of proctor.yaml or of the suite by its name, or {WAYS} (default: default_target)",
+    )
+    add_flags(parser, "--capture")
     parser.add_argument("-n", "--repeat", type=parse_whole, default=1, metavar="N", help="how often to drive every case (default: 1)")
     parser.add_argument("-j", "--concurrency", type=parse_whole, default=4, metavar="N", help="how many cases at once (default: 4)")
     add_selection_flags(parser)
@@ -158,7 +144,7 @@ def run(arguments: list[str]) -> int:
     parser.add_argument("--retries", type=parse_whole, default=2, metavar="N", help="retries after a transport fault (default: 2)")
     parser.add_argument("--no-adapt", action="store_true", help="do not slow down when the target is overloaded")
     parser.add_argument("--max-tokens", type=parse_whole, metavar="N", help="stop after this many tokens")
-    parser.add_argument("--max-cost", type=parse_amount, metavar="AMOUNT", help="stop at this cost, by model prices")
+    parser.add_argument("--max-cost", type=float, metavar="AMOUNT", help="stop at this cost, by model prices")
     parser.add_argument("--max-seconds", type=float, metavar="S", help="stop after this many seconds; --resume repeats unfinished attempts")
     parser.add_argument("--max-failures", type=parse_whole, metavar="N", help="stop after this many failed attempts")
     add_rate_flags(parser)
@@ -209,8 +195,8 @@ def _run_suite(options: argparse.Namespace) -> int:
     )
     if options.format != "terminal" and not options.quiet:
         print_unmet(live.result)
-    lines = () if options.quiet else (live.unused, describe_unrecorded(live.entries, options.target))
-    print("".join(f"{line}\n" for line in lines if line is not None), end="", file=sys.stderr)
+    if live.unused is not None and not options.quiet:
+        print(live.unused, file=sys.stderr)
     if is_on_github():
         print("\n".join(write_annotations(result.cases, level="warning" if result.let_through else "error")), file=sys.stderr)
     append_summary(lambda: write_markdown(result), options.summary)
@@ -313,18 +299,3 @@ def _add_mcplab_flags(parser: argparse.ArgumentParser) -> None:
     mcplab.add_argument(
         "--artifacts", choices=("mcplab",), help="write results.json, trace.jsonl, summary.md, report.html and resolved-config.yaml as well"
     )
-
-
-def _add_suites_and_agent(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "suites",
-        metavar="SUITE",
-        nargs="*",
-        help="suite files, or folders of suites; - reads one from standard input (default: the suites of this folder)",
-    )
-    parser.add_argument(
-        "--target",
-        metavar="TARGET",
-        help=f"a target of proctor.yaml or of the suite by its name, or {WAYS} (default: default_target)",
-    )
-    add_flags(parser, "--capture")

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import sys
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from proctor.cli.exit_codes import Exit
 from proctor.cli.parser import add_flags, make_parser
 from proctor.cli.show.output import Output
-from proctor.cli.stored import add_database_flags, use_hub
+from proctor.cli.stored import add_database_flags, list_all, use_hub
 from proctor.errors import InputError
 from proctor.model.json_values import NotJson, read_json, write_document
 from proctor.report.words.neutral import to_one_line
@@ -103,7 +104,10 @@ async def _do(hub: Hub, caller: Caller, verb: str, what: str, seed: Any) -> Any:
             parts = [await sandbox_records.diff_sandbox(hub, caller, id) for id in await _list_sandboxes(hub, caller, what)]
             return parts[0] if not is_playground else {word: [entry for part in parts for entry in part[word]] for word in _MARKS}
         case _:
-            events = [event for id in await _list_sandboxes(hub, caller, what) for event in await _list_events(hub, caller, id)]
+            events: list[dict[str, Any]] = []
+            for id in await _list_sandboxes(hub, caller, what):
+                # The service lists the newest first, page by page.
+                events += (await list_all(partial(sandbox_records.list_sandbox_events, hub, caller, id)))[::-1]
             return sorted(events, key=lambda event: event["created_at"]) if is_playground else events
 
 
@@ -116,20 +120,6 @@ async def _list_sandboxes(hub: Hub, caller: Caller, what: str) -> list[str]:
         return [what]
     sandboxes = (await get_playground(hub, caller, what))["sandboxes"]
     return [sandbox["id"] for sandbox in sandboxes if find_kind(sandbox["type"]) is not None]
-
-
-async def _list_events(hub: Hub, caller: Caller, sandbox: str) -> list[dict[str, Any]]:
-    from proctor.service.verification.sandboxes.records import list_sandbox_events  # an optional part, and slow to load
-
-    events: list[dict[str, Any]] = []
-    cursor: str | None = None
-    while True:
-        page = await list_sandbox_events(hub, caller, sandbox, limit=100, cursor=cursor)
-        events += page["data"]
-        cursor = page["_meta"]["next"]
-        if cursor is None:
-            # The service lists the newest first, page by page.
-            return events[::-1]
 
 
 def _describe(verb: str, document: Any, *, several: bool) -> list[str]:

@@ -20,7 +20,7 @@ from proctor.cli.parser import add_flags, make_parser
 from proctor.cli.show.output import Output, reserve_standard_output
 from proctor.cli.show.renderers import find_width, wants_colour
 from proctor.evidence.unknowns.account import find_known, write_known
-from proctor.model.account import PART_NAMES, Known, Part
+from proctor.model.account import PART_NAMES, Part
 from proctor.model.evidence import Evidence, Json
 from proctor.report.blocks.evidence_text import EvidencePainter
 from proctor.report.words.faults import describe_model_remedy, describe_remedy
@@ -62,7 +62,7 @@ def run(arguments: list[str]) -> int:
         saved = _save(tried, options.save) if options.save is not None else None
         with Output(options.output) as output:
             if options.format == "json":
-                document = write_tried(tried.target, tried.kind, tried.message, tried.evidence, error=tried.error, code=tried.code)
+                document = _write_tried(tried)
                 document["proposed"] = tried.propose_mapping() or None
                 document["saved"] = None if saved is None else {"file": str(saved.path), "case": saved.id, "created": saved.created}
                 output.write_text(json.dumps(document, ensure_ascii=False, indent=2) + "\n")
@@ -85,7 +85,7 @@ def _save(tried: Tried, name: str) -> SavedCase | None:
 
 
 def _paint(tried: Tried, saved: SavedCase | None, options: argparse.Namespace, style: Style, width: int) -> list[str]:
-    lines = paint_tried(tried.target, tried.evidence, tried.kind, error=tried.error, style=style, width=width)
+    lines = _paint_tried(tried, style, width)
     mapping = tried.propose_mapping()
     if mapping:
         lines += ["", "a proposed mapping, for the target in proctor.yaml:", *mapping.rstrip().splitlines()]
@@ -145,10 +145,10 @@ def list_not_recorded(evidence: Evidence, kind: str) -> list[NotRecorded]:
     return not_recorded
 
 
-def paint_tried(title: str, evidence: Evidence | None, kind: str, *, error: str | None = None, style: Style, width: int = 100) -> list[str]:
-    """Return the lines that `proctor try` prints."""
+def _paint_tried(tried: Tried, style: Style, width: int) -> list[str]:
     painter = EvidencePainter(style, width)
-    lines = [style.paint(to_one_line(title, 300), "bold")]
+    lines = [style.paint(to_one_line(tried.target, 300), "bold")]
+    evidence, error = tried.evidence, tried.error
     if evidence is not None:
         # The error is shown once, at the end.
         without_error = evidence if error is None else msgspec.structs.replace(evidence, error=None)
@@ -157,12 +157,12 @@ def paint_tried(title: str, evidence: Evidence | None, kind: str, *, error: str 
             lines += painter.paint_row("time", f"{evidence.duration_ms:,.0f} ms")
     if error is not None:
         lines += ["", *painter.paint_row("error", to_one_line(error, 2_000))]
-    missing = list_not_recorded(evidence, kind) if evidence is not None and error is None else []
+    missing = list_not_recorded(evidence, tried.kind) if evidence is not None and error is None else []
     if missing:
         lines += ["", style.paint("Not recorded", "yellow")]
         lines += [line for part in missing for line in _paint_missing(part, width)]
-        if kind in _PAGES:
-            lines.append(f"  more: {_PAGES[kind]}")
+        if tried.kind in _PAGES:
+            lines.append(f"  more: {_PAGES[tried.kind]}")
     return lines
 
 
@@ -173,19 +173,16 @@ def _paint_missing(one: NotRecorded, width: int) -> list[str]:
     return [f"  {pad(one.part if number == 0 else '', name_width)}  {row}" for number, row in enumerate(rows)]
 
 
-def write_tried(
-    target: str, kind: str, message: str, evidence: Evidence | None, *, error: str | None = None, code: str | None = None
-) -> dict[str, Json]:
-    """Return the same as data."""
-    known: Known | None = find_known(evidence, kind) if evidence is not None else None
+def _write_tried(tried: Tried) -> dict[str, Json]:
+    evidence = tried.evidence
     return {
         "schema": SCHEMA,
-        "target": target,
-        "type": kind,
-        "input": message,
+        "target": tried.target,
+        "type": tried.kind,
+        "input": tried.message,
         "evidence": None if evidence is None else msgspec.to_builtins(evidence),
-        "account": None if known is None else write_known(known),
-        "not_recorded": [] if evidence is None or error is not None else msgspec.to_builtins(list_not_recorded(evidence, kind)),
-        "error": error,
-        "code": code,
+        "account": None if evidence is None else write_known(find_known(evidence, tried.kind)),
+        "not_recorded": [] if evidence is None or tried.error is not None else msgspec.to_builtins(list_not_recorded(evidence, tried.kind)),
+        "error": tried.error,
+        "code": tried.code,
     }

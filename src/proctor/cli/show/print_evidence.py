@@ -8,10 +8,9 @@ from proctor.cli.show.output import Output
 from proctor.cli.show.renderers import find_width, wants_colour
 from proctor.errors import InputError
 from proctor.model.run import RunEntry
-from proctor.report.blocks.evidence_text import EvidencePainter
-from proctor.report.words.neutral import to_lines, to_one_line
+from proctor.report.blocks.evidence_text import EvidencePainter, title_record
+from proctor.report.words.neutral import to_one_line
 from proctor.report.words.style import Style
-from proctor.report.words.wording import evidence_place
 from proctor.sources.records import Record
 
 MOST_EXPLAINED = 20
@@ -44,14 +43,12 @@ class Explainer:
             self._passed_over += 1
             return
         self._explained += 1
-        place = evidence_place(record.source) or "evidence"
+        title = title_record(record.source, record.evidence)
         if record.evidence is None:
-            reason = "no reason given" if record.error is None else record.error.message
-            lines = "\n  ".join(to_lines(reason))
-            self._output.write_text(f"{to_one_line(place, 300)}\n  could not be read: {lines}\n\n")
-            return
-        case = "" if record.evidence.case is None else f" · case {record.evidence.case}"
-        self._output.write_text("\n".join(self._painter.paint_block(f"{place}{case}", record.evidence)) + "\n\n")
+            lines = self._painter.paint_unreadable(title, "no reason given" if record.error is None else record.error.message)
+        else:
+            lines = self._painter.paint_record(title, record.evidence)
+        self._output.write_text("\n".join(lines) + "\n\n")
 
 
 def is_chosen(record: Record, wanted: str) -> bool:
@@ -64,7 +61,7 @@ def explain_entry(painter: EvidencePainter, title: str, entry: RunEntry | None, 
     """Return the lines about the evidence of one stored attempt."""
     if entry is None or entry.evidence is None:
         return [to_one_line(title, 300), "  no evidence was stored for this attempt"]
-    return painter.paint_block(title, entry.evidence, reader)
+    return painter.paint_record(title, entry.evidence, reader)
 
 
 def make_painter(output: Output, *, no_color: bool) -> EvidencePainter:

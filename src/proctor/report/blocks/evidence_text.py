@@ -1,17 +1,17 @@
 """What was read from a record and what is known of it, as text.
 
     traces/support.jsonl:3 · case refund-1
-      read as  otlp (OpenInference)
+      read as         otlp (OpenInference)
 
       tool calls               recorded
       arguments of tool calls  unknown  the trace does not carry the arguments of 1 of 1 calls
       the answer               recorded
       ...
 
-      input    "I was charged twice"
-      calls    1. lookup_order {"id":17} → {"total":9}
-      answer   "Refund processed."
-      tokens   120 in, 80 out
+      input           "I was charged twice"
+      calls           1. lookup_order {"id":17} → {"total":9}
+      answer          "Refund processed."
+      tokens          120 in, 80 out
 
 Values and lists are shortened; JSON has everything.
 """
@@ -20,12 +20,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-import msgspec
-
 from proctor.evidence.traces.survey import Counted, TraceSurvey
-from proctor.evidence.unknowns.account import find_known, write_known
+from proctor.evidence.unknowns.account import find_known
 from proctor.model.account import PART_NAMES, Known, PartState
-from proctor.model.evidence import Evidence, Json, Source, ToolCall, Usage
+from proctor.model.evidence import Evidence, EvidenceTurn, Json, Source, ToolCall, Usage
 from proctor.model.show import show
 from proctor.report.words.neutral import to_lines, to_one_line
 from proctor.report.words.style import Colour, Style, count_columns, pad, wrap
@@ -42,12 +40,8 @@ MOST_NOTES = 20
 """Notes of a reader shown of one record."""
 _VALUE = 200
 """Characters of a value."""
-_LABELS = (
-    *("read as", "no run", "note", "ignored", "status", "nodes", "tokens", "model", "user", "error", "input", "calls", "answer", "time"),
-    f"turn {MOST_TURNS}",
-)
-_LABEL = 16
-"""Columns of the labels about traces."""
+_LABEL_WIDTH = 16
+"""Columns of a label."""
 _STATUS_WIDTH = len("recorded")
 _STATUS_COLOURS: dict[str, Colour] = {"recorded": "green", "none": "green", "unknown": "yellow", "not known": "yellow"}
 
@@ -58,18 +52,31 @@ class EvidencePainter:
     def __init__(self, style: Style, width: int) -> None:
         self._style = style
         self._width = width
-        self._label_width = 2 + max(map(count_columns, _LABELS))
         self._name_width = max(map(count_columns, PART_NAMES.values()))
 
-    def paint_block(self, title: str, evidence: Evidence, reader: str = "plain") -> list[str]:
-        """Return the lines about one record: reader, known parts, content."""
+    def paint_record(self, title: str, evidence: Evidence, reader: str = "plain", trace: TraceSurvey | None = None) -> list[str]:
+        """Return the lines about one record: reader, spans of a trace, known parts, content."""
         known = find_known(evidence, reader)
-        lines = [self._style.paint(to_one_line(title, 300), "bold"), *self.paint_row("read as", to_one_line(known.reader)), ""]
-        lines += self.paint_parts(known)
+        lines = [self._style.paint(to_one_line(title, 300), "bold"), *self.paint_row("read as", to_one_line(known.reader))]
+        lines += [line for name, text in (_list_survey(trace) if trace is not None else ()) for line in self.paint_row(name, text)]
+        lines += ["", *self.paint_parts(known)]
         if evidence.no_run is not None:
             lines += ["", *self.paint_row("no run", f"{to_one_line(evidence.no_run, 400)}: stored, not judged")]
         rows = self.paint_rows(evidence)
         return [*lines, "", *rows] if rows else lines
+
+    def paint_unreadable(self, title: str, error: str) -> list[str]:
+        """Return the lines about a record that could not be read."""
+        lines = [f"  {line}" for part in to_lines(f"could not be read: {error}") for line in wrap(part, max(20, self._width - 2))]
+        return [self._style.paint(to_one_line(title, 300), "bold"), *lines]
+
+    def paint_unused_attributes(self, unknown: Sequence[Counted]) -> list[str]:
+        """Return the lines about unused attributes over all traces of a file."""
+        if not unknown:
+            return []
+        lines = [self._style.paint("Unrecognised attributes in all traces", "bold")]
+        width = max(len(to_one_line(entry.name)) for entry in unknown)
+        return [*lines, *(f"  {pad(to_one_line(entry.name), width)}  {count_noun(entry.count, 'time')}" for entry in unknown)]
 
     def paint_parts(self, known: Known) -> list[str]:
         """Return one line for each part, and the notes of the reader."""
@@ -95,43 +102,16 @@ class EvidencePainter:
         """Return the lines about the content: input, calls, answer, status, tokens, model."""
         return [line for name, text in _list_rows(evidence) for line in self.paint_row(name, text)]
 
-    def paint_row(self, label: str, text: str, width: int = 0) -> list[str]:
+    def paint_row(self, label: str, text: str) -> list[str]:
         """Return one labelled line."""
-        width = width or self._label_width
-        first, *rest = wrap(text, max(20, self._width - 2 - width)) or [""]
-        return ["  " + self._style.paint(pad(label, width), "dim") + first, *(" " * (2 + width) + line for line in rest)]
+        first, *rest = wrap(text, max(20, self._width - 2 - _LABEL_WIDTH)) or [""]
+        return ["  " + self._style.paint(pad(label, _LABEL_WIDTH), "dim") + first, *(" " * (2 + _LABEL_WIDTH) + line for line in rest)]
 
 
-class TracePainter(EvidencePainter):
-    """Text about traces."""
-
-    def paint_unreadable(self, source: Source, error: str) -> list[str]:
-        """Return the lines about a record that could not be read."""
-        first, *rest = to_lines(error)
-        return self._paint_record(source, [("unreadable", first), *(("", more) for more in rest)])
-
-    def paint_record(self, source: Source, known: Known, evidence: Evidence, trace: TraceSurvey | None) -> list[str]:
-        """Return the lines about one record: its parts and what is known."""
-        rows = [("read as", to_one_line(known.reader)), *(_list_survey(trace) if trace is not None else ())]
-        if evidence.turns:
-            rows.append(("turns", str(len(evidence.turns))))
-        if evidence.model is not None:
-            rows.append(("model", to_one_line(evidence.model)))
-        if evidence.no_run is not None:
-            rows.append(("no run", f"{to_one_line(evidence.no_run, 400)}: stored, not judged"))
-        return [*self._paint_record(source, rows), "", *self.paint_parts(known)]
-
-    def paint_unused_attributes(self, unknown: Sequence[Counted]) -> list[str]:
-        """Return the lines about unused attributes over all traces of a file."""
-        if not unknown:
-            return []
-        lines = [self._style.paint("Unrecognised attributes in all traces", "bold")]
-        width = max(len(to_one_line(entry.name)) for entry in unknown)
-        return [*lines, *(f"  {pad(to_one_line(entry.name), width)}  {count_noun(entry.count, 'time')}" for entry in unknown)]
-
-    def _paint_record(self, source: Source, rows: Sequence[tuple[str, str]]) -> list[str]:
-        title = self._style.paint(to_one_line(evidence_place(source) or "evidence", 300), "bold")
-        return [title, *(line for label, text in rows for line in self.paint_row(label, text, _LABEL))]
+def title_record(source: Source, evidence: Evidence | None) -> str:
+    """Return the place of a record, and the case that it names."""
+    place = evidence_place(source) or "evidence"
+    return place if evidence is None or evidence.case is None else f"{place} · case {evidence.case}"
 
 
 def _list_survey(trace: TraceSurvey) -> list[tuple[str, str]]:
@@ -157,11 +137,11 @@ def _list_rows(evidence: Evidence) -> Iterator[tuple[str, str]]:
     if evidence.turns:
         for number, turn in enumerate(evidence.turns[:MOST_TURNS], 1):
             yield f"turn {number}", ""
-            yield from _list_exchange_rows(turn.input, turn.tool_calls, turn.text, turn.body)
+            yield from _list_exchange_rows(turn)
         if len(evidence.turns) > MOST_TURNS:
             yield "", f"… and {len(evidence.turns) - MOST_TURNS:,} more turns"
     else:
-        yield from _list_exchange_rows(evidence.input, evidence.tool_calls, evidence.text, evidence.body)
+        yield from _list_exchange_rows(evidence)
     if evidence.tool_calls is None and evidence.nodes is not None:
         yield from _list_call_rows([call for node in evidence.nodes for call in node.tool_calls])
     rows = {
@@ -175,12 +155,12 @@ def _list_rows(evidence: Evidence) -> Iterator[tuple[str, str]]:
     yield from ((label, text) for label, text in rows.items() if text is not None)
 
 
-def _list_exchange_rows(agent_input: Json, calls: Sequence[ToolCall] | None, text: str | None, body: Json) -> Iterator[tuple[str, str]]:
-    if agent_input is not None:
-        yield "input", _write_value(agent_input)
-    yield from _list_call_rows(calls or ())
-    if text is not None or body is not None:
-        yield "answer", _write_value(body if text is None else text)
+def _list_exchange_rows(observed: Evidence | EvidenceTurn) -> Iterator[tuple[str, str]]:
+    if observed.input is not None:
+        yield "input", _write_value(observed.input)
+    yield from _list_call_rows(observed.tool_calls or ())
+    if observed.text is not None or observed.body is not None:
+        yield "answer", _write_value(observed.body if observed.text is None else observed.text)
 
 
 def _list_call_rows(calls: Sequence[ToolCall]) -> Iterator[tuple[str, str]]:
@@ -219,33 +199,3 @@ def _list_counts(entries: Sequence[Counted]) -> str:
 def _list_names(names: Sequence[str]) -> str:
     rest = len(names) - MOST_NAMES
     return ", ".join(map(to_one_line, names[:MOST_NAMES])) + (f" and {rest:,} more" if rest > 0 else "")
-
-
-def record_document(
-    source: Source, known: Known | None, evidence: Evidence | None, trace: TraceSurvey | None, error: str | None
-) -> dict[str, Json]:
-    """Return one record as plain data."""
-    document: dict[str, Json] = {"file": source.file, "line": source.line, "id": source.id}
-    if error is not None:
-        document["error"] = error
-    if known is not None:
-        document["account"] = write_known(known)
-    if evidence is not None:
-        document |= {"case": evidence.case, "model": evidence.model, "no_run": evidence.no_run, "turns": len(evidence.turns or ()) or None}
-    if trace is not None:
-        document["trace"] = survey_document(trace)
-    return document
-
-
-def survey_document(trace: TraceSurvey) -> dict[str, Json]:
-    """Return the parts of a trace as plain data."""
-    document: dict[str, Json] = msgspec.structs.asdict(trace)
-    for name, value in document.items():
-        if isinstance(value, list) and all(isinstance(entry, Counted) for entry in value) and name not in ("conversations", "strange"):
-            document[name] = counts_document(value)
-    return document
-
-
-def counts_document(entries: Sequence[Counted]) -> dict[str, Json]:
-    """Return names and counts as an object."""
-    return {entry.name: entry.count for entry in entries}

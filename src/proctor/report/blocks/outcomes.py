@@ -93,7 +93,7 @@ def draw_rate(counts: Mapping[str, int], missing: int = 0) -> Element | None:
     if not decided.runs:
         return None
     bounds = wilson(decided)
-    low, high = write_bounds(bounds.low, bounds.high)
+    low, high = write_share(bounds.low), write_share(bounds.high)
     caption = (
         f"{decided.passes:,} of {decided.runs:,} decided attempts passed; with 95 % confidence the pass rate is between {low} and {high}"
     )
@@ -153,19 +153,6 @@ def write_share(share: float) -> str:
         return ">99.9 %"
     is_whole = round(percent, 1) == round(percent)
     return f"{percent:,.{0 if is_whole else 1}f} %"
-
-
-def write_bounds(low: float, high: float) -> tuple[str, str]:
-    """Return the bounds of an interval as percentages with enough digits to differ."""
-    texts = (write_share(low), write_share(high))
-    if texts[0] != texts[1] or low == high:
-        return texts
-    for digits in (2, 3, 4):
-        percentages = [round(share * 100, digits) for share in (low, high)]
-        # 0 % and 100 % only if exact.
-        if percentages[0] != percentages[1] and (percentages[0] > 0 or low == 0) and (percentages[1] < 100 or high == 1):
-            return f"{percentages[0]:,.{digits}f} %", f"{percentages[1]:,.{digits}f} %"
-    return texts
 
 
 def _round(number: float) -> str:

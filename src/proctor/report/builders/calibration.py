@@ -9,16 +9,14 @@ from proctor.report.document import model as doc
 from proctor.report.words.wording import count_noun, show_number, write_p
 from proctor.scoring.agreement import Figure as Measured
 from proctor.scoring.calibration import Calibration, TagRow
-from proctor.scoring.cutting import ChosenCut, SweepRow, count_at_threshold
+from proctor.scoring.cutting import SweepRow, count_at_threshold
 from proctor.scoring.intervals import Interval
 
 MOST_ITEMS: Mapping[doc.Output, int] = {"terminal": 20, "html": 500}
 """Disagreements of each kind; the JSON has all."""
 MOST_TAGS: Mapping[doc.Output, int] = {"terminal": 15, "html": 200}
-_TAGS_SHOWN = 12
-"""Tags shown on a page; the others are folded."""
 _THRESHOLDS = 12
-"""Thresholds in a terminal, with the current and the chosen one; a page has all."""
+"""Thresholds in a terminal, with the current and the chosen one; a page has a chart."""
 _GOOD = 0.6
 """Below this kappa a judge is not used to gate."""
 _SWEPT = ("accuracy", "kappa", "precision", "recall", "f1")
@@ -98,11 +96,8 @@ def _list_thresholds(calibration: Calibration, output: doc.Output) -> Iterator[d
         return
     chosen = calibration.cut.threshold if calibration.cut is not None else None
     chart = [make_sweep_chart(calibration.sweep, calibration.threshold, chosen)] if calibration.sweep else []
-    sweep = _make_sweep(calibration, calibration.threshold, output)
-    short = [sweep] if sweep is not None and output == "terminal" else []
-    yield doc.Section(("Threshold",), (*chart, *short, advice, *(_list_cuts(calibration.cut) if output == "html" else ())))
-    if sweep is not None and output == "html":
-        yield doc.Section((f"Every threshold ({len(sweep.rows):,})",), (sweep,), folded=True)
+    sweep = [_make_sweep(calibration, calibration.threshold)] if calibration.sweep and output == "terminal" else []
+    yield doc.Section(("Threshold",), (*chart, *sweep, advice))
 
 
 def make_sweep_chart(rows: Sequence[SweepRow], present: float, chosen: float | None, chosen_word: str = "chosen") -> doc.Chart:
@@ -126,12 +121,10 @@ def make_sweep_chart(rows: Sequence[SweepRow], present: float, chosen: float | N
     )
 
 
-def _make_sweep(calibration: Calibration, present: float, output: doc.Output) -> doc.Table | None:
-    """Return the thresholds, including the current and the chosen one; some of them for a terminal."""
+def _make_sweep(calibration: Calibration, present: float) -> doc.Table:
+    """Return some of the thresholds, including the current and the chosen one."""
     swept = list(calibration.sweep)
-    if not swept:
-        return None
-    step = max(1, -(-len(swept) // _THRESHOLDS)) if output == "terminal" else 1
+    step = max(1, -(-len(swept) // _THRESHOLDS))
     notes = {present: "present"}
     if calibration.cut is not None and calibration.cut.threshold != present:
         notes[calibration.cut.threshold] = "chosen"
@@ -155,39 +148,10 @@ def _make_sweep_row(row: SweepRow, note: str) -> doc.Row:
     return doc.Row((*((cell,) for cell in cells), (f"← {note}",) if note else ()), strong=bool(note))
 
 
-def _list_cuts(cut: ChosenCut | None) -> Iterator[doc.Block]:
-    """Return the current and the chosen threshold side by side."""
-    if cut is None:
-        return
-    rows = (
-        ("present threshold", threshold_words(cut.present), cut.present_accuracy, cut.present_kappa),
-        ("chosen, on items it was not chosen on", threshold_words(cut.threshold), cut.held_out_accuracy, cut.held_out_kappa),
-        ("best on the items it was chosen on", "", cut.fitted_accuracy, cut.fitted_kappa),
-    )
-    yield doc.Table(
-        (doc.Column("thresholds compared"), *(doc.Column(name, number=True) for name in ("passes from", "accuracy", "kappa"))),
-        tuple(
-            doc.Row(((name,), (threshold,), (value_words("accuracy", accuracy),), (value_words("kappa", kappa),)))
-            for name, threshold, accuracy, kappa in rows
-        ),
-    )
-    low, high = (threshold_words(bound) for bound in cut.spread)
-    folds = f"Chosen by {cut.folds}-fold cross-validation, {cut.repeats} times"
-    yield doc.Paragraph((f"{folds}; nine tenths of the choices lie between {low} and {high}.",), muted=True)
-
-
 def _list_tags(tags: Sequence[TagRow], output: doc.Output) -> Iterator[doc.Section]:
+    if not tags:
+        return
     most = MOST_TAGS[output]
-    limit = _TAGS_SHOWN if output == "html" else most
-    if tags:
-        rest = doc.Rest("and {rows} more tags", len(tags) - limit) if output != "html" and len(tags) > limit else None
-        yield doc.Section(("By tag",), (_make_tag_table(tags[:limit], rest),), about="the hardest first")
-    if output == "html" and tags[limit:]:
-        rest = doc.Rest(_MORE, max(0, len(tags) - most))
-        yield doc.Section((f"{len(tags) - limit:,} more tags",), (_make_tag_table(tags[limit:most], rest),), folded=True)
-
-
-def _make_tag_table(tags: Sequence[TagRow], rest: doc.Rest | None) -> doc.Table:
     counts = ("agree", "false passes", "false fails", "undecided")
     rows = [
         doc.Row(
@@ -198,9 +162,11 @@ def _make_tag_table(tags: Sequence[TagRow], rest: doc.Rest | None) -> doc.Table:
                 *((str(count),) if count else () for count in (row.false_pass, row.false_fail, row.undecided)),
             )
         )
-        for row in tags
+        for row in tags[:most]
     ]
-    return doc.Table((doc.Column("tag"), doc.Column(""), *(doc.Column(name, number=True) for name in counts)), tuple(rows), rest)
+    columns = (doc.Column("tag"), doc.Column(""), *(doc.Column(name, number=True) for name in counts))
+    table = doc.Table(columns, tuple(rows), doc.Rest("and {rows} more tags", max(0, len(tags) - most)))
+    yield doc.Section(("By tag",), (table,), about="the hardest first")
 
 
 def _make_items(

@@ -19,32 +19,13 @@ from proctor.model.result import CaseResult, RunResult
 from proctor.model.show import nearest
 from proctor.report.document.model import Column, Output, Row, Section, Table, Text
 from proctor.report.words.neutral import write_csv
-from proctor.scoring.intervals import Counts, Interval, wilson
+from proctor.scoring.intervals import Counts, wilson
 from proctor.scoring.statistics import count_outcomes
 
 NONE = "(none)"
 """The value of a case that lacks the tag."""
 MOST_LINES, MOST_COLUMNS = 200, 50
 """Rows and columns of one table."""
-
-
-class Cell(msgspec.Struct, frozen=True):
-    """The attempts of one combination."""
-
-    counts: Counts
-
-    @property
-    def interval(self) -> Interval:
-        """Wilson's interval of the pass rate."""
-        return wilson(self.counts)
-
-    def describe(self) -> str:
-        """Return rate, interval and counts: `84.0% (71.5 to 91.7) 42/50`."""
-        counts = self.counts
-        if not counts.runs:
-            return "-"
-        low, high = self.interval.low, self.interval.high
-        return f"{counts.rate:.1%} ({low * 100:,.1f} to {high * 100:,.1f}) {counts.passes:,}/{counts.runs:,}"
 
 
 class Pivot(msgspec.Struct, frozen=True, kw_only=True):
@@ -55,8 +36,8 @@ class Pivot(msgspec.Struct, frozen=True, kw_only=True):
     column_axis: str
     columns: tuple[str | None, ...]
     """The values of the column axis; None is the total."""
-    lines: tuple[tuple[tuple[str, ...] | None, tuple[Cell, ...]], ...]
-    """The values of the row axes with a cell per column; None is the total."""
+    lines: tuple[tuple[tuple[str, ...] | None, tuple[Counts, ...]], ...]
+    """The values of the row axes with the attempts of each column; None is the total."""
 
 
 def find_matrix_axes(run: RunResult) -> tuple[str, ...]:
@@ -112,7 +93,7 @@ def build_pivot(run: RunResult, axes: Sequence[str]) -> Pivot:
     # With a single line, a total would repeat it.
     if len(row_keys) != 1:
         row_keys.append(None)
-    cells = [(line, tuple(Cell(count_outcomes(outcomes.get((line, column)) or {})) for column in shown_columns)) for line in row_keys]
+    cells = [(line, tuple(count_outcomes(outcomes.get((line, column)) or {}) for column in shown_columns)) for line in row_keys]
     return Pivot(row_axes=tuple(row_axes), column_axis=column_axis, columns=shown_columns, lines=tuple(cells))
 
 
@@ -130,11 +111,11 @@ _WIDEST_LINE = 120
 def make_pivot_section(pivot: Pivot, output: Output) -> Section:
     """Return the table with its title; for a terminal, one row per cell if it is too wide."""
     columns = [_name(column) if column is None else f"{pivot.column_axis}={_name(column)}" for column in pivot.columns]
-    heads, rows = [*pivot.row_axes, *columns], [[*_name_line(pivot, names), *map(Cell.describe, cells)] for names, cells in pivot.lines]
+    heads, rows = [*pivot.row_axes, *columns], [[*_name_line(pivot, names), *map(_describe, cells)] for names, cells in pivot.lines]
     if output == "terminal" and max(sum(len(text) + 2 for text in row) for row in (heads, *rows)) > _WIDEST_LINE:
         heads = [*pivot.row_axes, pivot.column_axis, "pass rate"]
         rows = [
-            [*_name_line(pivot, names), _name(column), cell.describe()]
+            [*_name_line(pivot, names), _name(column), _describe(cell)]
             for names, cells in pivot.lines
             for column, cell in zip(pivot.columns, cells, strict=True)
         ]
@@ -143,11 +124,17 @@ def make_pivot_section(pivot: Pivot, output: Output) -> Section:
     return Section((Text(title),), (table,), about="95 % interval, passed/decided")
 
 
+def _describe(counts: Counts) -> str:
+    """Return rate, interval and counts: `84.0% (71.5 to 91.7) 42/50`."""
+    if not counts.runs:
+        return "-"
+    interval = wilson(counts)
+    return f"{counts.rate:.1%} ({interval.low * 100:,.1f} to {interval.high * 100:,.1f}) {counts.passes:,}/{counts.runs:,}"
+
+
 def _name(value: str | None) -> str:
     """Return the display name of an axis value; None is the total."""
-    if value is None:
-        return "all"
-    return "(none)" if value == NONE else value
+    return "all" if value is None else value
 
 
 def _name_line(pivot: Pivot, names: tuple[str, ...] | None) -> list[str]:
@@ -162,7 +149,7 @@ def write_pivot_csv(pivot: Pivot) -> str:
     rows: list[list[object]] = [list(head)]
     for names, cells in pivot.lines:
         for column, cell in zip(pivot.columns, cells, strict=True):
-            counts, interval = cell.counts, cell.interval
-            figures = [round(counts.rate, 6), round(interval.low, 6), round(interval.high, 6)] if counts.runs else ["", "", ""]
-            rows.append([*_name_line(pivot, names), "all" if column is None else column, counts.passes, counts.runs, *figures])
+            interval = wilson(cell)
+            figures = [round(cell.rate, 6), round(interval.low, 6), round(interval.high, 6)] if cell.runs else ["", "", ""]
+            rows.append([*_name_line(pivot, names), "all" if column is None else column, cell.passes, cell.runs, *figures])
     return write_csv(rows)

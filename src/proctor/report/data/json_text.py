@@ -131,10 +131,6 @@ class _CaseFrame:
     def encode_tail(self, result: CaseResult) -> bytes:
         """Return the bytes after the evidence."""
         assertions = b",".join(self._encode_assertions(result))
-        if _is_bare(result):
-            # Most failures too: only outcome, score and assertions differ.
-            head = (self._tags, b',"extracted":{},"outcome":"', result.outcome.encode(), b'","score":', _encode_or_null(result.score))
-            return b"".join((*head, b',"verdict":null,"axes":null,"code":null,"reason":null,"assertions":[', assertions, b"]}"))
         parts = [
             self._tags,
             b',"extracted":',
@@ -167,15 +163,6 @@ class _CaseFrame:
             return [frame.encode(verdict) for frame, verdict in zip(self._assertions, result.verdicts, strict=False)]
         rows = zip(self._assertions, result.verdicts, result.ranges, strict=False)
         return [_add_ranges(frame.encode(verdict), ranges) for frame, verdict, ranges in rows]
-
-
-def _is_bare(result: CaseResult) -> bool:
-    """Return whether a result has only outcome, score and assertions."""
-    optional = (result.verdict, result.axes, result.code, result.reason, result.now, result.cost, result.exchange, result.simulated_user)
-    return not result.extracted and optional == _ALL_EMPTY
-
-
-_ALL_EMPTY = (None,) * 8
 
 
 def _add_ranges(assertion: bytes, ranges: tuple[TextRange, ...]) -> bytes:

@@ -6,7 +6,6 @@ values are added to a check as `detail`. An attempt with an error keeps its answ
 
 from __future__ import annotations
 
-import html
 import math
 import re
 from collections import Counter
@@ -26,7 +25,8 @@ from proctor.model.show import show
 from proctor.model.stamps import stamp_moment
 from proctor.model.typed import convert_to
 from proctor.model.verdict import Verdict
-from proctor.report.document.html import page, read_template
+from proctor.report.document import model as doc
+from proctor.report.document.html import write_html
 
 _TYPES: Final = {
     "tool_not_called": "forbidden_tool",
@@ -292,11 +292,6 @@ def _write_result(call: ToolCall, end: str) -> dict[str, Json]:
     }
 
 
-# ---
-
-
-__all__ = ["ArtifactRow", "MadeWith", "artifact_texts", "write_results", "write_summary_text"]
-
 _HALVES = re.compile("[\ud800-\udfff]")
 _STATUS: Final = {"pass": "passed", "fail": "failed", "error": "not_evaluated", "skip": "not_applicable"}
 
@@ -325,7 +320,7 @@ def artifact_texts(run: RunResult, entries: Iterable[RunEntry], made_with: MadeW
         "trace.jsonl": trace_text(run.run_id, run.started_at, entries, rows),
         # As JavaScript writes lone surrogates.
         "summary.md": _HALVES.sub("\ufffd", write_summary_text(results)),
-        "report.html": _HALVES.sub("\ufffd", report_page(results)),
+        "report.html": _HALVES.sub("\ufffd", write_html(build_report(results))),
     }
 
 
@@ -485,10 +480,7 @@ def write_summary_text(results: Mapping[str, Json]) -> str:
         "| Scenario | Agent | Runs | Pass rate | Distinct sequences | Tool calls |",
         "|---|---|---|---|---|---|",
     ]
-    for row in results["scenarios"]:
-        counts = (len(row["runs"]), f"{row['pass_rate'] * 100:.1f}%", len(row["distinct_sequences"]))
-        cells = (_write_cell(row["scenario_id"]), _write_cell(row["agent"]), *counts, sum(row["tool_usage_frequency"].values()))
-        lines.append("| " + " | ".join(str(cell) for cell in cells) + " |")
+    lines += [f"| {' | '.join(map(_write_cell, _list_cells(row)))} |" for row in results["scenarios"]]
     return "\n".join(lines)
 
 
@@ -498,93 +490,56 @@ def _write_cell(text: str) -> str:
     return flat.replace("\\", "\\\\").replace("|", "\\|").replace("<", "&lt;")
 
 
-# MCPLab's `report.html`: the scenarios of a run on one page that loads nothing.
-# It shows the same as the original: facts about the run, tiles, a table that can be filtered by outcome, and for every scenario the
-# sequences of tools, how often required and forbidden ones were used, captured values and the last answer. Untrusted text is escaped.
+# MCPLab's `report.html`: the scenarios of a run on one page. It shows the same as the original.
 
-_MOST_TEXT: Final = 20_000
-"""Characters of one answer."""
+_PERCENT: Final = "{:.1%}".format
 
 
-def report_page(results: Mapping[str, Json]) -> str:
+def build_report(results: Mapping[str, Json]) -> doc.Document:
     """Return the page of a `results.json`."""
     metadata, summary, scenarios = results["metadata"], results["summary"], results["scenarios"]
-    rows: list[tuple[str, str]] = [("Run ID", metadata["run_id"]), ("Timestamp", metadata["timestamp"])]
-    if "run_note" in metadata:
-        rows.append(("Run note", metadata["run_note"]))
-    rows += [("Config hash", metadata["config_hash"]), ("CLI version", metadata["cli_version"])]
-    rows += [(f"MCP server {server}", version or "unknown") for server, version in metadata["mcp_server_versions"].items()]
-    words = ("all", "pass", "fail", "mixed")
-    body = "\n".join(
-        (
-            "<main>",
-            "<h1>MCPLab run report</h1>",
-            "<dl>" + "".join(f"<dt>{_escape_text(name)}</dt><dd>{_escape_text(value)}</dd>" for name, value in rows) + "</dl>",
-            _render_tiles(summary),
-            '<p class="filters">' + "".join(f'<button type="button" data-show="{word}">{word}</button>' for word in words) + "</p>",
-            _render_table(scenarios),
-            *(_render_details(number, row) for number, row in enumerate(scenarios)),
-            "</main>",
-            f"<script>{read_template('mcplab.js')}</script>",
-            "",
-        )
-    )
-    # The policy allows the script by its hash, so page and policy must use the same text.
-    title = f"MCPLab run {_escape_text(metadata['run_id'])}"
-    return page(title=title, style=read_template("mcplab.css"), body=body, script=read_template("mcplab.js"))
-
-
-def _render_tiles(summary: Mapping[str, Json]) -> str:
     latency = summary["avg_tool_latency_ms"]
-    tiles = (
-        ("Scenarios", summary["total_scenarios"]),
-        ("Runs", summary["total_runs"]),
-        ("Pass rate", _write_percent(summary["pass_rate"])),
-        ("Tool calls per run", f"{summary['avg_tool_calls_per_run']:.2f}"),
-        ("Tool latency", "none" if latency is None else f"{latency:.0f} ms"),
-    )
-    return '<ul class="tiles">' + "".join(f"<li><b>{_escape_text(value)}</b> {_escape_text(name)}</li>" for name, value in tiles) + "</ul>"
-
-
-def _render_table(scenarios: Iterable[Mapping[str, Json]]) -> str:
+    facts: dict[str, str] = {"Run ID": metadata["run_id"], "Timestamp": metadata["timestamp"]}
+    facts |= {"Run note": metadata["run_note"]} if "run_note" in metadata else {}
+    facts |= {"Config hash": metadata["config_hash"], "CLI version": metadata["cli_version"]}
+    facts |= {f"MCP server {server}": version or "unknown" for server, version in metadata["mcp_server_versions"].items()}
+    tiles = {
+        "Scenarios": str(summary["total_scenarios"]),
+        "Runs": str(summary["total_runs"]),
+        "Pass rate": _PERCENT(summary["pass_rate"]),
+        "Tool calls per run": f"{summary['avg_tool_calls_per_run']:.2f}",
+        "Tool latency": "none" if latency is None else f"{latency:.0f} ms",
+    }
     names = ("Scenario", "Agent", "Runs", "Pass rate", "Distinct sequences", "Tool calls")
-    head = "".join(f"<th>{name}</th>" for name in names)
-    rows: list[str] = []
-    for number, row in enumerate(scenarios):
-        counts = (
-            len(row["runs"]),
-            _write_percent(row["pass_rate"]),
-            len(row["distinct_sequences"]),
-            sum(row["tool_usage_frequency"].values()),
-        )
-        cells = "".join(f"<td>{_escape_text(cell)}</td>" for cell in (row["agent"], *counts))
-        rows.append(
-            f'<tr data-state="{_find_state(row)}"><td><a href="#scenario-{number}">{_escape_text(row["scenario_id"])}</a></td>{cells}</tr>'
-        )
-    return f"<table><thead><tr>{head}</tr></thead><tbody>{''.join(rows)}</tbody></table>"
+    columns = (*map(doc.Column, names[:2]), *(doc.Column(name, number=True) for name in names[2:]))
+    blocks: list[doc.Block] = [_make_facts(facts), _make_facts(tiles)]
+    for state in ("fail", "mixed", "pass"):
+        rows = tuple(doc.Row(tuple((doc.Text(cell),) for cell in _list_cells(row))) for row in scenarios if _find_state(row) == state)
+        blocks += [doc.Section((state,), (doc.Table(columns, rows),))] if rows else []
+    blocks += map(_make_section, scenarios)
+    tone = "pass" if summary["pass_rate"] == 1 else "fail"
+    return doc.Document(name="MCPLab run report", verdict=(tone, tone), headline="", blocks=tuple(blocks))
 
 
-def _render_details(number: int, row: Mapping[str, Json]) -> str:
+def _make_section(row: Mapping[str, Json]) -> doc.Section:
     runs = len(row["runs"])
-    name = f" · {_escape_text(row['scenario_name'])}" if "scenario_name" in row else ""
-    parts = [
-        f'<section id="scenario-{number}" data-state="{_find_state(row)}">'
-        f"<h2>{_escape_text(row['scenario_id'])}{name} · {_escape_text(row['agent'])}</h2>"
-    ]
-    parts.append(_render_counts("Distinct sequences", row["distinct_sequences"]))
+    counts: dict[str, Mapping[str, Json]] = {"Distinct sequences": row["distinct_sequences"]}
     for kind, used in row.get("tool_constraints_stats", {}).items():
-        parts.append(_render_counts(f"{kind.capitalize()} tools", {tool: f"{count}/{runs}" for tool, count in used.items()}))
-    parts.append(_render_counts("Tool calls", row["tool_usage_frequency"]))
-    parts += [_render_counts(f"Captured {value}", counts) for value, counts in row["extracted_values"].items()]
-    parts.append(f"<h3>Last answer</h3><pre>{_escape_text(row['last_final_answer'])}</pre></section>")
-    return "".join(parts)
+        counts[f"{kind.capitalize()} tools"] = {tool: f"{count}/{runs}" for tool, count in used.items()}
+    counts |= {"Tool calls": row["tool_usage_frequency"]}
+    counts |= {f"Captured {name}": values for name, values in row["extracted_values"].items()}
+    items = [
+        doc.Item((title,), (doc.Listing(tuple((doc.Text(str(name), "code"), f" {count}") for name, count in listed.items())),))
+        for title, listed in counts.items()
+        if listed
+    ]
+    answer = doc.Item(("Last answer",), (doc.Paragraph((doc.Value(row["last_final_answer"]),)),))
+    title = " · ".join(filter(None, (row["scenario_id"], row.get("scenario_name"), row["agent"])))
+    return doc.Section((doc.Text(title),), (doc.Items((*items, answer)),))
 
 
-def _render_counts(title: str, counts: Mapping[str, Json]) -> str:
-    if not counts:
-        return ""
-    rows = "".join(f"<li><code>{_escape_text(name)}</code> {_escape_text(count)}</li>" for name, count in counts.items())
-    return f"<h3>{_escape_text(title)}</h3><ul>{rows}</ul>"
+def _make_facts(rows: Mapping[str, str]) -> doc.Facts:
+    return doc.Facts(tuple((name, (doc.Text(value),)) for name, value in rows.items()))
 
 
 def _find_state(row: Mapping[str, Json]) -> str:
@@ -592,10 +547,7 @@ def _find_state(row: Mapping[str, Json]) -> str:
     return "pass" if row["pass_rate"] == 1 else "fail" if row["pass_rate"] == 0 else "mixed"
 
 
-def _write_percent(share: float) -> str:
-    return f"{share * 100:.1f}%"
-
-
-def _escape_text(value: Json) -> str:
-    text = str(value)
-    return html.escape(text if len(text) <= _MOST_TEXT else text[:_MOST_TEXT] + "...")
+def _list_cells(row: Mapping[str, Json]) -> list[str]:
+    """Return the cells of a scenario in a table."""
+    counts = (len(row["runs"]), _PERCENT(row["pass_rate"]), len(row["distinct_sequences"]), sum(row["tool_usage_frequency"].values()))
+    return [row["scenario_id"], row["agent"], *map(str, counts)]

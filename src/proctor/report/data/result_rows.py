@@ -30,7 +30,7 @@ BACK = (
 NUMBERS = ("score", "cost", "duration_ms")
 WHOLE = ("attempt", "input_tokens", "output_tokens", "total_tokens", "line")
 TAG = "tag_"
-ROWS_AT_ONCE = 1_000
+ROWS_AT_ONCE = 10_000
 """Rows written together."""
 MOST_TAGS = 200
 """Tags with their own column."""
@@ -124,17 +124,13 @@ def _read_cost(cost: Cost | None) -> Cells:
     return {"cost": total, "currency": cost.currency if cost is not None and total is not None else None}
 
 
-GROUP = 10_000
-"""Rows written together."""
-
-
 def write_parquet(columns: Sequence[str], rows: Iterable[Cells], file: IO[bytes]) -> None:
     """Write the table in Parquet: texts, whole numbers and numbers by column."""
     arrow, parquet = import_arrow()
     fields = [(name, arrow.int64() if name in WHOLE else arrow.float64() if name in NUMBERS else arrow.string()) for name in columns]
     schema = arrow.schema(fields)
     with parquet.ParquetWriter(file, schema) as writer:
-        for group in batch_rows(rows, GROUP):
+        for group in batch_rows(rows, ROWS_AT_ONCE):
             arrays = [arrow.array([_fit(row.get(name), name) for row in group], type=kind) for name, kind in fields]
             writer.write_table(arrow.table(arrays, schema=schema))
 

@@ -163,6 +163,9 @@ class TerminalWriter:
         used = indent
         for column, (pieces, size) in enumerate(zip(cells, sizes, strict=True)):
             text = _join(pieces)
+            if text.isspace():
+                # Painted blanks would stay at the end of a line.
+                pieces, text = [], ""
             if column == len(cells) - 1 and column and not columns[column].number:
                 space = max(20, self._width - used)
                 first, *rest = wrap(text, space) if text else [""]

@@ -23,7 +23,6 @@ from proctor.report.words.html_text import duration_words, list_tag_pairs, write
 from proctor.report.words.ranges import add_ranges
 from proctor.report.words.tallies import describe_user, has_named_axes, name_axis
 from proctor.report.words.wording import (
-    ReasonParts,
     assertion_notes,
     assertion_title,
     case_remark,
@@ -64,7 +63,7 @@ def explain_in_rows(verdict: Verdict) -> Explanation:
     reason = verdict.reason
     if "expected" in details and _find_found_key(details) is not None:
         shown_keys |= {"expected", _find_found_key(details) or ""}
-    sides = split_two_sides(reason) if not rows and verdict.outcome == "fail" else None
+    sides = split_reason(reason) if not rows and verdict.outcome == "fail" else None
     if sides is not None:
         rows.append(_make_comparison(sides.about, write_block(sides.expected, _VALUE), write_block(sides.found, _VALUE)))
         reason = ""
@@ -77,19 +76,6 @@ def explain_in_rows(verdict: Verdict) -> Explanation:
     return Explanation(
         rows, reason, {key: value for key, value in details.items() if key not in shown_keys and value is not None and value != []}
     )
-
-
-def split_two_sides(reason: str) -> ReasonParts | None:
-    """Return a reason split at `found`, or at the first semicolon after the expected value, outside quotes."""
-    parts = split_reason(reason)
-    if parts is not None:
-        return parts
-    if "\n" in reason or not reason.startswith("expected "):
-        return None
-    expected, semicolon, actual = reason.removeprefix("expected ").partition("; ")
-    if not semicolon or not expected or not actual or expected.count('"') % 2:
-        return None
-    return ReasonParts("", expected, actual.removeprefix("found "))
 
 
 def _make_comparison(about: Json, expected: str, actual: str, holds: bool = False) -> Comparison:
@@ -163,7 +149,7 @@ def _compare_difference(row: Json) -> Comparison:
     path, why = find_part(row, "path"), find_part(row, "why", "message")
     if not isinstance(why, str):
         return {"remark": write_pretty(row, _VALUE)}
-    reason = split_two_sides(why)
+    reason = split_reason(why)
     if reason is not None:
         return _make_comparison(path or reason.about, write_block(reason.expected, _VALUE), write_block(reason.found, _VALUE))
     return {"remark": write_block(why, _VALUE), **({"about": _write_name(path)} if path else {})}

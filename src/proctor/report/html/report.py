@@ -186,9 +186,8 @@ def draw_failures(run: RunResult) -> Element | None:
 def _draw_group(outcome: Outcome, results: Sequence[CaseResult]) -> Element:
     cases = list(dict.fromkeys(result.case.id for result in results))
     title = (make("b", "", count_noun(len(results), "attempt")), " ", make("span", "muted", f"in {count_noun(len(cases), 'case')}"))
-    links = [
-        make("li", "", make("a", "", write_label(case, 60), href=f"#case={_quote(write_label(case))}")) for case in cases[:_MOST_NAMED]
-    ]
+    shown = [write_label(case) for case in cases[:_MOST_NAMED]]
+    links = [make("li", "", make("a", "", write_label(case, 60), href=f"#case={_quote(case)}")) for case in shown]
     rest = len(cases) - len(links)
     links += [make("li", "", make("a", "", f"and {rest:,} more", href=f"#only={outcome}"))] if rest else []
     return make(

@@ -15,7 +15,7 @@ import msgspec
 
 from proctor.model.evidence import Json
 from proctor.model.json_values import encode_any_json
-from proctor.model.show import shorten, show
+from proctor.model.show import show
 from proctor.report.words.neutral import to_lines, to_one_line
 
 MOST_TEXT = 6000
@@ -43,8 +43,7 @@ def write_clean_block(text: str) -> str:
 def lay_out_value(value: Json) -> str:
     """Return a value as JSON, indented if long; the caller shortens it."""
     try:
-        encoded = encode_any_json(value)
-        return encoded.decode() if len(encoded) > _MOST_LAID_OUT else _lay_out(encoded)
+        return _lay_out(encode_any_json(value))
     except (TypeError, ValueError, RecursionError, OverflowError, msgspec.MsgspecError):
         return show(value, _MOST_LAID_OUT)
 
@@ -54,10 +53,7 @@ def write_pretty(value: Json, limit: int = MOST_TEXT) -> str:
     if isinstance(value, str):
         laid_out = _find_json_inside(value)
         return write_block(value if laid_out is None else laid_out, limit)
-    try:
-        return write_block(_lay_out(encode_any_json(value)), limit)
-    except (TypeError, ValueError, RecursionError, OverflowError, msgspec.MsgspecError):
-        return write_block(show(value, limit), limit)
+    return write_block(lay_out_value(value), limit)
 
 
 def write_tool_result(value: Json) -> str:
@@ -106,12 +102,8 @@ def write_label(text: str, limit: int = 200) -> str:
 
 
 def _lay_out(encoded: bytes) -> str:
-    if len(encoded) <= _ONE_LINE:
-        return encoded.decode()
-    if len(encoded) > _MOST_LAID_OUT:
-        # Cut first: indenting the middle would be wasted.
-        return shorten(encoded.decode(), _MOST_LAID_OUT)
-    return msgspec.json.format(encoded, indent=2).decode()
+    # Of longer values only the ends are shown.
+    return (msgspec.json.format(encoded, indent=2) if _ONE_LINE < len(encoded) <= _MOST_LAID_OUT else encoded).decode()
 
 
 def _find_json_inside(text: str) -> str | None:

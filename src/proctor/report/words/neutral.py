@@ -118,11 +118,11 @@ def write_code(text: str, limit: int = 200) -> str:
     return f"`{line}`" if _PLAIN_CODE.fullmatch(line) else f"<code>{_escape_markdown(line)}</code>"
 
 
-def write_fenced(lines: Sequence[str], indent: str = "") -> list[str]:
+def write_fenced(lines: Sequence[str]) -> list[str]:
     """Return lines in a fenced block."""
     longest = max((len(run) for line in lines for run in _BACKTICKS.findall(line)), default=0)
     fence = "`" * max(3, longest + 1)
-    return [f"{indent}{fence}text", *(f"{indent}{line}" for line in lines), f"{indent}{fence}"]
+    return [f"{fence}text", *lines, fence]
 
 
 def _escape_markdown(text: str) -> str:

@@ -15,7 +15,7 @@ import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from proctor.actions.history.failures import MOST_LOOKED_AT, Failures, group_failures
-from proctor.actions.history.overview import Latency, describe_latency, find_ms
+from proctor.actions.history.overview import Latency, describe_latency
 from proctor.actions.workspace.run_tally import RunTally, RunTotals, StoredTally, restore_tally, shorten_tally
 from proctor.errors import InputError, StoreError
 from proctor.model.mutation import MutationResult
@@ -198,7 +198,7 @@ async def measure_latency(hub: Hub, caller: Caller, id: str) -> Latency:
 async def find_latency(connection: AsyncConnection, run_id: str, total: int) -> Latency:
     """Return the durations, computed from the `total` attempts of a run."""
     rows = await _read_rows(connection, run_id, total)
-    durations = await asyncio.to_thread(lambda: [find_ms(read_digest(row)) for row in rows])
+    durations = await asyncio.to_thread(lambda: [read_digest(row).find_agent_ms() for row in rows])
     return describe_latency(durations, total, is_sample=total > MOST_READ)
 
 
