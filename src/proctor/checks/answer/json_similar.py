@@ -11,7 +11,6 @@ only. Matchers are not supported: every expected value is a literal.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Literal
 
 import msgspec
@@ -19,11 +18,11 @@ import msgspec
 from proctor.checks.answer.similar_to import require_share
 from proctor.checks.registry import Decide, Reads, check
 from proctor.checks.shared.answer import answer_json
-from proctor.checks.shared.places import Keys, open_answer, write_pointer
+from proctor.checks.shared.places import Keys, write_pointer
 from proctor.model.evidence import Evidence, Json
 from proctor.model.json_values import MISSING, is_same_scalar
 from proctor.model.show import kind_of, show
-from proctor.model.verdict import TextRange, Verdict, failed, passed
+from proctor.model.verdict import Verdict, failed, passed
 from proctor.work import spend
 
 _MOST_LISTED = 20
@@ -51,8 +50,6 @@ class _Comparison:
         self._ignore_extra = ignore_extra
         self.equal = self.total = 0
         self.different: list[str] = []
-        self.places: list[Keys] = []
-        """The places of the first leaves of the answer that differ."""
 
     def compare(self, expected: Json, actual: Json) -> float:
         """Return the share of equal leaves, without recursion: an answer may be deeply nested."""
@@ -84,8 +81,6 @@ class _Comparison:
         elif len(self.different) < _MOST_LISTED:
             wanted, found = ("nothing" if value is MISSING else show(value, 60) for value in (left, right))
             self.different.append(f"{write_pointer('$', place)}: expected {wanted}, found {found}")
-            if right is not MISSING:
-                self.places.append(place)
 
     def _is_equal(self, left: Json, right: Json) -> bool:
         if isinstance(left, (dict, list)) or isinstance(right, (dict, list)):
@@ -93,20 +88,10 @@ class _Comparison:
         return kind_of(left) == kind_of(right) if self._structure else is_same_scalar(left, right)
 
 
-def _locate(spec: JsonSimilar, evidence: Evidence) -> Iterator[TextRange]:
-    """Find the leaves of the answer that differ, even if enough of them are equal."""
-    if (document := open_answer(evidence)) is None:
-        return iter(())
-    comparison = _Comparison(structure=spec.measure == "structure", ignore_extra=spec.ignore_extra)
-    comparison.compare(spec.value, document.value)
-    return document.locate(comparison.places)
-
-
 @check(
     "json_similar",
     example="json_similar: {value: {status: shipped, items: [{sku: A1, count: 2}]}, at_least: 0.9}",
     reads=Reads(("answer",), "exact", "fail"),
-    locate=_locate,
 )
 def json_similar(spec: JsonSimilar) -> Decide:
     """The answer is a JSON document nearly equal to another, by the share of equal leaves."""

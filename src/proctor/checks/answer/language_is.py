@@ -14,8 +14,6 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Iterator
-from itertools import islice
 from typing import Any, Final
 
 import msgspec
@@ -23,10 +21,9 @@ import msgspec
 from proctor.checks.registry import Decide, Reads, check
 from proctor.checks.shared.answer import CODE_BLOCK, POINTER, over_text
 from proctor.errors import MissingExtra, SpecError
-from proctor.model.evidence import Evidence
 from proctor.model.json_values import is_finite
 from proctor.model.show import nearest, show
-from proctor.model.verdict import TextRange, Verdict, errored, failed, passed
+from proctor.model.verdict import Verdict, errored, failed, passed
 
 LEAST_LETTERS: Final = 20
 RULED_OUT: Final = 0.05
@@ -34,9 +31,6 @@ RULED_OUT: Final = 0.05
 MOST_READ: Final = 20_000
 """The maximum number of characters read from an answer."""
 _DENSE: Final = re.compile("[\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7af]")
-_PARAGRAPH: Final = re.compile(r"\S[^\n]*(?<=\S)")
-_MOST_PARAGRAPHS: Final = 200
-"""The maximum number of paragraphs whose language is detected to locate those in another language."""
 
 
 class LanguageIs(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -48,27 +42,11 @@ class LanguageIs(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The share of the model's belief, from 0.5 to 1, that decides."""
 
 
-def _locate(spec: LanguageIs, evidence: Evidence, verdict: Verdict) -> Iterator[TextRange]:
-    """Find the paragraphs that are clearly in none of the languages, if the claim fails."""
-    if verdict.outcome != "fail":
-        return
-    identifier = _load_identifier()
-    text = (evidence.text or "")[:MOST_READ]
-    # Code is blanked out, so that positions stay the same.
-    text = CODE_BLOCK.sub(lambda block: " " * len(block[0]), text)
-    for paragraph in islice(_PARAGRAPH.finditer(text), _MOST_PARAGRAPHS):
-        if count_letters(paragraph[0]) >= LEAST_LETTERS:
-            shares: list[tuple[str, float]] = identifier.rank(paragraph[0])
-            if sum(share for code, share in shares if code in spec.language) < RULED_OUT:
-                yield TextRange("$.text", *paragraph.span())
-
-
 @check(
     "language_is",
     shorthand="language",
     example="language_is: de",
     reads=Reads(("answer",), "exact", "fail"),
-    locate_by=_locate,
 )
 def language_is(spec: LanguageIs) -> Decide:
     """The answer is written in a language, or in one of several."""
