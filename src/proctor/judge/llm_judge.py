@@ -19,7 +19,7 @@ import msgspec
 from proctor.cassettes.ports import NoTape, Tape
 from proctor.errors import SpecError, TargetError
 from proctor.judge.bounds import split_windows
-from proctor.judge.cached import ReplyCache, encode_canonical, make_key
+from proctor.judge.cached import FolderCache, encode_canonical, make_key
 from proctor.judge.gated_model import GatedModel, JudgeSpending, RememberedModel, RequestGate
 from proctor.judge.prompt import load_prompt
 from proctor.judge.reply import Fault, Item, ReadReply, clean_text, make_spoiled, name_judge, read_reply
@@ -99,7 +99,7 @@ class LlmJudge:
         models: Sequence[ChatModel],
         settings: JudgeSettings,
         *,
-        cache: ReplyCache | None = None,
+        cache: FolderCache | None = None,
         costs: Mapping[str, Prices] = {},
         spent: JudgeSpending | None = None,
         takes_first_entry: bool = False,
