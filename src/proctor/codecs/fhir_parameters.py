@@ -12,14 +12,13 @@ import functools
 import re
 from collections.abc import Callable, Iterator
 from datetime import date
-from pathlib import Path
+from pkgutil import get_data
 from typing import Literal, cast
 
 import msgspec
 
 from proctor.model.evidence import Json
 
-_TABLE = Path(__file__).with_name("fhir_parameters.txt")
 Kind = Literal["token", "reference", "date", "string", "uri", "quantity", "number"]
 
 
@@ -74,7 +73,9 @@ def _split_blocks() -> dict[str, list[str]]:
     """Return the table split at its headings, wrapped lines joined."""
     by_type: dict[str, list[str]] = {}
     rows: list[str] = []
-    for line in _TABLE.read_text(encoding="utf-8").splitlines():
+    table = get_data("proctor.codecs", "fhir_parameters.txt")
+    assert table is not None, "part of the package"
+    for line in table.decode().splitlines():
         if not line.startswith(" "):
             rows = by_type.setdefault(line, []) if line else []
         elif line.startswith("    "):

@@ -27,6 +27,7 @@ from proctor.model.evidence import Json
 from proctor.model.problem import Origin
 from proctor.model.scratch import Scratch
 from proctor.model.show import show
+from proctor.model.typed import convert_to
 
 Fill = Callable[[Mapping[str, Json]], Json]
 Label = Callable[[CheckEntry, msgspec.Struct], str]
@@ -146,7 +147,7 @@ def learn_shape(
 def _fits(kind: Any, value: Json) -> bool:
     """Return whether a field accepts a value unchanged."""
     try:
-        read = msgspec.convert(value, kind)
+        read = convert_to(value, kind)
     except msgspec.ValidationError:
         return False
     # A null may mean something else than the value null: the reader knows.
