@@ -369,21 +369,13 @@ class X12Transaction(msgspec.Struct, frozen=True):
         return _pick(find_segment(segments, path), path, self.delimiters)
 
 
-class Interchanges(msgspec.Struct, frozen=True):
-    """The transactions in a text of interchanges."""
-
-    transactions: list[X12Transaction]
-    gap: str
-    """A description of incomplete parts; empty if everything was read."""
-
-
 def read_transactions(text: str) -> list[X12Transaction]:
     """Return every transaction in a text; raises `EvidenceError` if it does not begin with an interchange."""
-    return read_interchanges(text).transactions
+    return read_interchanges(text)[0]
 
 
-def read_interchanges(text: str) -> Interchanges:
-    """Return every transaction in a text, and its gaps; raises `EvidenceError` if it does not begin with an interchange."""
+def read_interchanges(text: str) -> tuple[list[X12Transaction], str]:
+    """Return every transaction in a text, and a description of its first gap, or empty text; raises as `read_transactions`."""
     position = _skip_blanks(text, 0)
     if not text.startswith("ISA", position):
         begins = show(text[position : position + 20])
@@ -396,7 +388,7 @@ def read_interchanges(text: str) -> Interchanges:
         gaps += [gap] if gap else []
     if position < len(text):
         gaps.append(f"unexpected text after the last interchange: {show(text[position : position + 20])}")
-    return Interchanges(transactions, gaps[0] if gaps else "")
+    return transactions, gaps[0] if gaps else ""
 
 
 def _skip_blanks(text: str, position: int) -> int:
