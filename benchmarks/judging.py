@@ -20,7 +20,7 @@ from pathlib import Path
 
 from benchmarks.report import Figure
 from proctor.cassettes.ports import LIVE
-from proctor.judge.cached import FolderCache, ReplyCache, WriteBehindCache
+from proctor.judge.cached import FolderCache
 from proctor.judge.llm_judge import LlmJudge
 from proctor.judge.prompt import load_prompt
 from proctor.judge.request import render_request
@@ -103,7 +103,7 @@ async def _bare(model: ChatModel, requests: list[ChatRequest]) -> None:
     await model.close()
 
 
-async def _ours(model: ChatModel, questions: list[list[Question]], cache: ReplyCache | None) -> None:
+async def _ours(model: ChatModel, questions: list[list[Question]], cache: FolderCache | None) -> None:
     judge = LlmJudge([model], JudgeSettings(concurrency=CONCURRENCY), cache=cache)
 
     async def one(number: int, batch: list[Question]) -> None:
@@ -142,7 +142,7 @@ def figures() -> Iterator[Figure]:
     try:
         for _ in range(ROUNDS):
             with tempfile.TemporaryDirectory() as folder:
-                remembering = WriteBehindCache(FolderCache(Path(folder)))
+                remembering = FolderCache(Path(folder))
                 for name, work in (
                     ("bare", lambda: _bare(model(), requests)),
                     ("ours", lambda: _ours(model(), questions, None)),

@@ -102,6 +102,7 @@ def test_judge_answers_are_packed_for_an_address_and_unpacked_on_resume(tmp_path
         cache = FolderCache(memory.path / "judge")
         for number in range(30):
             cache.put(f"{number:064x}", ChatReply(text=f"answer {number}"))
+            cache.close()
             memory.keep()
         assert len(store.list("judge")) == 30
         (memory.path / "judge" / "ab.json").write_text("nothing of the judge")

@@ -139,12 +139,14 @@ documents = st.recursive(
 )
 
 
+def share(expected: Any, actual: Any) -> float:
+    equal = [json_similar._is_equal(left, right) for left, right, _ in json_similar._pair_leaves(expected, actual)]
+    return sum(equal) / len(equal)
+
+
 @given(documents, documents)
 @settings(max_examples=200, deadline=None)
 def test_a_document_is_wholly_similar_to_itself_and_to_no_other(one: Any, other: Any) -> None:
-    def share(expected: Any, actual: Any, **more: Any) -> float:
-        return json_similar._Comparison(structure=False, ignore_extra=False, **more).compare(expected, actual)
-
     assert share(one, one) == 1
     assert 0 <= share(one, other) <= 1
     assert share(one, other) == share(other, one)
@@ -156,7 +158,7 @@ def test_a_document_as_deep_as_can_be_read_is_compared() -> None:
     deep: Any = 1
     for _ in range(50_000):
         deep = [deep]
-    assert json_similar._Comparison(structure=False, ignore_extra=False).compare(deep, deep) == 1
+    assert share(deep, deep) == 1
     while isinstance(deep, list):  # dismantled in a loop: Python itself would recurse
         deep = deep.pop()
 
@@ -176,7 +178,6 @@ def test_a_document_as_deep_as_can_be_read_is_compared() -> None:
         ("json_similar", {"value": 1, "at_least": float("nan")}, "at_least"),
         ("language_is", {"language": "english"}, "language.0"),
         ("language_is", {"language": []}, "language"),
-        ("language_is", {"language": "en", "sure_at_least": 0.2}, "sure_at_least"),
         ("readable", {}, "ease_at_least"),
         ("readable", {"grade_at_most": float("inf")}, "grade_at_most"),
         ("no_pii", {"kinds": []}, "kinds"),

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from proctor.judge.cached import FolderCache, ReplyCache, WriteBehindCache, encode_canonical, make_key
+from proctor.judge.cached import FolderCache, encode_canonical, make_key
 from proctor.llm.ports import ChatMessage, ChatReply, ChatRequest
 from proctor.model.evidence import Usage
 from tests.judge.twins import MemoryCache
@@ -26,16 +26,22 @@ REPLY = ChatReply(
 KEY = "ab" + "0" * 62
 
 
-@pytest.fixture(params=["folder", "memory", "write_behind"])
-def cache(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[ReplyCache]:
-    folder = FolderCache(tmp_path / "judge")
-    made: ReplyCache = {"folder": folder, "memory": MemoryCache(), "write_behind": WriteBehindCache(folder)}[request.param]
+@pytest.fixture(params=["folder", "memory"])
+def cache(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[FolderCache]:
+    made: FolderCache = {"folder": FolderCache(tmp_path / "judge"), "memory": MemoryCache()}[request.param]
     yield made
     made.close()
 
 
-def test_write_behind_entries_are_on_disk_after_closing(tmp_path: Path) -> None:
-    cache = WriteBehindCache(FolderCache(tmp_path))
+def store(folder: Path, key: str, reply: ChatReply) -> FolderCache:
+    cache = FolderCache(folder)
+    cache.put(key, reply)
+    cache.close()
+    return cache
+
+
+def test_entries_are_on_disk_after_closing(tmp_path: Path) -> None:
+    cache = FolderCache(tmp_path)
     keys = [f"{number:02x}" + "0" * 62 for number in range(100)]
     for number, key in enumerate(keys):
         cache.put(key, ChatReply(text=str(number)))
@@ -49,7 +55,7 @@ def test_write_behind_entries_are_on_disk_after_closing(tmp_path: Path) -> None:
     assert FolderCache(tmp_path).get(keys[0]) == ChatReply(text="newer")
 
 
-def test_a_cached_reply_is_returned_without_its_request(cache: ReplyCache) -> None:
+def test_a_cached_reply_is_returned_without_its_request(cache: FolderCache) -> None:
     assert cache.get(KEY) is None
     cache.put(KEY, REPLY)
     got = cache.get(KEY)
@@ -60,7 +66,7 @@ def test_a_cached_reply_is_returned_without_its_request(cache: ReplyCache) -> No
 
 
 def test_a_cache_folder_is_shared_and_has_subfolders(tmp_path: Path) -> None:
-    FolderCache(tmp_path).put(KEY, REPLY)
+    store(tmp_path, KEY, REPLY)
     again = FolderCache(tmp_path).get(KEY)
     assert again is not None and again.text == REPLY.text
     assert [str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*.json")] == [f"ab/{'0' * 62}.json"]
@@ -86,41 +92,34 @@ def test_an_unreadable_file_is_a_miss_and_is_replaced(tmp_path: Path, content: b
     (tmp_path / "ab" / f"{'0' * 62}.json").write_bytes(content)
     assert cache.get(KEY) is None
     cache.put(KEY, REPLY)
+    cache.close()
     assert cache.get(KEY) is not None
 
 
 def test_a_changed_or_copied_file_is_a_miss(tmp_path: Path) -> None:
-    FolderCache(tmp_path).put(KEY, ChatReply(text="no"))
+    store(tmp_path, KEY, ChatReply(text="no"))
     path = tmp_path / "ab" / f"{'0' * 62}.json"
     (tmp_path / "ab" / f"{'1' * 62}.json").write_bytes(path.read_bytes())
     assert FolderCache(tmp_path).get("ab" + "1" * 62) is None
     path.write_bytes(path.read_bytes().replace(b'"no"', b'"yes"'))
     assert FolderCache(tmp_path).get(KEY) is None
-    FolderCache(tmp_path).put(KEY, ChatReply(text="no"))
+    store(tmp_path, KEY, ChatReply(text="no"))
     assert FolderCache(tmp_path).get(KEY) == ChatReply(text="no")
 
 
 def test_an_unwritable_folder_does_not_fail_the_judgement(tmp_path: Path) -> None:
     (tmp_path / "ab").write_text("a file where the folder would be", encoding="utf-8")
-    cache = FolderCache(tmp_path)
-    cache.put(KEY, REPLY)
-    assert cache.get(KEY) is None
-    assert cache.trouble
+    assert store(tmp_path, KEY, REPLY).get(KEY) is None
 
 
 def test_a_path_occupied_by_a_folder_leaves_no_partial_file(tmp_path: Path) -> None:
     (tmp_path / "ab" / f"{'0' * 62}.json" / "x").mkdir(parents=True)
-    cache = FolderCache(tmp_path)
-    cache.put(KEY, REPLY)
-    assert cache.trouble
+    store(tmp_path, KEY, REPLY)
     assert [path.name for path in (tmp_path / "ab").iterdir()] == [f"{'0' * 62}.json"]
 
 
 def test_a_reply_without_text_is_not_cached(tmp_path: Path) -> None:
-    cache = FolderCache(tmp_path)
-    cache.put(KEY, ChatReply(text="half \ud83d"))
-    assert cache.get(KEY) is None
-    assert cache.trouble
+    assert store(tmp_path, KEY, ChatReply(text="half \ud83d")).get(KEY) is None
     assert not list(tmp_path.rglob("*.json*"))
 
 
@@ -165,10 +164,8 @@ def test_values_outside_json_have_a_key() -> None:
     assert encode_canonical({"a": True}) != encode_canonical({"a": 1})
 
 
-@pytest.mark.parametrize("write_behind", [False, True])
-def test_a_reply_that_is_too_large_is_not_cached(write_behind: bool, tmp_path: Path) -> None:
-    folder = FolderCache(tmp_path)
-    cache: ReplyCache = WriteBehindCache(folder) if write_behind else folder
+def test_a_reply_that_is_too_large_is_not_cached(tmp_path: Path) -> None:
+    cache = FolderCache(tmp_path)
     too_large = [ChatReply(text="x" * 65_537), ChatReply(text="é" * 32_769), ChatReply(text="x", model="m" * 65_536)]
     for number, reply in enumerate((*too_large, ChatReply(text="x" * 65_536), ChatReply(text="é" * 32_768))):
         key = f"{number:064x}"

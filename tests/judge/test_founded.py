@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import itertools
 import json
 from collections.abc import Callable
 from typing import Any
@@ -17,7 +16,7 @@ from proctor.judge.scripted import list_ids
 from proctor.judge.settings import JudgeSettings
 from proctor.llm.ports import ChatReply, ChatRequest, ModelFault
 from proctor.llm.scripted import ScriptedModel
-from proctor.model.judgement import Image, Material, Opinion, Question
+from proctor.model.judgement import Material, Opinion, Question
 from tests.tables import rows
 
 ANSWER = "Your order 12 is on its way. It is **not** refunded: see \u00a74."
@@ -166,12 +165,6 @@ def test_cut_markers_are_no_quotes(quote: str) -> None:
     assert opinion.outcome == "fail"
 
 
-@pytest.mark.parametrize("quote", ["1 of 3, overlapping", "context.part: 1 of 3", "overlapping"])
-def test_window_names_are_no_quotes(quote: str) -> None:
-    (opinion,) = judge(reply_with(quote), "a" * 120_000, forbidden=True)
-    assert (opinion.outcome, opinion.code) == ("error", "judge_unfounded")
-
-
 def echo(text: str) -> Callable[[ChatRequest], str]:
     return lambda request: text.replace("ID", list_ids(request)[0])
 
@@ -282,59 +275,6 @@ def test_cut_material_passes_no_negative_claim() -> None:
     assert (opinion.outcome, opinion.code) == ("error", "judge_cut_material"), "any claim may be about the part that was not shown"
     (opinion,) = judge(reply_with(passed=False), long)
     assert opinion.outcome == "fail"
-
-
-def find_refund(request: ChatRequest) -> str:
-    shown = json.loads(next(line for line in request.messages[-1].text.splitlines() if line.startswith("{")))
-    return reply_with(passed="promise a refund" not in json.dumps(shown["final_answer"]))(request)
-
-
-PROMISE = "We promise a refund."
-
-
-@pytest.mark.parametrize("place", [0, 10, 41_000, 43_180, 60_000, 86_400, 119_970])
-def test_forbidden_content_is_searched_in_overlapping_windows(place: int) -> None:
-    model = ScriptedModel(find_refund)
-    text = "a" * place + PROMISE + "a" * (120_000 - place)
-    (opinion,) = judge(model, text, forbidden=True)
-    assert opinion.outcome == "fail" and "fail" in opinion.details["windows"]
-    assert len(model.requests) == len(opinion.details["windows"]) == len(opinion.details["judge_requests"]) == 3
-    assert len(opinion.details["replies"]) == 3
-    (opinion,) = judge(find_refund, "a" * 120_000, forbidden=True)
-    assert (opinion.outcome, opinion.details["windows"]) == ("pass", ["pass"] * 3)
-
-
-@pytest.mark.parametrize("subject", [{"text": "a" * 60_000 + PROMISE, "more": ["b" * 60_000]}, '"\n' * 40_000 + PROMISE + "é" * 30_000])
-def test_windows_cover_any_subject_completely(subject: Any) -> None:
-    assert judge(find_refund, subject, forbidden=True)[0].outcome == "fail"
-
-
-def test_every_window_has_the_pictures() -> None:
-    model = ScriptedModel(reply_with())
-    material = Material(subject="a" * 60_000, images=(Image(media_type="image/png", data="iVBO"),))
-    question = Question(criterion="shows a face", material=material, forbidden=True)
-    asyncio.run(LlmJudge([model], JudgeSettings()).judge([question], case="c", attempt=0, tape=LIVE))
-    assert [len(request.messages[-1].attachments) for request in model.requests] == [1, 1]
-
-
-def test_an_undecided_window_prevents_a_pass() -> None:
-    turns = itertools.count()
-    (opinion,) = judge(lambda request: "junk" if next(turns) in (2, 3) else reply_with()(request), "a" * 120_000, forbidden=True)
-    assert (opinion.outcome, opinion.code) == ("error", "judge_not_json")
-    assert sorted(opinion.details["windows"]) == ["error", "pass", "pass"]
-
-
-def test_constraints_share_their_windows_and_other_claims_have_none() -> None:
-    model = ScriptedModel(reply_with())
-    material = Material(subject="a" * 100_000, context={"scenario_prompt": "hi"})
-    questions = [Question(criterion=f"{n}", material=material, forbidden=n > 0) for n in range(4)]
-    opinions = asyncio.run(LlmJudge([model], JudgeSettings()).judge(questions, case="c", attempt=0, tape=LIVE))
-    assert [opinion.outcome for opinion in opinions] == ["error"] + ["pass"] * 3
-    assert opinions[0].code == "judge_cut_material"
-    assert len(model.requests) == 1 + 3 and [len(list_ids(request)) for request in model.requests] == [1, 3, 3, 3]
-
-
-def test_a_context_that_fills_the_limit_is_not_split() -> None:
     question = Question(criterion="x", material=Material(subject="a" * 100, context={"tool_results": "b" * 60_000}), forbidden=True)
     (opinion,) = asyncio.run(LlmJudge([ScriptedModel(reply_with())], JudgeSettings()).judge([question], case="c", attempt=0, tape=LIVE))
     assert opinion.code == "judge_cut_material"

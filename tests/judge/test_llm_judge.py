@@ -422,7 +422,9 @@ def test_concurrent_requests_stay_within_the_settings() -> None:
 def test_cached_questions_send_no_request_and_changed_ones_do(tmp_path: Path) -> None:
     first, second, third = (model_of(deciding(True)) for _ in range(3))
     questions = [*ask("a"), *ask("b", material=Material(subject="another"))]
-    before = judged(LlmJudge([first], quick(), cache=FolderCache(tmp_path)), questions)
+    filled = FolderCache(tmp_path)
+    before = judged(LlmJudge([first], quick(), cache=filled), questions)
+    filled.close()
     judge = LlmJudge([second], quick(), cache=FolderCache(tmp_path))
     after = judged(judge, questions)
     assert (len(first.requests), len(second.requests)) == (2, 0)

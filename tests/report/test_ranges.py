@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 
 from proctor.actions.checking.check import check, read_evidence
 from proctor.actions.checking.check_stream import CheckStream
-from proctor.checks.answer.similar_to import find_differing
 from proctor.checks.registry import Registry, default_registry
 from proctor.checks.shared.places import find_spans, find_value_spans, iterate_texts, locate_in_json
 from proctor.checks.shared.quotes import locate_quotes
@@ -156,9 +155,7 @@ def test_a_hostile_text_takes_no_longer_than_it_is(text: str) -> None:
     find_value_spans(text, [("a", "b"), (0, 0, 0)])
 
 
-def test_texts_that_have_little_in_common_are_not_aligned_piece_by_piece() -> None:
-    text = "x y " * 20_000
-    assert next(find_differing("y z " * 20_000, text, "edit_distance"))[0] == 0
+def test_a_reason_full_of_quotation_marks_is_searched_in_linear_time() -> None:
     reason = failed('"' * 2_000 + "'" * 2_000)
     assert list(locate_quotes("'" * 100_000, "$.text", reason)) == []
 

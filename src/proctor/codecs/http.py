@@ -1,23 +1,22 @@
 """Parts of HTTP messages: compressed bodies, `Retry-After`, queries and forms.
 
-A response with a `Content-Encoding` is decompressed completely or not at all. A stream that is cut off, has trailing data, or uses an
-unsupported encoding is incomplete: anything claimed to be absent could be in the missing part. So each of them is rejected. `gzip` may have
-several members, which form one text; `deflate` comes with or without its wrapping, as servers differ.
+A response with a `Content-Encoding` is decompressed completely or not at all, and once: compression inside of compression multiplies
+sizes. A stream that is cut off, has trailing data, or uses an unsupported encoding is incomplete: anything claimed to be absent could be in
+the missing part. So each of them is rejected. `gzip` may have several members, which form one text; `deflate` comes with or without its
+wrapping, as servers differ.
 """
 
 from __future__ import annotations
 
 import re
 import zlib
-from collections.abc import AsyncIterable, Callable, Iterable, Iterator, Mapping
+from collections.abc import AsyncIterable, Callable, Iterable, Mapping
 from typing import Literal
 
 ACCEPT_ENCODING = "gzip, deflate"
-_PIECE = 1 << 20
-"""The maximum size of one decompressed piece: a few bytes can become gigabytes."""
 _GZIP_BEGINS = b"\x1f\x8b"
-_MARK = 2
-"""The number of bytes needed to recognise the beginning of a stream."""
+_MOST_MEMBERS = 100
+"""The maximum number of members of a `gzip` response; each of them copies the rest."""
 # zlib's window sizes: 15 for zlib wrapping, 31 for gzip, -15 for raw data.
 _WRAPPED, _GZIP, _BARE = 15, 31, -15
 
@@ -31,76 +30,37 @@ class TooLarge(Exception):
 
 
 async def unpack_answer(pieces: AsyncIterable[bytes], header: str, *, max_bytes: int) -> bytes:
-    """Return a whole response, decompressed. Raises `BadPacking`, or `TooLarge` as soon as there are more than `max_bytes`."""
-    # Nested compression multiplies the size layer by layer, so such a response is rejected.
-    unpacker = _Unpacker(header)
-    found: list[bytes] = []
-    size = 0
-    async for packed in pieces:
-        for piece in unpacker.feed(packed):
-            size += len(piece)
-            if size > max_bytes:
-                raise TooLarge
-            found.append(piece)
-    unpacker.finish()
-    return b"".join(found)
+    """Return a whole response, decompressed. Raises `BadPacking`, or `TooLarge` if there are more than `max_bytes`, packed or not."""
+    coding = _read_coding(header)
+    packed = bytearray()
+    async for piece in pieces:
+        packed += piece
+        if len(packed) > max_bytes:
+            raise TooLarge
+    return bytes(packed) if coding == "identity" else _unpack(bytes(packed), coding, max_bytes)
 
 
-class _Unpacker:
-    """Decompresses one response, piece by piece."""
-
-    def __init__(self, header: str) -> None:
-        """Raises `BadPacking` for an unsupported `Content-Encoding`."""
-        self._how = _read_coding(header)
-        self._stream = zlib.decompressobj(_GZIP)
-        self._begun = False
-        self._held = b""
-        """The first byte of a stream: two are needed to recognise it, and a network may split anywhere."""
-
-    def feed(self, data: bytes) -> Iterator[bytes]:
-        """Yield the decompressed data of a piece of the response. Raises `BadPacking`."""
-        if self._how == "identity":
-            yield data
-            return
-        data, self._held = self._held + data, b""
-        more = bool(data)
-        while more:
-            if not self._begun or self._stream.eof:
-                if len(data) < _MARK and self._may_begin(data):
-                    self._held = data
-                    return
-                self._begin(data)
-            piece, data = self._unpack(data)
-            if piece:
-                yield piece
-            # After a full piece, output may be left in the decompressor even if no input is left.
-            more = bool(data) or (len(piece) == _PIECE and not self._stream.eof)
-
-    def finish(self) -> None:
-        """Raise `BadPacking` unless the end was reached."""
-        if self._held or (self._begun and not self._stream.eof):
-            raise BadPacking(f"it is {self._how}, and breaks off")
-
-    def _unpack(self, data: bytes) -> tuple[bytes, bytes]:
-        """Return one decompressed piece, and the remaining data."""
-        try:
-            piece = self._stream.decompress(data, _PIECE)
-        except zlib.error as error:
-            raise BadPacking(f"it is not {self._how}: {error}") from None
-        return piece, self._stream.unused_data if self._stream.eof else self._stream.unconsumed_tail
-
-    def _may_begin(self, data: bytes) -> bool:
-        """Return whether a stream may begin like this: after the first one only `gzip` allows more."""
-        return not self._begun or (self._how == "gzip" and _GZIP_BEGINS.startswith(data[:_MARK]))
-
-    def _begin(self, data: bytes) -> None:
-        """Open the stream that begins here; it is rejected if it has fewer than two bytes."""
-        if not self._may_begin(data):
-            raise BadPacking(f"it is {self._how}, and something else follows its end")
+def _unpack(data: bytes, coding: Literal["gzip", "deflate"], max_bytes: int) -> bytes:
+    unpacked = b""
+    members = 0
+    while data:
         # RFC 1950: the method is 8, and both bytes together are a multiple of 31. Raw data hardly ever begins like this.
-        wrapped = data[0] & 15 == 8 and int.from_bytes(data[:_MARK], "big") % 31 == 0
-        self._stream = zlib.decompressobj(_GZIP if self._how == "gzip" else _WRAPPED if wrapped else _BARE)
-        self._begun = True
+        wrapped = data[0] & 15 == 8 and int.from_bytes(data[:2], "big") % 31 == 0
+        stream = zlib.decompressobj(_GZIP if coding == "gzip" else _WRAPPED if wrapped else _BARE)
+        try:
+            # Bounded, since a few bytes can become gigabytes.
+            unpacked += stream.decompress(data, max_bytes - len(unpacked) + 1)
+        except zlib.error as error:
+            raise BadPacking(f"it is not {coding}: {error}") from None
+        if len(unpacked) > max_bytes:
+            raise TooLarge
+        if not stream.eof:
+            raise BadPacking(f"it is {coding}, and breaks off")
+        data = stream.unused_data
+        members += 1
+        if data and (coding != "gzip" or not data.startswith(_GZIP_BEGINS[: len(data)]) or members == _MOST_MEMBERS):
+            raise BadPacking(f"it is {coding}, and something else follows its end")
+    return unpacked
 
 
 def _read_coding(header: str) -> Literal["identity", "gzip", "deflate"]:

@@ -31,7 +31,7 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 import msgspec
 
@@ -62,7 +62,11 @@ class SegmentPath(msgspec.Struct, frozen=True):
 
     def find_segment_path(self) -> SegmentPath:
         """Return the path of the whole segment."""
-        return msgspec.structs.replace(self, field=None, repetition=None, component=None, subcomponent=None)
+        return msgspec.structs.replace(self.without_parts(), field=None)
+
+    def without_parts(self) -> SegmentPath:
+        """Return the path of the whole field."""
+        return msgspec.structs.replace(self, repetition=None, component=None, subcomponent=None)
 
 
 class Delimiters(msgspec.Struct, frozen=True):
@@ -149,56 +153,37 @@ def explain_position(segments: Sequence[Segment], path: SegmentPath) -> str | No
     return f"{available}, and digits in brackets are a position; {path.name}['{path.position}'] selects by the first field"
 
 
-def pick(segment: Segment, path: SegmentPath, delimiters: Delimiters, unescape: Callable[[str], str]) -> str | None:
-    """Return the text that a path selects inside its segment, or None if it is absent or empty."""
-    if path.field is None:
-        return segment.text
-    piece = segment.find_field(path.field)
-    if path.repetition is not None or path.component is not None:
-        piece = _pick_part(piece, delimiters.repetition, path.repetition or 1)
-    if path.component is not None:
-        piece = _pick_part(piece, delimiters.component, path.component)
-    if path.subcomponent is not None:
-        piece = _pick_part(piece, delimiters.subcomponent, path.subcomponent)
-    if not piece:
-        return None
-    # A piece with structure keeps its escapes: an unescaped delimiter would look like a real one.
-    divided = any(mark is not None and mark in piece for mark in (delimiters.repetition, delimiters.component, delimiters.subcomponent))
-    return piece if divided else unescape(piece)
+Piece = tuple[str, int]
+"""A piece of text as written, and its position in the source."""
+_NOTHING: Piece = ("", 0)
 
 
-def locate_piece(segment: Segment, path: SegmentPath, delimiters: Delimiters) -> Span | None:
-    """Return the position of the text that `pick` selects, with its escapes; None if it is absent or empty."""
+def _pick(segment: Segment | None, path: SegmentPath, delimiters: Delimiters) -> Piece:
+    """Return the piece that a path selects inside its segment; an absent one is empty."""
+    if segment is None:
+        return _NOTHING
     if path.field is None:
-        return segment.start, segment.start + len(segment.text)
-    if not 0 < path.field <= len(segment.fields):
-        return None
-    piece = segment.fields[path.field - 1]
+        return segment.text, segment.start
     # Every field has a separator before it; in a header the first field is one.
-    preceding = segment.fields[1 if segment.header else 0 : path.field - 1]
+    preceding = segment.fields[1 if segment.header else 0 : max(path.field - 1, 0)]
     start = segment.start + len(segment.name) + sum(len(field) + 1 for field in preceding) + 1
-    if segment.header and path.field == 1:
-        start -= 1
+    piece = segment.find_field(path.field), start - 1 if segment.header and path.field == 1 else start
     if path.repetition is not None or path.component is not None:
-        piece, start = _narrow(piece, start, delimiters.repetition, path.repetition or 1)
+        piece = _narrow(piece, delimiters.repetition, path.repetition or 1)
     if path.component is not None:
-        piece, start = _narrow(piece, start, delimiters.component, path.component)
-    if path.subcomponent is not None:
-        piece, start = _narrow(piece, start, delimiters.subcomponent, path.subcomponent)
-    return (start, start + len(piece)) if piece else None
+        piece = _narrow(piece, delimiters.component, path.component)
+    return piece if path.subcomponent is None else _narrow(piece, delimiters.subcomponent, path.subcomponent)
 
 
-def _narrow(text: str, start: int, delimiter: str | None, number: int) -> tuple[str, int]:
-    """Return one part of a text and its position."""
+def _narrow(piece: Piece, delimiter: str | None, number: int) -> Piece:
+    text, start = piece
     parts = text.split(delimiter, number) if delimiter is not None else [text]
-    if number > len(parts):
-        return "", start
-    return parts[number - 1], start + sum(len(part) + 1 for part in parts[: number - 1])
+    return (parts[number - 1], start + sum(len(part) + 1 for part in parts[: number - 1])) if number <= len(parts) else _NOTHING
 
 
-def _pick_part(text: str, delimiter: str | None, number: int) -> str:
-    parts = text.split(delimiter, number) if delimiter is not None else [text]
-    return parts[number - 1] if number <= len(parts) else ""
+def _span(piece: Piece) -> Span | None:
+    text, start = piece
+    return (start, start + len(text)) if text else None
 
 
 _SEGMENT = re.compile(r"[A-Z][A-Z0-9]{2}")
@@ -223,21 +208,21 @@ class Hl7Message(msgspec.Struct, frozen=True):
 
     def value(self, path: SegmentPath) -> str | None:
         """Return the text at a path, or None if it is absent or empty."""
-        if (segment := find_segment(self.segments, path)) is None:
-            return None
-        if segment.name == "MSH" and path.field in (1, 2):
-            # The delimiter fields must not be split by themselves.
-            return segment.find_field(path.field) or None
-        return pick(segment, path, self.delimiters, self._unescape)
+        piece, _ = self._find(path)
+        marks = self.delimiters
+        # A piece with structure keeps its escapes: an unescaped delimiter would look like a real one.
+        divided = any(mark is not None and mark in piece for mark in (marks.repetition, marks.component, marks.subcomponent))
+        return (piece if divided or path.field is None else self._unescape(piece)) or None
 
     def locate(self, path: SegmentPath) -> Span | None:
-        """Return the position of the value at a path in the text of the message."""
-        if (segment := find_segment(self.segments, path)) is None:
-            return None
-        if segment.name == "MSH" and path.field in (1, 2):
-            # As in `value`: the delimiter fields are never split.
-            path = msgspec.structs.replace(path, repetition=None, component=None, subcomponent=None)
-        return locate_piece(segment, path, self.delimiters)
+        """Return the position of the value at a path, with its escapes, in the text of the message."""
+        return _span(self._find(path))
+
+    def _find(self, path: SegmentPath) -> Piece:
+        if path.name == "MSH" and path.field in (1, 2):
+            # The delimiter fields must not be split by themselves.
+            path = path.without_parts()
+        return _pick(find_segment(self.segments, path), path, self.delimiters)
 
     def _unescape(self, text: str) -> str:
         mark = self.escape
@@ -369,50 +354,28 @@ class X12Transaction(msgspec.Struct, frozen=True):
 
     def value(self, path: SegmentPath) -> str | None:
         """Return the text at a path, or None if it is absent or empty."""
-        if path.name == "ISA":
-            # Fixed width, padded, and its last element is itself a delimiter.
-            if path.field is None:
-                return self.interchange.text
-            return self.interchange.find_field(path.field).strip(" ") or None
-        segments = ((self.group,) if self.group is not None else ()) if path.name == "GS" else self.segments
-        segment = find_segment(segments, path)
-        return pick(segment, path, self.delimiters, _as_written) if segment is not None else None
+        return self._find(path)[0] or None
 
     def locate(self, path: SegmentPath) -> Span | None:
         """Return the position of the value at a path in the text of the transaction."""
+        return _span(self._find(path))
+
+    def _find(self, path: SegmentPath) -> Piece:
         if path.name == "ISA":
-            plain = msgspec.structs.replace(path, repetition=None, component=None, subcomponent=None)
-            span = locate_piece(self.interchange, plain, Delimiters(None))
-            text = "" if path.field is None else self.interchange.find_field(path.field)
-            if span is None or not text:
-                return span
-            # Without the padding, as in `value`.
-            start = span[0] + len(text) - len(text.lstrip(" "))
-            return (start, start + len(text.strip(" "))) if text.strip(" ") else None
+            # Fixed width, padded, and its last element is itself a delimiter.
+            text, start = _pick(self.interchange, path.without_parts(), self.delimiters)
+            return (text, start) if path.field is None else (text.strip(" "), start + len(text) - len(text.lstrip(" ")))
         segments = ((self.group,) if self.group is not None else ()) if path.name == "GS" else self.segments
-        segment = find_segment(segments, path)
-        return locate_piece(segment, path, self.delimiters) if segment is not None else None
-
-
-def _as_written(text: str) -> str:
-    return text
-
-
-class Interchanges(msgspec.Struct, frozen=True):
-    """The transactions in a text of interchanges."""
-
-    transactions: list[X12Transaction]
-    gap: str
-    """A description of incomplete parts; empty if everything was read."""
+        return _pick(find_segment(segments, path), path, self.delimiters)
 
 
 def read_transactions(text: str) -> list[X12Transaction]:
     """Return every transaction in a text; raises `EvidenceError` if it does not begin with an interchange."""
-    return read_interchanges(text).transactions
+    return read_interchanges(text)[0]
 
 
-def read_interchanges(text: str) -> Interchanges:
-    """Return every transaction in a text, and its gaps; raises `EvidenceError` if it does not begin with an interchange."""
+def read_interchanges(text: str) -> tuple[list[X12Transaction], str]:
+    """Return every transaction in a text, and a description of its first gap, or empty text; raises as `read_transactions`."""
     position = _skip_blanks(text, 0)
     if not text.startswith("ISA", position):
         begins = show(text[position : position + 20])
@@ -425,7 +388,7 @@ def read_interchanges(text: str) -> Interchanges:
         gaps += [gap] if gap else []
     if position < len(text):
         gaps.append(f"unexpected text after the last interchange: {show(text[position : position + 20])}")
-    return Interchanges(transactions, gaps[0] if gaps else "")
+    return transactions, gaps[0] if gaps else ""
 
 
 def _skip_blanks(text: str, position: int) -> int:

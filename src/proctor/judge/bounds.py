@@ -28,8 +28,6 @@ WIDEST = 1_000
 MOST_MEMBERS = 20_000
 """The maximum number of members visited in all lists and objects together."""
 LONGEST_KEY = 200
-MOST_WINDOWS = 8
-"""The maximum number of parts in which an overlong subject is shown if the check requires that something is absent."""
 LONGEST_FAULT = 600
 """The maximum number of characters shown of the fault in an earlier reply."""
 _SMALLEST_SHARE = 80
@@ -65,33 +63,6 @@ def show_material(material: Material, *, max_chars: int, fault: str | None = Non
         if line is not None and len(line) <= max_chars and fence.is_harmless(line) and line.count("{") + line.count("[") <= DEEPEST:
             return ShownMaterial(line)
     return _show_carefully(material, name, max(max_chars, LEAST_CHARS), fault)
-
-
-def split_windows(material: Material, *, max_chars: int) -> list[Material]:
-    """Return materials that together show the full subject in overlapping parts, each with the full context.
-
-    The list is empty if nothing is cut, if the context takes more than half of the limit, or if it would exceed `MOST_WINDOWS`.
-    """
-    if not show_material(material, max_chars=max_chars).places:
-        return []
-    subject, deep = neutralise_value(material.subject)
-    text = subject if isinstance(subject, str) else fence.encode_line(subject)
-    context, deep_context = neutralise_value(material.context)
-    part = {**context, "part": f"{MOST_WINDOWS} of {MOST_WINDOWS}, overlapping"}
-    limit = max_chars - len(fence.encode_line({_name_subject(material): "", "context": part}))
-    if deep or deep_context or limit < max_chars // 2:
-        return []
-    windows, start, overlap = list[str](), 0, limit // 10
-    while not windows or start + overlap < len(text):
-        if len(windows) == MOST_WINDOWS:
-            return []
-        windows.append(text[start : start + _find_fitting_length(text[start : start + limit], limit)])
-        start += len(windows[-1]) - overlap
-    parts = [f"{number} of {len(windows)}, overlapping" for number in range(1, len(windows) + 1)]
-    return [
-        msgspec.structs.replace(material, subject=window, context={**material.context, "part": part})
-        for window, part in zip(windows, parts, strict=True)
-    ]
 
 
 def cut_text(text: str, limit: int) -> tuple[str, int]:

@@ -38,25 +38,22 @@ class _StoredReply(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class FolderCache:
-    """Stores replies in files, one per reply; several processes may share a folder.
+    """Stores replies in files, one per reply, in a thread of its own, so that no question waits for the disk.
 
-    Each part of the folder is listed once, so that a new question needs no disk access; replies that another process adds later are found
-    by the next run.
+    Several processes may share a folder. Replies that are not written yet are found too; those lost in a crash are requested again.
     """
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self.trouble: str | None = None
-        """Why the last reply could not be written, if that happened."""
         self._decoder = make_json_decoder(_StoredReply)
         self._encoder = msgspec.json.Encoder()
-        self._present: dict[str, set[str]] = {}
+        self._waiting: dict[str, ChatReply] = {}
+        self._thread: ThreadPoolExecutor | None = None
 
     def get(self, key: str) -> ChatReply | None:
         """Return the cached reply, or None if it is missing or unreadable."""
-        # The first two digits are a folder, so that each of 256 folders is quick to list.
-        if key[2:] not in self._list_names(key[:2]):
-            return None
+        if (waiting := self._waiting.get(key)) is not None:
+            return waiting
         try:
             with open(self._make_path(key), "rb") as file:
                 # A longer file is cut here and then is not valid JSON.
@@ -66,70 +63,12 @@ class FolderCache:
         return stored.reply if (stored.proctor_judge_reply, stored.digest) == (FORMAT, self._digest(key, stored.reply)) else None
 
     def put(self, key: str, reply: ChatReply) -> None:
-        """Store a reply atomically."""
-        if is_too_large(reply):
-            return
-        place = self._make_path(key)
-        # A unique name, because two processes may store the same reply at once; each moves a complete file into place.
-        partial = f"{place}.{os.getpid()}-{next(_NUMBERS)}"
-        try:
-            # Not flushed to disk: after a machine crash the reply is requested again.
-            stored = strip_reply(reply)
-            data = self._encoder.encode(_StoredReply(digest=self._digest(key, stored), reply=stored))
-            os.makedirs(os.path.dirname(place), exist_ok=True)
-            # `x`: the name is new, so an existing file or a planted link is never written to.
-            with open(partial, "xb") as file:
-                file.write(data)
-            os.replace(partial, place)
-            self._list_names(key[:2]).add(key[2:])
-        except (OSError, UnicodeError) as error:
-            self.trouble = f"{type(error).__name__}: {error.strerror}" if isinstance(error, OSError) else "the reply is no UTF-8 text"
-            with suppress(OSError):
-                os.unlink(partial)
-
-    def close(self) -> None:
-        """Do nothing: every file is already complete."""
-
-    def _list_names(self, part: str) -> set[str]:
-        names = self._present.get(part)
-        if names is None:
-            try:
-                names = {name.removesuffix(".json") for name in os.listdir(f"{self.path}{os.sep}{part}")}
-            except OSError:
-                names = set()
-            self._present[part] = names
-        return names
-
-    def _digest(self, key: str, reply: ChatReply) -> str:
-        return hashlib.sha256(key.encode() + self._encoder.encode(reply)).hexdigest()
-
-    def _make_path(self, key: str) -> str:
-        return f"{self.path}{os.sep}{key[:2]}{os.sep}{key[2:]}.json"
-
-
-class WriteBehindCache:
-    """A cache that writes in its own thread, so that no question waits for the disk.
-
-    Replies that are not written yet are found too. `close` waits until everything is written; replies lost in a crash are requested again.
-    """
-
-    def __init__(self, cache: FolderCache) -> None:
-        self._cache = cache
-        self._waiting: dict[str, ChatReply] = {}
-        self._thread: ThreadPoolExecutor | None = None
-
-    def get(self, key: str) -> ChatReply | None:
-        """Return the cached reply, or None."""
-        return self._waiting.get(key) or self._cache.get(key)
-
-    def put(self, key: str, reply: ChatReply) -> None:
         """Store a reply."""
         if is_too_large(reply):
             return
         if self._thread is None:
             self._thread = ThreadPoolExecutor(1, "judge-memory")
-        stored = strip_reply(reply)
-        self._waiting[key] = stored
+        self._waiting[key] = stored = strip_reply(reply)
         self._thread.submit(self._write, key, stored)
 
     def close(self) -> None:
@@ -139,14 +78,31 @@ class WriteBehindCache:
             self._thread = None
 
     def _write(self, key: str, reply: ChatReply) -> None:
-        self._cache.put(key, reply)
+        place = self._make_path(key)
+        # A unique name, because two processes may store the same reply at once; each moves a complete file into place.
+        partial = f"{place}.{os.getpid()}-{next(_NUMBERS)}"
+        try:
+            # Not flushed to disk: after a machine crash the reply is requested again.
+            data = self._encoder.encode(_StoredReply(digest=self._digest(key, reply), reply=reply))
+            os.makedirs(os.path.dirname(place), exist_ok=True)
+            # `x`: the name is new, so an existing file or a planted link is never written to.
+            with open(partial, "xb") as file:
+                file.write(data)
+            os.replace(partial, place)
+        except (OSError, UnicodeError):
+            with suppress(OSError):
+                os.unlink(partial)
         # Unless a newer reply waits under the same key. No lock: a newer reply that arrives between this test and the next line is removed
         # here but still written; until then the same question calls the model again.
         if self._waiting.get(key) is reply:
             del self._waiting[key]
 
+    def _digest(self, key: str, reply: ChatReply) -> str:
+        return hashlib.sha256(key.encode() + self._encoder.encode(reply)).hexdigest()
 
-ReplyCache = FolderCache | WriteBehindCache
+    def _make_path(self, key: str) -> str:
+        # The first two digits are a folder, so that each of 256 folders is quick to search.
+        return f"{self.path}{os.sep}{key[:2]}{os.sep}{key[2:]}.json"
 
 
 def is_too_large(reply: ChatReply) -> bool:

@@ -16,7 +16,7 @@ from typing import Literal, cast
 import msgspec
 
 from proctor.errors import TargetError
-from proctor.judge.cached import ReplyCache
+from proctor.judge.cached import FolderCache
 from proctor.judge.request import without_ids
 from proctor.judge.settings import JudgeSettings
 from proctor.judge.votes import Prices, compute_cost
@@ -193,7 +193,7 @@ class RememberedModel:
     """The model for one request: returns the reply cached under `key`, or calls the model."""
 
     def __init__(
-        self, model: GatedModel, cache: ReplyCache | None, key: str, spent: JudgeSpending, under_way: dict[str, asyncio.Event]
+        self, model: GatedModel, cache: FolderCache | None, key: str, spent: JudgeSpending, under_way: dict[str, asyncio.Event]
     ) -> None:
         self.provider = model.provider
         self.name = model.name

@@ -18,8 +18,7 @@ import msgspec
 
 from proctor.cassettes.ports import NoTape, Tape
 from proctor.errors import SpecError, TargetError
-from proctor.judge.bounds import split_windows
-from proctor.judge.cached import ReplyCache, encode_canonical, make_key
+from proctor.judge.cached import FolderCache, encode_canonical, make_key
 from proctor.judge.gated_model import GatedModel, JudgeSpending, RememberedModel, RequestGate
 from proctor.judge.prompt import load_prompt
 from proctor.judge.reply import Fault, Item, ReadReply, clean_text, make_spoiled, name_judge, read_reply
@@ -29,7 +28,7 @@ from proctor.judge.votes import Ballot, Prices, combine_ballots, compute_cost, s
 from proctor.llm.ports import ChatModel, ChatReply, ChatRequest
 from proctor.llm.taped import TapedModel
 from proctor.model.evidence import Json
-from proctor.model.judgement import Material, Opinion, Question, add_spending
+from proctor.model.judgement import Material, Opinion, Question
 
 _T = TypeVar("_T")
 
@@ -99,7 +98,7 @@ class LlmJudge:
         models: Sequence[ChatModel],
         settings: JudgeSettings,
         *,
-        cache: ReplyCache | None = None,
+        cache: FolderCache | None = None,
         costs: Mapping[str, Prices] = {},
         spent: JudgeSpending | None = None,
         takes_first_entry: bool = False,
@@ -139,23 +138,12 @@ class LlmJudge:
 
     async def judge(self, questions: Sequence[Question], *, case: str, attempt: int, tape: Tape) -> list[Opinion]:
         """Return one opinion per question, in order."""
-        windows: dict[int, list[Material]] = {}
-        groups: list[list[Question]] = []
-        for question in questions:
-            parts: list[Material] = []
-            if question.forbidden or question.grounded:
-                # Something forbidden may be in any part, so all parts are shown; split once per object, since constraints share it.
-                known_parts = windows.get(id(question.material))
-                parts = known_parts if known_parts is not None else split_windows(question.material, max_chars=self.settings.max_chars)
-                windows[id(question.material)] = parts
-            groups.append([msgspec.structs.replace(question, material=part) for part in parts] or [question])
-        batches = _group_questions([each for group in groups for each in group])
-        by_position: dict[int, Opinion] = {}
-        judged = await _gather_all([self._judge_group(group, attempt, tape) for group in batches])
-        for group, opinions_of_group in zip(batches, judged, strict=True):
-            by_position.update(zip(group.positions, opinions_of_group, strict=True))
-        opinions = iter([by_position[position] for position in sorted(by_position)])
-        return [_combine_windows([next(opinions) for _ in group]) for group in groups]
+        groups = _group_questions(questions)
+        opinions: dict[int, Opinion] = {}
+        judged = await _gather_all([self._judge_group(group, attempt, tape) for group in groups])
+        for group, opinions_of_group in zip(groups, judged, strict=True):
+            opinions.update(zip(group.positions, opinions_of_group, strict=True))
+        return [opinions[position] for position in range(len(questions))]
 
     async def ask_model(self, request: ChatRequest) -> ChatReply:
         """Send another request to the first model, within the same budget. Raises `TargetError`."""
@@ -355,15 +343,6 @@ class LlmJudge:
             takes_first_entry=self._takes_first_entry,
             plain_words=self._plain_words,
         )
-
-
-def _combine_windows(opinions: list[Opinion]) -> Opinion:
-    """Return one opinion on all parts: a violation in any part fails, and only a decision on every part passes."""
-    if len(opinions) == 1:
-        return opinions[0]
-    chosen = next((each for outcome in ("fail", "error") for each in opinions if each.outcome == outcome), opinions[0])
-    details: dict[str, Json] = {**add_spending(chosen.details, opinions, opinions), "windows": [each.outcome for each in opinions]}
-    return msgspec.structs.replace(chosen, details=details)
 
 
 def _group_questions(questions: Sequence[Question]) -> list[_Group]:

@@ -88,12 +88,11 @@ _LETTERS = "a-zß-ɏͰ-ԯḀ-ỿ"
 _LETTER = re.compile(f"[{_LETTERS}]")
 _OUR_KEYS = frozenset(
     (
-        *("context", "tool", "arguments", "result", "error", "step", "output", "user", "agent", "part", "image", "statement", "passage"),
+        *("context", "tool", "arguments", "result", "error", "step", "output", "user", "agent", "image", "statement", "passage"),
         *("characters", "items", "members", "cut", "here"),
     )
 )
 """Our names for members of the shown data, besides the names of the subject and of the parts of the context."""
-_WINDOW = re.compile(r"\d of \d, overlapping")
 _CUT = re.compile(r"\[\.\.\. (?:number of )?[\d,]+ (?:character|item|member|bit)s? cut here \.\.\.\]")
 _OTHER_DECISIONS = frozenset(
     ("pass", "passed", "met", "score", "rating", "choice", "verdict", "decision", "result", "outcome", "grade", "overall")
@@ -236,9 +235,6 @@ def read_reply(
         data = msgspec.json.decode(material)
         # The fault of an earlier reply is not part of the judged material, and may repeat what that reply invented.
         data.pop("fault_of_previous_reply", None)
-        # Nor is our name of a window.
-        if isinstance(context := data.get("context"), dict) and _WINDOW.fullmatch(str(context.get("part"))):
-            del context["part"]
         shown = _Passages(data)
         items = [_check_quotes(item, question, shown, data, who) for item, question in zip(items, questions, strict=True)]
     return ReadReply(items=tuple(items))

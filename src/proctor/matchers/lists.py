@@ -152,58 +152,28 @@ def find_maximum_pairing(edges: Sequence[Sequence[int]], width: int) -> list[int
 
     `edges[left]` lists the right elements that fit it; there are `width` right elements.
     """
-    partner_of_left = [_FREE] * len(edges)
-    partner_of_right = [_FREE] * width
-    while True:
-        if (layer := _build_layers(edges, partner_of_left, partner_of_right)) is None:
-            return partner_of_left
-        for left in range(len(edges)):
-            if partner_of_left[left] == _FREE:
-                _augment_path(left, edges, layer, partner_of_left, partner_of_right)
-
-
-def _build_layers(edges: Sequence[Sequence[int]], of_left: list[int], of_right: list[int]) -> list[int] | None:
-    """Return the distance of every left element from a free one along alternating paths, or None if the pairing is maximal."""
-    # All shortest augmenting paths are used in one round, so the number of rounds is about the square root of the number of elements.
-    layer = [0 if partner == _FREE else _FREE for partner in of_left]
-    queue = [left for left, distance in enumerate(layer) if distance == 0]
-    improvable = False
-    # The list grows while it is iterated: a queue without removals.
-    for left in queue:
-        for right in edges[left]:
-            other = of_right[right]
-            if other == _FREE:
-                improvable = True
-            elif layer[other] == _FREE:
-                layer[other] = layer[left] + 1
-                queue.append(other)
-    return layer if improvable else None
-
-
-def _augment_path(start: int, edges: Sequence[Sequence[int]], layer: list[int], of_left: list[int], of_right: list[int]) -> None:
-    """Augment along one alternating path from `start`, if the layers have one. Iterative, with its own stack."""
-    path: list[tuple[int, int]] = []
-    # The iterators remember where the search of each element stopped, so a return to an element continues with its next edge.
-    stack = [(start, iter(edges[start]))]
-    while stack:
-        left, choices = stack[-1]
-        for right in choices:
-            other = of_right[right]
-            if other == _FREE:
-                path.append((left, right))
-                # Swapping every pair on the path frees no element and pairs one more.
-                for one, two in path:
-                    of_left[one], of_right[two] = two, one
-                return
-            if layer[other] == layer[left] + 1:
-                path.append((left, right))
-                stack.append((other, iter(edges[other])))
+    right_of = [_FREE] * len(edges)
+    left_of = [_FREE] * width
+    for start in range(len(edges)):
+        reached_from: dict[int, int] = {}
+        queue, end = [start], _FREE
+        # Breadth first along alternating paths to a free right element. The list grows while it is iterated: a queue without removals.
+        for left in queue:
+            spend(1 + len(edges[left]) // 16)
+            for right in edges[left]:
+                if right not in reached_from:
+                    reached_from[right] = left
+                    if left_of[right] == _FREE:
+                        end = right
+                        break
+                    queue.append(left_of[right])
+            if end != _FREE:
                 break
-        else:
-            layer[left] = -2  # A dead end for this round.
-            stack.pop()
-            if path:
-                path.pop()
+        # Swapping every pair on the path frees no element and pairs one more.
+        while end != _FREE:
+            left = reached_from[end]
+            left_of[end], right_of[left], end = left, end, right_of[left]
+    return right_of
 
 
 MOST_WORK = 1_000_000

@@ -125,28 +125,24 @@ class PendingVerdict(Verdict, frozen=True, gc=False):
         by_request: dict[tuple[Json, ...], Opinion] = {}
         for question, opinion in zip(self.questions, opinions, strict=True):
             request_ids = tuple(request["id"] for request in opinion.details.get("judge_requests", ()))
-            by_request.setdefault(request_ids or (id(question.material), question.threshold is None, "windows" in opinion.details), opinion)
+            by_request.setdefault(request_ids or (id(question.material), question.threshold is None), opinion)
         # Here instead of in each check, because all opinions were paid for, however a check uses them.
-        return msgspec.structs.replace(settled, details=add_spending(settled.details, list(by_request.values()), opinions))
-
-
-def add_spending(details: dict[str, Json], by_request: Sequence[Opinion], opinions: Sequence[Opinion]) -> dict[str, Json]:
-    """Return details with replies, tokens and cost of all requests for `opinions`; `by_request` has one opinion for each request."""
-    paid = [opinion.details for opinion in by_request]
-    usages: list[dict[str, int]] = [each["usage"] for each in paid if "usage" in each]
-    costs = [each["cost"] for each in paid if "cost" in each]
-    requests = {request["id"]: request for opinion in opinions for request in opinion.details.get("judge_requests", ())}
-    spending: dict[str, Json] = {
-        "replies": [reply for each in paid for reply in each.get("replies", ())],
-        "usage": {name: sum(usage.get(name, 0) for usage in usages) for usage in usages for name in usage},
-        "cost": math.fsum(costs) if costs else None,
-        "judge_requests": list(requests.values()),
-        "cached": all(each.get("cached") for each in paid),
-        "repaired": any(opinion.details.get("repaired") for opinion in opinions),
-        "notes": list(dict.fromkeys(note for each in paid for note in each.get("notes", ()))),
-    }
-    known = {name: value for name, value in spending.items() if value not in (None, [], {}, False)}
-    return {**{name: value for name, value in details.items() if name != "cached"}, **known}
+        paid = [opinion.details for opinion in by_request.values()]
+        usages: list[dict[str, int]] = [each["usage"] for each in paid if "usage" in each]
+        costs = [each["cost"] for each in paid if "cost" in each]
+        requests = {request["id"]: request for opinion in opinions for request in opinion.details.get("judge_requests", ())}
+        spending: dict[str, Json] = {
+            "replies": [reply for each in paid for reply in each.get("replies", ())],
+            "usage": {name: sum(usage.get(name, 0) for usage in usages) for usage in usages for name in usage},
+            "cost": math.fsum(costs) if costs else None,
+            "judge_requests": list(requests.values()),
+            "cached": all(each.get("cached") for each in paid),
+            "repaired": any(opinion.details.get("repaired") for opinion in opinions),
+            "notes": list(dict.fromkeys(note for each in paid for note in each.get("notes", ()))),
+        }
+        known = {name: value for name, value in spending.items() if value not in (None, [], {}, False)}
+        details = {name: value for name, value in settled.details.items() if name != "cached"}
+        return msgspec.structs.replace(settled, details={**details, **known})
 
 
 def make_pending(

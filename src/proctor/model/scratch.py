@@ -51,26 +51,6 @@ class Scratch(Protocol):
         ...
 
 
-class MemoryTexts:
-    """Texts in one piece of memory."""
-
-    def __init__(self) -> None:
-        self._bytes = bytearray()
-        self._starts = array("Q", [0])
-
-    def __len__(self) -> int:
-        return len(self._starts) - 1
-
-    def __getitem__(self, index: int, /) -> str:
-        return self._bytes[self._starts[index] : self._starts[index + 1]].decode("utf-8", "surrogatepass")
-
-    def append(self, text: str, /) -> None:
-        """Append a text."""
-        # UTF-8 cannot represent a lone surrogate, but a name may contain one.
-        self._bytes += text.encode("utf-8", "surrogatepass")
-        self._starts.append(len(self._bytes))
-
-
 class MemoryScratch:
     """Holds everything in memory."""
 
@@ -82,7 +62,7 @@ class MemoryScratch:
 
     def make_texts(self) -> Texts:
         """Return an empty list of texts that can grow."""
-        return MemoryTexts()
+        return []
 
 
 IN_MEMORY = MemoryScratch()

@@ -271,7 +271,7 @@ def open_judge(
             # Each form in which criteria are judged has its own calibration.
             specs = [a.spec for case in suite.cases for a in case.assertions if hasattr(a.spec, "negative_constraints")]
             forms = {"yes_no" if getattr(spec, "threshold", None) is None else "score" for spec in specs}
-    from proctor.judge.cached import FolderCache, WriteBehindCache  # only needed with a judge
+    from proctor.judge.cached import FolderCache  # only needed with a judge
     from proctor.judge.llm_judge import LlmJudge
     from proctor.judge.prompt import load_prompt
     from proctor.judge.stamps import find_stamps
@@ -283,7 +283,7 @@ def open_judge(
     judge = LlmJudge(
         models,
         settings,
-        cache=WriteBehindCache(FolderCache(memory / CACHE_FOLDER)) if memory is not None else None,
+        cache=FolderCache(memory / CACHE_FOLDER) if memory is not None else None,
         costs=prices,
         spent=spent,
         takes_first_entry=is_mcplab,

@@ -2,9 +2,9 @@
 
 Decided by `py3langid`, a naive Bayes model over byte sequences that knows 140 languages by their ISO 639 codes; it needs the extra: `pip
 install 'proctor-evals[language]'`. The model assigns every language a probability. The claim passes if the named languages together have at
-least `sure_at_least`, and fails if they have less than 0.05 or another language alone has `sure_at_least`. Anything in between is an
-`error`, code `language_unclear`. An answer with fewer than 20 letters (a letter of Chinese, Japanese or Korean counts as three) is `error`,
-code `too_short_to_tell`.
+least 0.7, and fails if they have less than 0.05 or another language alone has 0.7. Anything in between is an `error`, code
+`language_unclear`. An answer with fewer than 20 letters (a letter of Chinese, Japanese or Korean counts as three) is `error`, code
+`too_short_to_tell`.
 
 The first 20,000 characters are read, fenced code blocks left out. Close relatives (Danish and Norwegian, Bulgarian and Macedonian,
 Indonesian and Malay) are often mixed up or unclear: name both. A mixture counts as the prevailing language, or is unclear.
@@ -14,8 +14,6 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Iterator
-from itertools import islice
 from typing import Any, Final
 
 import msgspec
@@ -23,20 +21,17 @@ import msgspec
 from proctor.checks.registry import Decide, Reads, check
 from proctor.checks.shared.answer import CODE_BLOCK, POINTER, over_text
 from proctor.errors import MissingExtra, SpecError
-from proctor.model.evidence import Evidence
-from proctor.model.json_values import is_finite
 from proctor.model.show import nearest, show
-from proctor.model.verdict import TextRange, Verdict, errored, failed, passed
+from proctor.model.verdict import Verdict, errored, failed, passed
 
 LEAST_LETTERS: Final = 20
+SURE: Final = 0.7
+"""A language with at least this share is the language."""
 RULED_OUT: Final = 0.05
 """A language with a smaller share is ruled out."""
 MOST_READ: Final = 20_000
 """The maximum number of characters read from an answer."""
 _DENSE: Final = re.compile("[\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7af]")
-_PARAGRAPH: Final = re.compile(r"\S[^\n]*(?<=\S)")
-_MOST_PARAGRAPHS: Final = 200
-"""The maximum number of paragraphs whose language is detected to locate those in another language."""
 
 
 class LanguageIs(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -44,23 +39,6 @@ class LanguageIs(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     language: tuple[str, ...]
     """ISO 639 codes such as `en`, `de` or `pt`; one of them must be the language."""
-    sure_at_least: float = 0.7
-    """The share of the model's belief, from 0.5 to 1, that decides."""
-
-
-def _locate(spec: LanguageIs, evidence: Evidence, verdict: Verdict) -> Iterator[TextRange]:
-    """Find the paragraphs that are clearly in none of the languages, if the claim fails."""
-    if verdict.outcome != "fail":
-        return
-    identifier = _load_identifier()
-    text = (evidence.text or "")[:MOST_READ]
-    # Code is blanked out, so that positions stay the same.
-    text = CODE_BLOCK.sub(lambda block: " " * len(block[0]), text)
-    for paragraph in islice(_PARAGRAPH.finditer(text), _MOST_PARAGRAPHS):
-        if count_letters(paragraph[0]) >= LEAST_LETTERS:
-            shares: list[tuple[str, float]] = identifier.rank(paragraph[0])
-            if sum(share for code, share in shares if code in spec.language) < RULED_OUT:
-                yield TextRange("$.text", *paragraph.span())
 
 
 @check(
@@ -68,14 +46,11 @@ def _locate(spec: LanguageIs, evidence: Evidence, verdict: Verdict) -> Iterator[
     shorthand="language",
     example="language_is: de",
     reads=Reads(("answer",), "exact", "fail"),
-    locate_by=_locate,
 )
 def language_is(spec: LanguageIs) -> Decide:
     """The answer is written in a language, or in one of several."""
     if not spec.language:
         raise SpecError("no language given", field="language")
-    if not (is_finite(spec.sure_at_least) and 0.5 <= spec.sure_at_least < 1):
-        raise SpecError(f"expected a number from 0.5 to below 1, found {show(spec.sure_at_least)}", field="sure_at_least")
     identifier = _load_identifier()
     known: list[str] = identifier.labels
     for index, code in enumerate(spec.language):
@@ -97,9 +72,9 @@ def language_is(spec: LanguageIs) -> Decide:
         share = sum(each for code, each in shares if code in spec.language)
         other, most = next((code, each) for code, each in shares if code not in spec.language)
         details = {"share": round(share, 4), "languages": {code: round(each, 4) for code, each in shares[:3]}}
-        if share >= spec.sure_at_least:
+        if share >= SURE:
             return passed(f"the answer is in {wanted}", details=details, pointers=POINTER)
-        if share < RULED_OUT or most >= spec.sure_at_least:
+        if share < RULED_OUT or most >= SURE:
             return failed(f"expected an answer in {wanted}, found {other}: {show(answer)}", details=details, pointers=POINTER)
         found_shares = ", ".join(f"{code} {each:.2f}" for code, each in shares[:3])
         return errored("language_unclear", f"language unclear: {found_shares}; {show(answer)}", details=details)

@@ -20,19 +20,17 @@ import re
 import string
 import unicodedata
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from typing import Final, Literal, TypeVar
 
 import msgspec
 
 from proctor.checks.registry import Decide, Reads, check
 from proctor.checks.shared.answer import POINTER, over_text
-from proctor.checks.shared.places import Span
 from proctor.errors import SpecError
-from proctor.model.evidence import Evidence
 from proctor.model.json_values import is_finite
 from proctor.model.show import show
-from proctor.model.verdict import TextRange, Verdict, failed, passed
+from proctor.model.verdict import Verdict, failed, passed
 from proctor.work import spend
 
 Measure = Literal["edit_distance", "token_f1", "rouge_l"]
@@ -148,81 +146,6 @@ def _compute_f1(shared: int, wanted: int, found: int) -> float:
     return 2 * precision * recall / (precision + recall)
 
 
-_PIECES: Final = re.compile(r"\w+|\s+|[^\w\s]")
-_WORDS: Final = re.compile(r"\S+")
-_MOST_CELLS: Final = 1_000_000
-"""The maximum number of pairs that are compared."""
-
-
-def find_differing(expected: str, actual: str, measure: Measure) -> Iterator[Span]:
-    """Yield the pieces of `actual` that differ from `expected`: runs of words, spaces and signs, or for the other measures words."""
-    spend((len(expected) + len(actual)) // 4 + 1)
-    if measure == "token_f1":
-        left = Counter(split_squad_words(expected))
-        surplus: list[Span] = []
-        for word, span in _split_words(actual, split_squad_words):
-            if left[word] > 0:
-                left[word] -= 1
-            else:
-                surplus.append(span)
-        yield from _join(actual, surplus, gapless=False)
-        return
-    if measure == "edit_distance":
-        wanted = [piece[0] for piece in _PIECES.finditer(expected)]
-        found = [(piece[0], piece.span()) for piece in _PIECES.finditer(actual)]
-    else:
-        wanted, found = split_rouge_words(expected), _split_words(actual, split_rouge_words)
-    start, end = _count_common_ends(wanted, [form for form, _ in found])
-    middle = found[start : len(found) - end]
-    differing = _list_unaligned(wanted[start : len(wanted) - end], [form for form, _ in middle])
-    yield from _join(actual, [middle[at][1] for at in differing], gapless=measure == "edit_distance")
-
-
-def _split_words(text: str, split: Callable[[str], list[str]]) -> list[tuple[str, Span]]:
-    """Return the words that a measure uses, each with the run of characters between blanks that contains it."""
-    return [(word, found.span()) for found in _WORDS.finditer(text) for word in split(found[0])]
-
-
-def _list_unaligned(wanted: Sequence[str], found: Sequence[str]) -> list[int]:
-    """Return the positions in `found` outside of a longest common subsequence."""
-    if not wanted or len(wanted) * len(found) > _MOST_CELLS:
-        return list(range(len(found)))
-    spend(len(wanted) * len(found) // 2)
-    # `rows[i][j]` is the length for the rest after `found[i]` and `wanted[j]`.
-    rows = [[0] * (len(wanted) + 1)]
-    for form in reversed(found):
-        below = rows[-1]
-        row = [0] * (len(wanted) + 1)
-        for at in range(len(wanted) - 1, -1, -1):
-            row[at] = below[at + 1] + 1 if wanted[at] == form else max(below[at], row[at + 1])
-        rows.append(row)
-    rows.reverse()
-    unaligned: list[int] = []
-    at = 0
-    for position, form in enumerate(found):
-        while at < len(wanted) and wanted[at] != form and rows[position][at + 1] == rows[position][at]:
-            at += 1
-        if at < len(wanted) and wanted[at] == form:
-            at += 1
-        else:
-            unaligned.append(position)
-    return unaligned
-
-
-def _join(text: str, spans: Sequence[Span], *, gapless: bool) -> Iterator[Span]:
-    """Yield the spans, merging those that are separated only by spaces (`gapless`: by nothing)."""
-    begin, stop = -1, -1
-    for start, end in spans:
-        if begin >= 0 and (start <= stop or (not gapless and text[stop:start].isspace())):
-            stop = max(stop, end)
-            continue
-        if begin >= 0:
-            yield begin, stop
-        begin, stop = start, end
-    if begin >= 0:
-        yield begin, stop
-
-
 class SimilarTo(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The answer is worded much like a text, or like one of several."""
 
@@ -236,22 +159,11 @@ class SimilarTo(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Instead of `at_least`: how many characters may be put in, taken out or replaced."""
 
 
-def _locate(spec: SimilarTo, evidence: Evidence) -> Iterator[TextRange]:
-    """Find the differences from the most similar text, even if it is similar enough."""
-    text = evidence.text
-    if not text or not spec.text:
-        return
-    closest = max(spec.text, key=lambda one: MEASURES[spec.measure](one, text))
-    for start, end in find_differing(closest, text, spec.measure):
-        yield TextRange("$.text", start, end)
-
-
 @check(
     "similar_to",
     example="similar_to: {text: Your order has been shipped., at_least: 0.8, measure: token_f1}",
     reads=Reads(("answer",), "exact", "fail"),
     product=True,
-    locate=_locate,
 )
 def similar_to(spec: SimilarTo) -> Decide:
     """The answer is worded much like a text, or like one of several."""

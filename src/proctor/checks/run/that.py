@@ -18,7 +18,6 @@ import operator
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import date
-from itertools import islice
 from typing import Any
 
 import msgspec
@@ -26,7 +25,6 @@ import msgspec
 from proctor.checks.missing_evidence import MISSING
 from proctor.checks.registry import Decide, Reads, check
 from proctor.checks.shared.answer import answer_json
-from proctor.checks.shared.places import JsonDocument, find_keys, find_spans, iterate_whole_texts, open_answer
 from proctor.errors import CheckFault
 from proctor.expressions.condition import (
     Both,
@@ -55,7 +53,7 @@ from proctor.model.evidence import Evidence, Json
 from proctor.model.json_values import equal, is_number
 from proctor.model.recorded import Unrecorded, read_recorded
 from proctor.model.show import count_rest, describe_value, kind_of, shorten, show
-from proctor.model.verdict import TextRange, Verdict, failed, passed
+from proctor.model.verdict import Verdict, failed, passed
 from proctor.work import spend
 
 _ORDERS: dict[str, Callable[[Any, Any], bool]] = {"<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge}
@@ -333,9 +331,9 @@ class DecidingCondition:
         spend(1)
         match condition:
             case Compare():
-                return self.compare(condition)
+                return self._compare(condition)
             case Truth():
-                return self.decide_truth(condition)
+                return self._decide_truth(condition)
             case Both():
                 deciding = condition.word == "or"
                 rulings = _gather(map(self.decide, condition.parts), deciding)
@@ -343,12 +341,16 @@ class DecidingCondition:
                     return rulings
                 return _join_failures(rulings) if deciding else _HOLDS
             case Not():
-                return self.decide_not(condition)
+                inner = self.decide(condition.part)
+                if inner.holds is None:
+                    return inner
+                if inner.holds:
+                    return Ruling(False, f"expected {shorten(condition.source, 200)}, but {shorten(condition.part.source, 200)} is true")
+                return _HOLDS
             case Each():
                 return self._decide_each(condition)
 
-    def compare(self, condition: Compare) -> Ruling:
-        """Decide a comparison of two values."""
+    def _compare(self, condition: Compare) -> Ruling:
         left, right = self.values.evaluate(condition.left), self.values.evaluate(condition.right)
         for side in (left, right):
             if isinstance(side, Undecided):
@@ -363,8 +365,7 @@ class DecidingCondition:
         sides = filter(None, (show_found(condition.left, left), show_found(condition.right, right)))
         return Ruling(False, f"expected {shorten(condition.source, 200)}, found {' and '.join(sides)}", None, pointers)
 
-    def decide_truth(self, condition: Truth) -> Ruling:
-        """Decide whether a value is true."""
+    def _decide_truth(self, condition: Truth) -> Ruling:
         found = self.values.evaluate(condition.value)
         if isinstance(found, Undecided):
             return Ruling(None, found.reason, found.code, found.pointers)
@@ -373,15 +374,6 @@ class DecidingCondition:
             return Ruling(None, f"{expected} true or false, found {describe_value(found.value)}", "wrong_type", found.pointers)
         at = f" at {found.pointers[0]}" if found.pointers else ""
         return _HOLDS if found.value else Ruling(False, f"{expected} true, found false{at}", None, found.pointers)
-
-    def decide_not(self, condition: Not) -> Ruling:
-        """Decide the opposite of a condition."""
-        inner = self.decide(condition.part)
-        if inner.holds is None:
-            return inner
-        if inner.holds:
-            return Ruling(False, f"expected {shorten(condition.source, 200)}, but {shorten(condition.part.source, 200)} is true")
-        return _HOLDS
 
     def _decide_each(self, condition: Each) -> Ruling:
         deciding = condition.kind == "any"
@@ -439,112 +431,6 @@ def _join_failures(rulings: Sequence[Ruling]) -> Ruling:
     return Ruling(False, reason, None, tuple(pointer for ruling in rulings[:20] for pointer in ruling.pointers))
 
 
-# Locates the characters of the comparisons that decided a condition
-
-_MOST_MET = 200
-"""The maximum number of comparisons recorded for one condition."""
-
-
-class _DecidedComparison(msgspec.Struct, frozen=True):
-    """A decided comparison: its sides, and whether it represents the whole condition."""
-
-    operator: str
-    sides: tuple[tuple[Value, Found], ...]
-    agrees: bool
-
-
-def locate_condition(condition: Condition, evidence: Evidence, text: str) -> Iterator[TextRange]:
-    """Yield the characters that decided a condition; `text` is its source."""
-    deciding = _RecordingDecider(evidence, text)
-    ruling = deciding.decide(condition)
-    if ruling.holds is None:
-        return
-    document = open_answer(evidence)
-    if document is not None and document.text is None:
-        document = None
-    agreeing = [comparison for comparison in deciding.met if comparison.agrees == ruling.holds]
-    for comparison in agreeing:
-        yield from _locate_in_texts(comparison, document)
-    if document is not None:
-        sides = (side for comparison in agreeing for side in comparison.sides)
-        pointers = [pointer for term, found in sides if _reads_body(term) for pointer in found.pointers]
-        base = "$.body" if evidence.body is not None else document.pointer
-        yield from document.locate(find_keys(document.value, base, pointers))
-
-
-class _RecordingDecider(DecidingCondition):
-    """Decides a condition as usual, and records its comparisons."""
-
-    def __init__(self, evidence: Evidence, text: str) -> None:
-        super().__init__(evidence, text)
-        self.met: list[_DecidedComparison] = []
-        self._negated = False
-
-    def decide_not(self, condition: Not) -> Ruling:
-        self._negated = not self._negated
-        ruling = super().decide_not(condition)
-        self._negated = not self._negated
-        return ruling
-
-    def compare(self, condition: Compare) -> Ruling:
-        ruling = super().compare(condition)
-        self._remember(condition.operator, (condition.left, condition.right), ruling)
-        return ruling
-
-    def decide_truth(self, condition: Truth) -> Ruling:
-        ruling = super().decide_truth(condition)
-        self._remember("", (condition.value,), ruling)
-        return ruling
-
-    def _remember(self, operator: str, terms: tuple[Value, ...], ruling: Ruling) -> None:
-        if ruling.holds is None or len(self.met) >= _MOST_MET:
-            return
-        # Evaluated again, as a ruling does not keep its values: deciding should not pay for what only reports show.
-        found = [(term, self.values.evaluate(term)) for term in terms]
-        sides = tuple((term, place) for term, place in found if not isinstance(place, Undecided))
-        self.met.append(_DecidedComparison(operator, sides, ruling.holds != self._negated))
-
-
-def _reads_body(term: Value) -> bool:
-    return isinstance(term, Path) and getattr(term.steps[0], "name", None) == "body"
-
-
-def _locate_in_texts(met: _DecidedComparison, document: JsonDocument | None) -> Iterator[TextRange]:
-    if len(met.sides) < 2:
-        return
-    (left_term, left), (right_term, right) = met.sides
-    if document is not None:
-        # A value inside a JSON text is located in that text.
-        left = msgspec.structs.replace(left, pointers=()) if _reads_body(left_term) else left
-        right = msgspec.structs.replace(right, pointers=()) if _reads_body(right_term) else right
-    if met.operator in ("in", "not in"):
-        yield from _locate_inside(left, right)
-        return
-    if met.operator in ("==", "!=") and not equal(left.value, right.value):
-        return
-    for side in (left, right):
-        if len(side.pointers) == 1:
-            yield from iterate_whole_texts(side.value, side.pointers[0])
-
-
-def _locate_inside(item: Found, holder: Found) -> Iterator[TextRange]:
-    wanted: Json = item.value
-    if isinstance(holder.value, str):
-        if isinstance(wanted, str) and wanted and holder.pointers:
-            for start, end in islice(find_spans(holder.value, wanted, ignore_case=False), _MOST_MET):
-                yield TextRange(holder.pointers[0], start, end)
-        return
-    if isinstance(holder.value, (list, tuple)) and any(equal(wanted, each) for each in holder.value):
-        # Gathered values have one pointer each, while a list of the evidence has one in total.
-        whole = len(holder.pointers) == 1 and len(holder.value) != 1
-        places = [f"{holder.pointers[0]}[{at}]" for at in range(len(holder.value))] if whole else holder.pointers
-        for place, each in zip(places, holder.value, strict=False):
-            if equal(wanted, each):
-                yield from iterate_whole_texts(each, place)
-        if len(item.pointers) == 1:
-            yield from iterate_whole_texts(wanted, item.pointers[0])
-
-
 class That(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A condition on the evidence holds."""
 
@@ -563,7 +449,6 @@ class That(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     example='that: "tool_calls[*].arguments.amount < 100"',
     reads=Reads((), "exact"),
     product=True,
-    locate=lambda spec, evidence: locate_condition(compile_condition(spec.expression), evidence, spec.expression),
 )
 def that(spec: That) -> Decide:
     """A condition on the evidence holds."""

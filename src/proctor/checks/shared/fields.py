@@ -11,13 +11,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import chain
+from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 
 from proctor.checks.registry import Reads
-from proctor.checks.shared.places import iterate_whole_texts, write_pointer
 from proctor.errors import SpecError
 from proctor.expressions.text_form import NO_SCOPE, Scope
 from proctor.matchers.compile import Expected, compile_expected, holds_matcher
@@ -25,8 +23,7 @@ from proctor.matchers.mismatch import Mismatch, absent_mismatch, find_difference
 from proctor.model.evidence import Evidence, Json
 from proctor.model.json_values import MISSING, Missing
 from proctor.model.show import count_rest, nearest, show
-from proctor.model.verdict import TextRange, Verdict, errored, failed, passed
-from proctor.paths.dotted import find_dotted, trace_dotted
+from proctor.model.verdict import Verdict, errored, failed, passed
 from proctor.work import spend
 
 # Limited, since parsing a number takes quadratic time, and Python rejects more than 4,300 digits.
@@ -104,12 +101,6 @@ class Comparison:
             return absent_mismatch(path, show(self.expected))
         return find_difference(self.expected, actual, path)
 
-    def iterate_ranges(self, actual: Json | Missing, scope: Scope, path: str) -> Iterator[TextRange]:
-        """Yield the ranges of characters that made a value fit; none if it does not."""
-        if actual is MISSING or self.find_mismatch(actual, scope, path) is not None:
-            return iter(())
-        return iterate_whole_texts(actual, path) if self._matcher is None else self._matcher.iterate_ranges(actual, scope, path)
-
     def compare(self, path: str, actual: Json | Missing, scope: Scope) -> FieldResult:
         """Return the result of comparing a value found at `path`."""
         wrong = self.find_mismatch(actual, scope, path)
@@ -125,20 +116,6 @@ def _read_scalar(text: str) -> Json:
     if _NUMBER.fullmatch(bare):
         return float(bare) if "." in bare else int(bare)
     return text
-
-
-def iterate_field_ranges(document: Json, pointer: str, fields: PreparedRows, scope: Scope) -> Iterator[TextRange]:
-    """Yield the ranges of characters that made all fields of a document pass; none if one fails, since the pointers show that one."""
-    # All fields are compared before the first range is yielded, because one failure discards the others.
-    found: list[Iterator[TextRange]] = []
-    for path, comparison in fields:
-        keys = trace_dotted(document, path)
-        actual = find_dotted(document, path)
-        at = pointer if keys is None else write_pointer(pointer, keys)
-        if comparison.find_mismatch(actual, scope, at) is not None:
-            return iter(())
-        found.append(comparison.iterate_ranges(actual, scope, at))
-    return chain.from_iterable(found)
 
 
 PreparedRows = tuple[tuple[str, Comparison], ...]

@@ -277,19 +277,3 @@ def write_pointer(base: str, keys: Iterable[str | int]) -> str:
     for key in keys:
         base = join_path(base, key) if isinstance(key, str) else f"{base}[{key}]"
     return base
-
-
-def find_keys(document: Json, base: str, pointers: Iterable[str]) -> Iterator[Keys]:
-    """Yield the keys of the values of a document at these pointers; the document itself is at `base`."""
-    wanted = set(pointers)
-    waiting: list[tuple[Json, str, Keys]] = [(document, base, ())]
-    while waiting and wanted:
-        value, pointer, keys = waiting.pop()
-        spend(1 + len(pointer) // 64)
-        if pointer in wanted:
-            wanted.discard(pointer)
-            yield keys
-        if isinstance(value, dict):
-            waiting += [(item, join_path(pointer, key), (*keys, key)) for key, item in value.items()]
-        elif isinstance(value, (list, tuple)):
-            waiting += [(item, f"{pointer}[{at}]", (*keys, at)) for at, item in enumerate(value)]

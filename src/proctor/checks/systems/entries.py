@@ -35,11 +35,9 @@ from proctor.checks.shared.fields import (
     describe_found,
     fail_unreadable,
     find_scope,
-    iterate_field_ranges,
     prepare_rows,
     refuse_contradictions,
 )
-from proctor.checks.shared.places import locate_text, write_pointer
 from proctor.codecs.addresses import fold_address, list_addresses
 from proctor.codecs.speech import Speech, normalize
 from proctor.errors import SpecError
@@ -48,8 +46,8 @@ from proctor.matchers.mismatch import equal_after_conversion
 from proctor.model.evidence import Evidence, Json, State
 from proctor.model.json_values import MISSING, Missing
 from proctor.model.show import nearest, show
-from proctor.model.verdict import TextRange, Verdict, failed, missing, passed
-from proctor.paths.dotted import find_dotted, trace_dotted
+from proctor.model.verdict import Verdict, failed, missing, passed
+from proctor.paths.dotted import find_dotted
 from proctor.work import spend
 
 _PER_LOOK = 20
@@ -148,11 +146,6 @@ class EntryClaim(msgspec.Struct, frozen=True, kw_only=True):
         entries = None if evidence.state is None else self.read(evidence.state)
         return missing(self.all_of_them) if entries is None else self.decide(entries, self.find_scope(evidence))
 
-    def locate(self, evidence: Evidence) -> Iterator[TextRange]:
-        """Yield the ranges of the texts that decided."""
-        entries = None if evidence.state is None else self.read(evidence.state)
-        return iter(()) if entries is None else self.iterate_ranges(entries, self.find_scope(evidence))
-
     def decide(self, entries: Sequence[Entry], scope: Scope) -> Verdict:
         """Return the verdict on the entry with the most matches."""
         found = self.choose(entries, scope)
@@ -218,27 +211,6 @@ class EntryClaim(msgspec.Struct, frozen=True, kw_only=True):
         reason = f"no {self.what} ({len(entries)} recorded){found}" if entries else f"no {self.what} (none recorded)"
         details = self._write_details(fields, [phrase.record(False) for phrase in self.phrases])
         return failed(reason, code="no_match", details=details)
-
-    def iterate_ranges(self, entries: Sequence[Entry], scope: Scope, *, most: int | None = None) -> Iterator[TextRange]:
-        """Yield the fields and phrases of the deciding entry, which is among the first `most` selected ones.
-
-        Without any, or for entries that must be absent, yield the members that selected them.
-        """
-        found = self.choose(entries, scope)[:most]
-        if not found:
-            return
-        if self.is_absent or not (self.fields or self.phrases):
-            for index in found if self.is_absent else found[:1]:
-                recorded = tuple((path, one) for path, one in self.chosen_by if trace_dotted(entries[index], path) is not None)
-                yield from iterate_field_ranges(entries[index], f"{self.base}[{index}]", recorded, scope)
-            return
-        index = self.find_best(entries, found, scope).index
-        entry, place = entries[index], f"{self.base}[{index}]"
-        yield from iterate_field_ranges(entry, place, self.fields, scope)
-        for name in self.searched if self.phrases else ():
-            text = entry.get(name)
-            for phrase in self.phrases if isinstance(text, str) else ():
-                yield from locate_text(write_pointer(place, (name,)), str(text), phrase.text, ignore_case=True)
 
     def find_unclear(self, entries: Sequence[Entry], scope: Scope) -> str | None:
         """Return why it is unknown whether an entry matches, if none matches for certain; None if none matches."""
@@ -386,7 +358,14 @@ class CdsCard(EntrySpec, frozen=True, kw_only=True, omit_defaults=True):
     """The summary of the card, or a matcher."""
 
 
-def _prepare(spec: CdsCard) -> EntryClaim:
+@check(
+    "cds_card",
+    example="cds_card: {hook: order-select, indicator: warning, contains: [interaction]}",
+    reads=declare_state_reads,
+    product=True,
+)
+def cds_card(spec: CdsCard) -> Decide:
+    """A card was answered with the given values and words; the score is the share of claims that hold."""
     if isinstance(spec.indicator, str) and spec.indicator not in _INDICATORS:
         message = f"indicator: expected one of {', '.join(_INDICATORS)}, found {show(spec.indicator)}"
         raise SpecError(message, field="indicator", nearest=nearest(spec.indicator, _INDICATORS))
@@ -400,19 +379,7 @@ def _prepare(spec: CdsCard) -> EntryClaim:
         searched=("summary", "detail"),
         needed=("hook", "service", "indicator", "summary"),
         folded=("hook", "indicator"),
-    )
-
-
-@check(
-    "cds_card",
-    example="cds_card: {hook: order-select, indicator: warning, contains: [interaction]}",
-    reads=declare_state_reads,
-    product=True,
-    locate=lambda spec, evidence: _prepare(spec).locate(evidence),
-)
-def cds_card(spec: CdsCard) -> Decide:
-    """A card was answered with the given values and words; the score is the share of claims that hold."""
-    return _prepare(spec).decide_on
+    ).decide_on
 
 
 class SentSpec(EntrySpec, frozen=True, kw_only=True, omit_defaults=True):
@@ -433,7 +400,14 @@ class FaxDocument(SentSpec, frozen=True, kw_only=True, omit_defaults=True):
     """How many pages it has, or a matcher."""
 
 
-def _prepare_fax(spec: FaxDocument) -> EntryClaim:
+@check(
+    "fax_document",
+    example="fax_document: {to: '+15550100', contains: [referral], fields: [{path: document_type, expected: referral}]}",
+    reads=declare_state_reads,
+    product=True,
+)
+def fax_document(spec: FaxDocument) -> Decide:
+    """A fax was sent with the given values and words; the score is the share of claims that hold."""
     return prepare_entries(
         spec,
         "fax",
@@ -443,19 +417,7 @@ def _prepare_fax(spec: FaxDocument) -> EntryClaim:
         members={"direction": spec.direction, "to": spec.to, "from": spec.sender, "pages": spec.pages},
         needed=("to", "from", "pages"),
         folded=("to", "from"),
-    )
-
-
-@check(
-    "fax_document",
-    example="fax_document: {to: '+15550100', contains: [referral], fields: [{path: document_type, expected: referral}]}",
-    reads=declare_state_reads,
-    product=True,
-    locate=lambda spec, evidence: _prepare_fax(spec).locate(evidence),
-)
-def fax_document(spec: FaxDocument) -> Decide:
-    """A fax was sent with the given values and words; the score is the share of claims that hold."""
-    return _prepare_fax(spec).decide_on
+    ).decide_on
 
 
 _CHANNELS = ("sms", "email", "chat")
@@ -471,7 +433,14 @@ class MessageSent(SentSpec, frozen=True, kw_only=True, omit_defaults=True):
     """The subject of an e-mail, or a matcher."""
 
 
-def _prepare_messages(spec: MessageSent) -> EntryClaim:
+@check(
+    "message_sent",
+    example="message_sent: {channel: sms, to: '+15550100', contains: [your appointment], not_contains: [diagnosis]}",
+    reads=declare_state_reads,
+    product=True,
+)
+def message_sent(spec: MessageSent) -> Decide:
+    """A message was sent with the given values and words; the score is the share of claims that hold."""
     if spec.channel is not None and spec.channel.lower() not in _CHANNELS and (near := nearest(spec.channel, _CHANNELS)):
         raise SpecError(f"channel: expected one of {', '.join(_CHANNELS)}, found {show(spec.channel)}", field="channel", nearest=near)
     return prepare_entries(
@@ -483,16 +452,4 @@ def _prepare_messages(spec: MessageSent) -> EntryClaim:
         members={"channel": spec.channel, "direction": spec.direction, "to": spec.to, "from": spec.sender, "subject": spec.subject},
         needed=("channel", "to", "from"),
         folded=("channel", "to", "from"),
-    )
-
-
-@check(
-    "message_sent",
-    example="message_sent: {channel: sms, to: '+15550100', contains: [your appointment], not_contains: [diagnosis]}",
-    reads=declare_state_reads,
-    product=True,
-    locate=lambda spec, evidence: _prepare_messages(spec).locate(evidence),
-)
-def message_sent(spec: MessageSent) -> Decide:
-    """A message was sent with the given values and words; the score is the share of claims that hold."""
-    return _prepare_messages(spec).decide_on
+    ).decide_on

@@ -13,7 +13,7 @@ compared. A search that we do not implement is an `error` naming the parameter.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from itertools import islice
 from typing import Literal
 
@@ -33,7 +33,6 @@ from proctor.checks.shared.fields import (
     describe_found,
     fail_no_match,
     find_scope,
-    iterate_field_ranges,
     refuse_contradictions,
 )
 from proctor.checks.systems._fhirpath import FhirPath, compile_fhirpath
@@ -45,7 +44,7 @@ from proctor.expressions.text_form import Scope
 from proctor.model.evidence import Evidence, FhirState, Json
 from proctor.model.json_values import MISSING, read_digits
 from proctor.model.show import count_rest, show, suggest
-from proctor.model.verdict import TextRange, Verdict, failed, missing
+from proctor.model.verdict import Verdict, failed, missing
 from proctor.paths.dotted import find_dotted
 from proctor.work import spend
 
@@ -103,27 +102,11 @@ class _Field(msgspec.Struct, frozen=True):
         return FieldResult(self.path, True, found, holds, "" if holds else f"{self.path}: expected one true, found {show(found)}")
 
 
-def _locate(spec: FhirResource, evidence: Evidence) -> Iterator[TextRange]:
-    """Find the texts at plain paths that fit; the value of a FHIRPath expression need not be in the resource."""
-    store = evidence.state.fhir if evidence.state is not None else None
-    fields = tuple(_prepare_field(field, f"fields.{index}") for index, field in enumerate(spec.fields))
-    plain = tuple((field.path, field.comparison) for field in fields if field.fhirpath is None)
-    if store is None or not plain:
-        return
-    found = _make_search(spec)(store)
-    scope = Scope.read_from(evidence)
-    if spec.match == "any":
-        found = [entry for entry in found if all(field.look(entry.resource, scope).passed for field in fields)]
-    for entry in found if spec.match == "all" else found[:1]:
-        yield from iterate_field_ranges(entry.resource, _point_at(entry), plain, scope)
-
-
 @check(
     "fhir_resource",
     example="fhir_resource: {resource_type: Patient, search: {name: Smith}, fields: [{path: gender, expected: male}]}",
     reads=declare_state_reads,
     product=True,
-    locate_by=lambda spec, evidence, verdict: _locate(spec, evidence) if verdict.passed else (),
 )
 def fhir_resource(spec: FhirResource) -> Decide:
     """A FHIR resource found by search has the given values; the score is the share of fields that hold."""

@@ -7,7 +7,6 @@ is reported. Content that is not JSON fails with that reason.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 
 import msgspec
 
@@ -21,17 +20,15 @@ from proctor.checks.shared.fields import (
     declare_state_reads,
     fail_no_match,
     find_scope,
-    iterate_field_ranges,
     prepare_rows,
     refuse_contradictions,
 )
-from proctor.checks.shared.places import JsonDocument
 from proctor.errors import CheckFault
 from proctor.expressions.text_form import Scope
 from proctor.model.evidence import Evidence, Json, StateFile
 from proctor.model.show import count_rest, nearest, show
-from proctor.model.verdict import TextRange, Verdict, missing
-from proctor.paths.dotted import find_dotted, trace_dotted
+from proctor.model.verdict import Verdict, missing
+from proctor.paths.dotted import find_dotted
 from proctor.patterns.globs import LONGEST_PATH, compile_glob, matches_glob
 from proctor.work import spend
 
@@ -53,45 +50,12 @@ class FilePresent(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     """The claim is that no file matches."""
 
 
-def _locate(spec: FilePresent, evidence: Evidence, verdict: Verdict) -> Iterator[TextRange]:
-    """Find the matching paths, or the field values of the deciding file: all of them, or those that fail."""
-    files = evidence.state.files if evidence.state is not None else None
-    glob = compile_glob(spec.path)
-    matched = ((index, file) for index, file in enumerate(files or ()) if _is_at(file, glob))
-    if not spec.fields:
-        for index, file in matched:
-            yield TextRange(f"$.state.files[{index}].path", 0, len(file.path))
-            if not spec.absent:
-                return
-        return
-    fields = prepare_rows(spec.fields)
-    scope = find_scope(evidence, (comparison for _, comparison in fields))
-    held = verdict.details.get("held")
-    for index, file in matched:
-        results = _look(file, fields, scope)
-        if sum(result.passed for result in results) == held:
-            yield from _locate_fields(file, f"$.state.files[{index}].content", fields, results, scope)
-            return
-
-
-def _locate_fields(file: StateFile, pointer: str, fields: PreparedRows, results: list[FieldResult], scope: Scope) -> Iterator[TextRange]:
-    if not isinstance(file.content, str):
-        return iterate_field_ranges(file.content, pointer, fields, scope)
-    document = _read(file)
-    if isinstance(document, str):
-        return iter(())
-    holds = all(result.passed for result in results)
-    places = (trace_dotted(document[0], result.path) for result in results if result.passed == holds)
-    return JsonDocument(document[0], pointer, file.content).locate(keys for keys in places if keys is not None)
-
-
 @check(
     "file_present",
     shorthand="path",
     example="file_present: {path: 'outbound/*.json', fields: [{path: claim.id, expected: C-17}]}",
     reads=declare_state_reads,
     product=True,
-    locate_by=_locate,
 )
 def file_present(spec: FilePresent) -> Decide:
     """A file matching a pattern is there, optionally JSON with the given values."""

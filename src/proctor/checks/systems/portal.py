@@ -7,8 +7,6 @@ name, the absence is unknown.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import msgspec
 
 from proctor.checks.registry import Decide, check
@@ -25,19 +23,17 @@ from proctor.checks.shared.fields import (
     fail_unreadable,
     find_misspelt,
     find_scope,
-    iterate_field_ranges,
     prepare_rows,
     refuse_contradictions,
 )
-from proctor.checks.shared.places import write_pointer
 from proctor.errors import SpecError
 from proctor.expressions.text_form import Scope
 from proctor.matchers.mismatch import equal_after_conversion, join_path
 from proctor.model.evidence import Evidence, Json
 from proctor.model.json_values import MISSING, Missing
 from proctor.model.show import nearest, show
-from proctor.model.verdict import TextRange, Verdict, errored, missing
-from proctor.paths.dotted import find_dotted, trace_dotted
+from proctor.model.verdict import Verdict, errored, missing
+from proctor.paths.dotted import find_dotted
 
 
 class PortalRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -59,55 +55,11 @@ _RESULTS = "assertion_results"
 _CONVERTED = "one is equal after conversion, but text never equals a number"
 
 
-class _Claim:
-    """A prepared claim about the rows of one collection."""
-
-    def __init__(self, spec: PortalRecord) -> None:
-        self.fields = prepare_rows(spec.fields)
-        self.key = spec.key or ""
-        self.wanted = Comparison(spec.value, field="value") if spec.value is not msgspec.UNSET else None
-        self.base = join_path("$.state.portal", spec.resource)
-
-    def find_scope(self, evidence: Evidence) -> Scope:
-        comparisons = (comparison for _, comparison in self.fields)
-        return find_scope(evidence, comparisons if self.wanted is None else (*comparisons, self.wanted))
-
-    def choose(self, rows: list[dict[str, Json]], scope: Scope) -> list[int]:
-        """Return the positions of the rows that correlate."""
-        # An absent column is not null: a row without the key does not correlate.
-        return [
-            index
-            for index, row in enumerate(rows)
-            if self.wanted is None
-            or ((actual := self.find_value(row)) is not MISSING and self.wanted.find_mismatch(actual, scope, self.key) is None)
-        ]
-
-    def find_value(self, row: dict[str, Json]) -> Json | Missing:
-        return row[self.key] if self.key in row else find_dotted(row, self.key)
-
-
-def _locate(spec: PortalRecord, evidence: Evidence) -> Iterator[TextRange]:
-    """Find the texts of the one row that fit, or those that made unwanted rows correlate."""
-    portal = evidence.state.portal if evidence.state is not None else None
-    claim = _Claim(spec)
-    scope = claim.find_scope(evidence)
-    rows = (portal or {}).get(spec.resource, [])
-    found = claim.choose(rows, scope)
-    if len(found) == 1 and claim.fields:
-        yield from iterate_field_ranges(rows[found[0]], f"{claim.base}[{found[0]}]", claim.fields, scope)
-        return
-    for index in found if claim.wanted is not None else ():
-        keys = (claim.key,) if claim.key in rows[index] else trace_dotted(rows[index], claim.key) or ()
-        assert claim.wanted is not None
-        yield from claim.wanted.iterate_ranges(claim.find_value(rows[index]), scope, write_pointer(f"{claim.base}[{index}]", keys))
-
-
 @check(
     "portal_record",
     example="portal_record: {resource: requests, key: id, value: R-1, fields: [{path: status, expected: submitted}]}",
     reads=declare_state_reads,
     product=True,
-    locate=_locate,
 )
 def portal_record(spec: PortalRecord) -> Decide:
     """A portal row has the given values; the score is the share of fields that hold."""
@@ -116,24 +68,32 @@ def portal_record(spec: PortalRecord) -> Decide:
     if spec.key is None and spec.value is not msgspec.UNSET:
         raise SpecError("value needs key: which column has that value", field="value")
     refuse_contradictions(spec.absent, spec.fields)
-    claim = _Claim(spec)
-    fields, wanted = claim.fields, claim.wanted
+    base = join_path("$.state.portal", spec.resource)
+    fields, key = prepare_rows(spec.fields), spec.key or ""
+    wanted = Comparison(spec.value, field="value") if spec.value is not msgspec.UNSET else None
     what = f"row of {spec.resource} with {spec.key} {show(spec.value)}" if wanted else f"row of {spec.resource}"
+
+    def find_value(row: dict[str, Json]) -> Json | Missing:
+        return row[key] if key in row else find_dotted(row, key)
+
+    def correlates(row: dict[str, Json], scope: Scope) -> bool:
+        # An absent column is not null: a row without the key does not correlate.
+        return wanted is None or ((actual := find_value(row)) is not MISSING and wanted.find_mismatch(actual, scope, key) is None)
 
     def decide(evidence: Evidence) -> Verdict:
         portal = evidence.state.portal if evidence.state is not None else None
         if portal is None:
             return missing("portal state")
-        scope = claim.find_scope(evidence)
+        scope = find_scope(evidence, (*(comparison for _, comparison in fields), *([wanted] if wanted else ())))
         rows = portal.get(spec.resource, [])
-        found = claim.choose(rows, scope)
-        pointers = tuple(f"{claim.base}[{index}]" for index in found[:10])
+        found = [index for index, row in enumerate(rows) if correlates(row, scope)]
+        pointers = tuple(f"{base}[{index}]" for index in found[:10])
         if spec.absent:
             # A portal creates a collection with its first row, so a missing one has no rows, unless its name is misspelt.
             if spec.resource not in portal and nearest(spec.resource, portal):
                 others = _describe_others(spec, portal).removeprefix("; ")
                 return missing(f"the collection {show(spec.resource)} ({others})")
-            if not found and wanted and (misspelt := find_misspelt([claim.key], rows)):
+            if not found and wanted and (misspelt := find_misspelt([key], rows)):
                 return fail_unreadable(what, [misspelt])
             if not found and _is_converted(spec, rows):
                 return fail_unreadable(what, [_CONVERTED])
@@ -142,7 +102,7 @@ def portal_record(spec: PortalRecord) -> Decide:
             if spec.resource not in portal:
                 reason = f"no {what}: the portal has no {show(spec.resource)}{_describe_others(spec, portal)}"
             else:
-                instead = [[(claim.key, value)] for row in rows[-LAST:] if (value := claim.find_value(row)) is not MISSING]
+                instead = [[(key, value)] for row in rows[-LAST:] if (value := find_value(row)) is not MISSING]
                 more = f"; {_CONVERTED}" if _is_converted(spec, rows) else describe_found(instead)
                 reason = f"no {what} ({len(rows)} rows){more}"
             return fail_no_match(reason, [(path, comparison.expected) for path, comparison in fields], key=_RESULTS)

@@ -6,7 +6,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Literal
 
 import msgspec
@@ -27,11 +27,10 @@ from proctor.expressions.text_form import NO_SCOPE
 from proctor.matchers.mismatch import join_path
 from proctor.model.evidence import Evidence, Json
 from proctor.model.show import nearest, show
-from proctor.model.verdict import TextRange, Verdict, failed, missing
+from proctor.model.verdict import Verdict, failed, missing
 
 _POINTED = 10
 """The maximum number of rows that a verdict points to."""
-Row = dict[str, Json]
 
 
 class RecordsMatch(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -51,40 +50,26 @@ class RecordsMatch(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     """The claim is that there is no such row."""
 
 
-def _prepare(spec: RecordsMatch) -> EntryClaim:
+@check(
+    "records_match",
+    example="records_match: {collection: orders, where: {id: O-17}, fields: [{path: status, expected: shipped}]}",
+    reads=declare_state_reads,
+    product=True,
+)
+def records_match(spec: RecordsMatch) -> Decide:
+    """Rows of a collection have the given values; the score is the share of claims that hold."""
     if not spec.collection:
         raise SpecError("the collection is empty", field="collection")
     if "" in spec.where:
         raise SpecError("the path is empty", field="where")
     chosen_by = tuple((path, Comparison(value, field=f"where.{path}")) for path, value in spec.where.items())
-    return EntryClaim(
+    claim = EntryClaim(
         what=describe_choice(f"row of {spec.collection}", chosen_by),
         base=join_path("$.state.records", spec.collection),
         chosen_by=chosen_by,
         fields=prepare_claimed(spec.fields, (), spec.absent, spec.count),
         is_absent=spec.absent,
     )
-
-
-def _locate(spec: RecordsMatch, evidence: Evidence, verdict: Verdict) -> Iterator[TextRange]:
-    claim = _prepare(spec)
-    records = evidence.state.records if evidence.state is not None else None
-    if records is None or not (verdict.passed or spec.absent):
-        return iter(())
-    most = None if spec.match == "any" or spec.absent else 1
-    return claim.iterate_ranges(records.get(spec.collection, []), claim.find_scope(evidence), most=most)
-
-
-@check(
-    "records_match",
-    example="records_match: {collection: orders, where: {id: O-17}, fields: [{path: status, expected: shipped}]}",
-    reads=declare_state_reads,
-    product=True,
-    locate_by=_locate,
-)
-def records_match(spec: RecordsMatch) -> Decide:
-    """Rows of a collection have the given values; the score is the share of claims that hold."""
-    claim = _prepare(spec)
 
     def decide(evidence: Evidence) -> Verdict:
         records = evidence.state.records if evidence.state is not None else None

@@ -309,15 +309,11 @@ def _prepare_x12(spec: X12Response) -> SegmentClaim:
             return (transaction.value(_KIND) or "").strip() == spec.transaction
         return sought.look(transaction, scope).passed
 
-    def read(text: str) -> tuple[Sequence[Segmented], str]:
-        found = read_interchanges(text)
-        return found.transactions, found.gap
-
     return SegmentClaim(
         spec,
         kind,
         find_texts=lambda state: state.x12 and ("$.state.x12.responses", state.x12.responses),
-        read=read,
+        read=read_interchanges,
         all_of_them="X12 responses",
         chosen_by=chosen_by,
         fits=fits,

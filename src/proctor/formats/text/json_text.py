@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import math
 import re
-from typing import Final, NoReturn
+from typing import Final, NoReturn, cast
 
-from proctor.formats.text.located import LINE_END, MAX_VALUES, SPLIT, Located, Reading, item_path, member_path
+from proctor.formats.text.located import MAX_VALUES, SPLIT, Located, Places, Reading, item_path, member_path
 from proctor.model.evidence import Json
 from proctor.model.json_values import join_surrogates
 
@@ -26,11 +26,10 @@ MAX_COMPLAINTS: Final = 100
 # Every pattern is anchored by `match` and linear: no alternative can match the same character twice.
 _SPACE = re.compile(r"[ \t\n\r]*")
 _NUMBER = re.compile(r"-?(?:0|[1-9][0-9]*)(\.[0-9]+)?([eE][-+]?[0-9]+)?")
-_PLAIN_TEXT = re.compile(r'[^"\\\x00-\x1f]*')
-_HEX = re.compile(r"[0-9a-fA-F]{4}")
+_TEXT = re.compile(r'"(?:[^"\\\x00-\x1f]++|\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4}))*+')
+"""A text without its closing quote: it ends there, or at the fault."""
 _WORD = re.compile(r"[-+]?[A-Za-z_$][A-Za-z0-9_$]*")
 _COMMENT = re.compile(r"(?s:/\*.*?\*/)|(?://|#)[^\n\r]*")
-_ESCAPES: Final = {'"': '"', "\\": "\\", "/": "/", "b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t"}
 _WORDS: Final[dict[str, Json]] = {"true": True, "false": False, "null": None}
 _NOT_NUMBERS: Final = ("nan", "infinity", "-infinity", "+infinity", "-nan", "inf", "-inf")
 
@@ -44,14 +43,11 @@ class _Broken(Exception): ...
 
 
 class _Scanner:
-    """One pass over the text. Line ends occur only between tokens, so counting them there tracks the position."""
-
     def __init__(self, text: str, reading: Reading) -> None:
-        self.text = text
+        self.text = text.removeprefix("\ufeff")  # a byte order mark is not part of the document
+        self.places = Places(self.text)
         self.reading = reading
-        self.at = 1 if text.startswith("\ufeff") else 0  # a byte order mark is not part of the document
-        self.line = 1
-        self.line_start = self.at
+        self.at = 0
         self.complaints = 0
         self.values = 0
 
@@ -73,9 +69,10 @@ class _Scanner:
         self.values += 1
         if self.values > MAX_VALUES:
             self._stop(start, f"more than {MAX_VALUES:,} values", hint=SPLIT)
-        located = Located(value=None, line=self.line, column=start - self.line_start + 1, path=path)
-        first = self.text[start : start + 1]
-        if first == "{" or first == "[":
+        line, column = self.places.locate(start)
+        located = Located(value=None, line=line, column=column, path=path)
+        first = self._peek()
+        if first in ("{", "["):
             if depth >= MAX_DEPTH:
                 self._stop(start, f"nested more than {MAX_DEPTH} levels deep")
             self.at += 1
@@ -101,15 +98,15 @@ class _Scanner:
         located.value = members
         located.key_at = {}
         while not self._reads_end("}", has_members=bool(members)):
-            if self.text[self.at : self.at + 1] != '"':
-                single = self.text[self.at : self.at + 1] == "'" or _WORD.match(self.text, self.at)
+            if self._peek() != '"':
+                single = self._peek() == "'" or _WORD.match(self.text, self.at)
                 hint = "keys stand in double quotes" if single else None
                 self._stop(self.at, f"expected a key in double quotes, found {self._describe_found()}", hint=hint)
             # The position is that of the key itself, one column after its quote.
-            start, place = self.at, (self.line, self.at - self.line_start + 2)
+            start = self.at + 1
             key = self._read_string()
             self._skip_space()
-            if self.text[self.at : self.at + 1] != ":":
+            if self._peek() != ":":
                 self._stop(self.at, f"expected ':' after the key {key!r}, found {self._describe_found()}")
             self.at += 1
             self._skip_space()
@@ -117,68 +114,55 @@ class _Scanner:
             if key in members:
                 line, column = located.key_at[key]
                 message = f"duplicate key {key!r}: first at line {line}, column {column}"
-                self._report(start, message, place, width=len(key), path=item.path, code="duplicate_key")
+                self._report(start, message, width=len(key), path=item.path, code="duplicate_key")
             else:
                 members[key] = item
-                located.key_at[key] = place
+                located.key_at[key] = self.places.locate(start)
 
     def _reads_end(self, end: str, *, has_members: bool) -> bool:
         """Return whether the container ends here; otherwise move to the next member, past its comma."""
         self._skip_space()
-        if self.text[self.at : self.at + 1] == end:
+        if self._peek() == end:
             self.at += 1
             return True
         if not has_members:
             if self.at >= len(self.text):
                 self._stop(self.at, f"the text ends before {end!r}")
             return False
-        if self.text[self.at : self.at + 1] != ",":
-            self._stop(self.at, f"expected ',' or {end!r}, found {self._describe_found()}")
-        # Stored here: the blanks after the comma may contain line ends, and the fault is the comma.
-        comma, place = self.at, (self.line, self.at - self.line_start + 1)
+        comma = self.at
+        if self._peek() != ",":
+            self._stop(comma, f"expected ',' or {end!r}, found {self._describe_found()}")
         self.at += 1
         self._skip_space()
-        if self.text[self.at : self.at + 1] == end:
-            self._report(comma, f"a comma before {end!r}", place, hint="remove it: JSON has no trailing commas")
+        if self._peek() == end:
+            self._report(comma, f"a comma before {end!r}", hint="remove it: JSON has no trailing commas")
             self.at += 1
             return True
         return False
 
     def _read_string(self) -> str:
-        text, start = self.text, self.at
-        parts: list[str] = []
-        self.at += 1
-        while True:
-            plain = _PLAIN_TEXT.match(text, self.at)
-            assert plain is not None  # the pattern also matches an empty text
-            parts.append(plain.group())
-            self.at = plain.end()
-            char = text[self.at : self.at + 1]
-            if char == '"':
-                self.at += 1
-                joined = "".join(parts)
-                # Two matching escaped surrogates are one character.
-                return join_surrogates(joined) if any("\ud800" <= part <= "\udfff" for part in parts) else joined
-            if char == "\\":
-                parts.append(self._read_escape())
-            elif char in ("", "\n", "\r"):
-                self._stop(start, "a text that is not closed on its line", hint='close it with ", or write \\n for a line break')
-            else:
-                self._stop(self.at, f"a control character ({char!a}) inside a text", hint=f"write \\u{ord(char):04x} instead")
+        start = self.at
+        matched = _TEXT.match(self.text, start)
+        assert matched is not None, "called at a quotation mark"
+        self.at = matched.end()
+        char = self._peek()
+        if char == '"':
+            self.at += 1
+            text = self.text[start + 1 : self.at - 1]
+            if "\\" in text:
+                import json  # few suites have escapes
 
-    def _read_escape(self) -> str:
-        char = self.text[self.at + 1 : self.at + 2]
-        if char in _ESCAPES:
-            self.at += 2
-            return _ESCAPES[char]
-        if char == "u":
-            digits = _HEX.match(self.text, self.at + 2)
-            if digits is None:
+                text = cast(str, json.loads(f'"{text}"'))
+            # A lone surrogate cannot be written in UTF-8.
+            return join_surrogates(text) if not text.isascii() and any("\ud800" <= each <= "\udfff" for each in text) else text
+        if char == "\\":
+            escaped = self.text[self.at + 1 : self.at + 2]
+            if escaped == "u":
                 self._stop(self.at, "\\u is not followed by four hexadecimal digits")
-            self.at += 6
-            return chr(int(digits.group(), 16))
-        hint = "a backslash itself is written \\\\" if char else None
-        self._stop(self.at, f"\\{char} is not a JSON escape", hint=hint)
+            self._stop(self.at, f"\\{escaped} is not a JSON escape", hint="a backslash itself is written \\\\" if escaped else None)
+        if char in ("", "\n", "\r"):
+            self._stop(start, "a text that is not closed on its line", hint='close it with ", or write \\n for a line break')
+        self._stop(self.at, f"a control character ({char!a}) inside a text", hint=f"write \\u{ord(char):04x} instead")
 
     def _read_number(self) -> int | float | None:
         start = self.at
@@ -209,7 +193,7 @@ class _Scanner:
     def _read_word(self) -> Json:
         match = _WORD.match(self.text, self.at)
         if match is None:
-            if self.text[self.at : self.at + 1] == "'":
+            if self._peek() == "'":
                 self._stop(self.at, "a text in single quotes", hint="JSON writes texts in double quotes")
             self._stop(self.at, f"expected a value, found {self._describe_found()}")
         word = match.group()
@@ -227,38 +211,23 @@ class _Scanner:
 
     def _skip_space(self) -> None:
         while True:
-            match = _SPACE.match(self.text, self.at)
-            assert match is not None  # the pattern also matches an empty text
-            self._advance(match.end())
+            blanks = _SPACE.match(self.text, self.at)
+            assert blanks is not None  # the pattern also matches an empty text
+            self.at = blanks.end()
             comment = _COMMENT.match(self.text, self.at)
             if comment is None:
                 return
             self._report(self.at, "a comment", hint="JSON has no comments; a .yaml file may have them", width=2)
-            self._advance(comment.end())
+            self.at = comment.end()
 
-    def _advance(self, end: int) -> None:
-        """Move to `end`, counting the line ends."""
-        for line_end in LINE_END.finditer(self.text, self.at, end):
-            self.line += 1
-            self.line_start = line_end.end()
-        self.at = end
+    def _peek(self) -> str:
+        return self.text[self.at : self.at + 1]
 
     def _describe_found(self) -> str:
-        char = self.text[self.at : self.at + 1]
-        return repr(char) if char else "the end of the text"
+        return repr(self._peek()) if self._peek() else "the end of the text"
 
-    def _report(
-        self,
-        offset: int,
-        message: str,
-        place: tuple[int, int] | None = None,
-        *,
-        width: int = 1,
-        path: str = "$",
-        code: str = "invalid_json",
-        **more: Json,
-    ) -> None:
-        line, column = place or (self.line, offset - self.line_start + 1)
+    def _report(self, offset: int, message: str, *, width: int = 1, path: str = "$", code: str = "invalid_json", **more: Json) -> None:
+        line, column = self.places.locate(offset)
         self.reading.error(Located(value=None, line=line, column=column, width=width, path=path), message, code=code, **more)
         self.complaints += 1
         if self.complaints >= MAX_COMPLAINTS:

@@ -12,24 +12,22 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Protocol
+from typing import Any, Protocol
 
 import msgspec
-from msgspec import inspect as mi
 
 from proctor.checks.registry import CheckEntry, Registry
 from proctor.checks.vacuous import find_vacuous
 from proctor.errors import SpecError
 from proctor.expressions.text_form import write_text_form
-from proctor.formats.text.building import describe_struct_type
 from proctor.formats.text.located import Located, Reading
 from proctor.formats.text.placeholders import make_filler
 from proctor.model.case import Assertion, Case
 from proctor.model.evidence import Json
-from proctor.model.json_values import is_integer
 from proctor.model.problem import Origin
 from proctor.model.scratch import Scratch
 from proctor.model.show import show
+from proctor.model.typed import convert_to
 
 Fill = Callable[[Mapping[str, Json]], Json]
 Label = Callable[[CheckEntry, msgspec.Struct], str]
@@ -46,7 +44,7 @@ class _ClaimShape(msgspec.Struct, frozen=True):
 
     first: Assertion
     entry: CheckEntry
-    fields: tuple[tuple[str, mi.Type, Fill], ...]
+    fields: tuple[tuple[str, Any, Fill], ...]
     has_label: bool
 
 
@@ -106,9 +104,9 @@ class RowShape:
         value = node.get(first.check)
         if value is None or any(make_filler(member) is not None for key, member in node.members() if key != first.check):
             return False
-        types = {field.encode_name: (field.name, field.type) for field in describe_struct_type(entry.spec).fields}
+        types = {field.encode_name: (field.name, field.type) for field in msgspec.structs.fields(entry.spec)}
         members = dict(value.members()) if value.is_object else {entry.shorthand or "": value}
-        fields: list[tuple[str, mi.Type, Fill]] = []
+        fields: list[tuple[str, Any, Fill]] = []
         for key, member in members.items():
             fill = make_filler(member)
             if fill is not None:
@@ -146,24 +144,14 @@ def learn_shape(
     return shape if known and all(shape.add_member(key, node, shared) for key, node in members) else None
 
 
-def _fits(kind: mi.Type, value: Json) -> bool:
+def _fits(kind: Any, value: Json) -> bool:
     """Return whether a field accepts a value unchanged."""
-    match kind:
-        case mi.AnyType():
-            return True
-        case mi.StrType():
-            return isinstance(value, str)
-        case mi.BoolType():
-            return isinstance(value, bool)
-        case mi.IntType():
-            return is_integer(value)
-        case mi.DictType():
-            return isinstance(value, dict) and isinstance(kind.value_type, mi.AnyType)
-        case mi.UnionType():
-            plain = [choice for choice in kind.types if not isinstance(choice, mi.NoneType) and "Unset" not in type(choice).__name__]
-            return value is not None and len(plain) == 1 and _fits(plain[0], value)
-        case _:
-            return False
+    try:
+        read = convert_to(value, kind)
+    except msgspec.ValidationError:
+        return False
+    # A null may mean something else than the value null: the reader knows.
+    return type(read) is type(value) and read == value and (value is not None or kind is Any)
 
 
 TYPES = ("text", "number", "integer", "boolean", "json")
