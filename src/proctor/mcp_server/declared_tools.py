@@ -8,7 +8,7 @@ from typing import Any, cast, get_args, get_origin, get_type_hints
 
 import msgspec
 
-from proctor.mcp_server.arguments import Schema, to_camel
+from proctor.mcp_server.arguments import to_camel
 from proctor.mcp_server.tool import DELETED, PAGING, Action, Desk, Tool, describe_parameter, page_of, shape
 from proctor.model.evidence import Json
 from proctor.service.access.callers import Caller
@@ -16,6 +16,7 @@ from proctor.service.hub import Hub
 from proctor.service.refusals import Refusal
 from proctor.service.resource import OPERATIONS, Operation, Page, list_fields
 from proctor.service.runs import proposals, schedules
+from proctor.service.schemas import Schema
 
 
 def make_declared_tool(module: types.ModuleType, name: str, title: str) -> Tool:

@@ -6,7 +6,7 @@ from typing import cast, get_type_hints
 
 from msgspec.structs import fields
 
-from proctor.mcp_server.arguments import RunRequest, Schema, camel, texts, to_camel
+from proctor.mcp_server.arguments import RunRequest, camel, texts, to_camel
 from proctor.mcp_server.suites import DETAIL, DIALECT, DOCUMENT, SELECT
 from proctor.mcp_server.tool import (
     PAGING,
@@ -26,6 +26,7 @@ from proctor.model.evidence import Json
 from proctor.service.access.permissions import require_reader
 from proctor.service.runs.examinations import NewExamination
 from proctor.service.runs.run import RunSearch
+from proctor.service.schemas import Schema
 from proctor.service.traces.search import TraceSearch, get_trace, list_traces
 
 LONGEST_WAIT_S = 50.0

@@ -27,7 +27,6 @@ from proctor.errors import InputError
 from proctor.evidence.reading import read_sent
 from proctor.evidence.unknowns.account import declare_complete
 from proctor.formats.suites import DIALECTS
-from proctor.mcp_server.arguments import Schema
 from proctor.mcp_server.tool import RESULT, Action, Desk, Tool, a_document, shape, shorten_result, text
 from proctor.model.case import Suite
 from proctor.model.evidence import Json
@@ -39,6 +38,7 @@ from proctor.service.decisions.messages import SuiteSource
 from proctor.service.decisions.pool import run_while_client_waits
 from proctor.service.decisions.suite_verdicts import SuiteDecisions, decide_stream, read_evidence
 from proctor.service.refusals import Refusal
+from proctor.service.schemas import Schema
 from proctor.service.suites.documents import read_sent_suite, shown_problems
 from proctor.sources.records import DOCUMENT_SUFFIXES, LINE_SUFFIXES, Record, read_records
 from proctor.sources.texts import SUITE_SUFFIXES, check_path, is_hidden

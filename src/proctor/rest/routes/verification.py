@@ -15,11 +15,12 @@ from pydantic.alias_generators import to_camel
 
 from proctor.formats.verial.assertions import spell_in_snake_case
 from proctor.rest.route_parts import Body, ClampedPaging, PageOf, TheCaller, TheHub, list_sent_fields, make_router
+from proctor.service.schemas import Schema, without_limits
 from proctor.service.verification.nouns import NOUNS
 from proctor.service.verification.sandboxes.system_kinds import complete_addresses
 from proctor.service.verification.shared import fields
 from proctor.service.verification.shared.declaration import Operation, Resource
-from proctor.service.verification.shared.fields import Schema, Shape, without_limits
+from proctor.service.verification.shared.fields import Shape
 from proctor.store.sql.compressed_json import to_json
 
 _TYPES: dict[str, Any] = {"string": str, "number": float, "integer": int, "boolean": bool, "object": dict[str, Any], "array": list[Any]}
