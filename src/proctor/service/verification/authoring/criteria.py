@@ -15,11 +15,7 @@ from proctor.model.show import kind_of
 from proctor.service.refusals import Refusal
 from proctor.service.verification.shared.declaration import Resource, ToolWords
 from proctor.service.verification.shared.fields import FLAG, LONGEST_TEXT, OBJECT, Field, Kind, id_of, invalid, number, one_of, text
-from proctor.service.verification.shared.resources import (
-    Rules,
-    Transaction,
-    declare_standard,
-)
+from proctor.service.verification.shared.resources import Rules, Transaction, declare_standard
 from proctor.store.sql.compressed_json import from_json, to_json
 from proctor.store.sql.pages import Row
 
