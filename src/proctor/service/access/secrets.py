@@ -93,10 +93,9 @@ async def list_secrets(hub: Hub, caller: Caller, project_id: str) -> list[Secret
         return [show_row(Secret, row) for row in await rows.list_secrets(tx.connection, tx.owner, project_id)]
 
 
-@operation("secrets", "DELETE /api/projects/{project_id}/secrets/{name}")
+@operation("secrets", "DELETE /api/projects/{project_id}/secrets/{name}", doing="managing secrets")
 async def delete_secret(hub: Hub, caller: Caller, project_id: str, name: str) -> None:
     """Delete a secret; requires an organization key."""
-    require_writer(caller, "managing secrets")
     async with writing(hub, caller) as tx:
         if not await rows.delete_secret(tx.connection, tx.owner, project_id, name):
             raise not_found("secret", name)

@@ -16,7 +16,6 @@ import msgspec
 
 from proctor.errors import StoreError
 from proctor.service.access.callers import Caller
-from proctor.service.access.permissions import require_writer
 from proctor.service.access.transactions import read_visible, reading, writing
 from proctor.service.hub import Hub, stamp
 from proctor.service.judge_memory import delete_older as delete_older_replies
@@ -80,10 +79,9 @@ async def get_retention(hub: Hub, caller: Caller, project_id: str) -> ProjectRet
     return _show(hub, await read_visible(hub, caller, projects, "project", project_id))
 
 
-@operation("projects", "PUT /api/projects/{project_id}/retention")
+@operation("projects", "PUT /api/projects/{project_id}/retention", doing="setting retention")
 async def set_retention(hub: Hub, caller: Caller, project_id: str, spec: NewRetention) -> ProjectRetention:
     """Set the retention of a project, at most that of the service; requires an organization key. Older data is deleted within the hour."""
-    require_writer(caller, "setting retention")
     _check(hub, spec)
     values = msgspec.structs.asdict(spec)
     async with writing(hub, caller) as tx:
@@ -93,10 +91,9 @@ async def set_retention(hub: Hub, caller: Caller, project_id: str, spec: NewRete
     return _show(hub, row)
 
 
-@operation("projects", "GET /api/projects/{project_id}/retention/preview")
+@operation("projects", "GET /api/projects/{project_id}/retention/preview", doing="setting retention")
 async def preview_retention(hub: Hub, caller: Caller, project_id: str, spec: NewRetention) -> RetentionPreview:
     """Count what would be deleted with this retention, without changing anything; requires an organization key."""
-    require_writer(caller, "setting retention")
     _check(hub, spec)
     counts = {"traces": 0, "runs": 0}
     async with reading(hub, caller) as tx:
