@@ -66,7 +66,7 @@ class ServiceRuns:
                 ),
             )
         except Refusal as refusal:
-            raise _rename_fields(refusal) from None
+            raise refusal.rename_fields(_rename_field) from None
         return await self.get(caller, started["id"], wait_s=wait_s)
 
     async def examine(self, caller: Caller, arguments: dict[str, Json], wait_s: float) -> dict[str, Json]:
@@ -120,15 +120,10 @@ class ServiceRuns:
         raise Refusal("VALIDATION_ERROR", f"name the project of the run: {hint}", fields={"project_id": ["required"]})
 
 
-def _rename_fields(refusal: Refusal) -> Refusal:
-    """Return the refusal with the field names of this tool."""
-    fields = {}
-    for path, texts in refusal.fields.items():
-        head, mark, rest = path.partition(".")
-        fields[f"{_NAMES.get(head, head)}{mark}{rest}"] = texts
-    return Refusal(
-        refusal.code, refusal.message, fields=fields, retry_after_s=refusal.retry_after_s, hint=refusal.hint, problems=refusal.problems
-    )
+def _rename_field(path: str) -> str:
+    """Return the name of a field of a run as this tool has it."""
+    head, mark, rest = path.partition(".")
+    return f"{_NAMES.get(head, head)}{mark}{rest}"
 
 
 Context = ServerRequestContext[Any, Any]

@@ -73,6 +73,7 @@ class ClientWatch:
 
 ROUTES = (
     "health",
+    "service.upkeep.health",
     "service.access.projects",
     "service.example",
     "service.overview",

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Unpack
 
@@ -146,18 +146,7 @@ def _refuse_taken_slug(resource: Resource, slug: str | None) -> Generator[None]:
         raise Refusal("CONFLICT", f"there is already a {resource.called} called {slug!r}") from None
 
 
-@contextlib.asynccontextmanager
-async def reading(hub: Hub, caller: Caller) -> AsyncGenerator[Transaction]:
-    """Yield a reading transaction of a caller."""
-    async with hub.database.reading() as connection:
-        yield Transaction(connection, hub, caller)
-
-
-@contextlib.asynccontextmanager
-async def writing(hub: Hub, caller: Caller) -> AsyncGenerator[Transaction]:
-    """Yield a writing transaction of a caller."""
-    async with hub.database.writing() as connection:
-        yield Transaction(connection, hub, caller)
+reading, writing = Transaction.reading, Transaction.writing
 
 
 async def fetch_rows(hub: Hub, caller: Caller, resource: Resource, *, parent_id: str | None = None, **paging: Unpack[Paging]) -> Rows:
