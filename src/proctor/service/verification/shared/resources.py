@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable, Generator, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Unpack
 
@@ -31,12 +31,8 @@ Records = Page[dict[str, Json]]
 """A page of records as JSON."""
 
 
-class Transaction(transactions.Transaction):
+class Transaction(transactions.Transaction, store.OwnedRecords):
     """A transaction on the records of a caller's organization."""
-
-    async def find(self, kind: str, id: str, *, lock: bool = False) -> Row | None:
-        """Return a record without its blob, if it exists; `lock` blocks other writers until the end."""
-        return await store.find_record(self.connection, self.owner, kind, id, lock=lock)
 
     async def require(self, kind: str, id: str, *, what: str | None = None, lock: bool = False) -> Row:
         """Return a record without its blob. Raises `Refusal` if there is none."""
@@ -45,42 +41,14 @@ class Transaction(transactions.Transaction):
             raise not_found(what or kind.replace("_", " "), id)
         return row
 
-    async def find_by_slug(self, kind: str, slug: str) -> Row | None:
-        """Return the record of a kind that has this slug."""
-        return await store.find_by_slug(self.connection, self.owner, kind, slug)
-
-    async def find_some(self, kind: str, ids: Iterable[str]) -> list[Row]:
-        """Return the records of a kind with these ids, oldest first."""
-        return await store.find_some(self.connection, self.owner, kind, ids)
-
-    async def children(self, kind: str, parents: str | Sequence[str], *, blobs: bool = False) -> list[Row]:
-        """Return the records of a kind below one parent or several, oldest first."""
-        return await store.children(self.connection, self.owner, kind, parents, blobs=blobs)
-
     async def refuse_more_children(self, kind: str, parent_id: str, most: int, reason: str) -> None:
         """Reject one more record of a kind below a parent that has the most."""
-        if await store.count_children(self.connection, self.owner, kind, parent_id) >= most:
+        if await self.count_children(kind, parent_id) >= most:
             raise Refusal("CONFLICT", reason)
-
-    async def read_blob(self, id: str) -> bytes | None:
-        """Return the blob of a record."""
-        return await store.read_blob(self.connection, self.owner, id)
-
-    async def linked(self, link: str, from_ids: Iterable[str], kind: str) -> dict[str, list[Row]]:
-        """Return the targets of links of this kind, by source, in the order of linking."""
-        return await store.linked(self.connection, self.owner, link, from_ids, kind)
-
-    async def linking(self, link: str, to_ids: Iterable[str], kind: str) -> list[Row]:
-        """Return the sources of links of this kind to one of these targets."""
-        return await store.linking(self.connection, self.owner, link, to_ids, kind)
 
     async def link(self, from_id: str, link: str, to_id: str) -> bool:
         """Link two records and return whether the link is new. The caller has checked the organization of both."""
         return await store.link(self.connection, from_id, link, to_id, self.hub.now())
-
-    async def unlink(self, from_id: str, link: str, to_id: str | None = None) -> bool:
-        """Delete the link, or every link of this kind, and return whether there was any."""
-        return await store.unlink(self.connection, from_id, link, to_id)
 
     async def fetch_page(self, query: sa.Select[Any], **paging: Unpack[Paging]) -> Rows:
         """Return a page of records."""
@@ -108,10 +76,6 @@ class Transaction(transactions.Transaction):
         changed = await store.change_record(self.connection, self.owner, row["id"], now=self.hub.now(), **columns)
         assert changed is not None  # it was locked
         return changed
-
-    async def delete(self, ids: Iterable[str]) -> None:
-        """Delete records and their links without an audit note."""
-        await store.delete_records(self.connection, self.owner, ids)
 
     async def add(self, resource: Resource, body: dict[str, Json], *, slug: str | None = None, blob: bytes | None = None) -> Row:
         """Add a record of a resource, below the parent in its body."""
