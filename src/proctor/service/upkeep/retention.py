@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-import math
 from collections.abc import Callable
 from typing import Annotated, TypedDict
 
@@ -105,14 +104,12 @@ async def preview_retention(hub: Hub, caller: Caller, project_id: str, spec: New
 
 
 def _check(hub: Hub, spec: NewRetention) -> None:
-    """Reject days out of range, or longer than the service's retention."""
-    service = hub.settings.retention_days
-    most = LONGEST_DAYS if service is None else min(LONGEST_DAYS, math.floor(service))
-    expected = f"expected 1 to {most} days" if most else "expected nothing: the service stores data for less than a day"
-    if most and most < LONGEST_DAYS:
-        expected += f"; the service deletes data after {service:g}"
-    days_by_field = msgspec.structs.asdict(spec)
-    wrong = {name: [f"{expected}, got {days}"] for name, days in days_by_field.items() if days is not None and not 1 <= days <= most}
+    """Reject days beyond the retention of the service."""
+    most = hub.settings.retention_days
+    if most is None:
+        return
+    reason = f"the service deletes all data after {most:g} days"
+    wrong = {name: [f"{reason}, got {days}"] for name, days in msgspec.structs.asdict(spec).items() if days is not None and days > most}
     if wrong:
         raise Refusal("VALIDATION_ERROR", "invalid retention", fields=wrong)
 
