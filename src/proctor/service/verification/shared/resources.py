@@ -236,28 +236,15 @@ def declare_standard(resource: Resource, path: str, rules: Rules | None = None, 
     # A response to a write has nested records only if lists have them.
     written = resource.whole if rules.show is None or rules.shows_written else resource.summary
     one, large = f"{path}/{{{what}_id}}", rules.large
-    declared = {
-        "list": (
-            f"list_{plural}",
-            list_all,
-            Operation(resource, f"GET {path}", gives=resource.summary, pages=True, within=within, tool="list"),
-        ),
-        "create": (
-            f"create_{what}",
-            create,
-            Operation(resource, f"POST {path}", takes=resource.new, gives=written, large=large, creates=True, tool="create"),
-        ),
-        "get": (f"get_{what}", get, Operation(resource, f"GET {one}", gives=resource.whole, large=large, tool="get")),
-        "update": (
-            f"update_{what}",
-            update,
-            Operation(resource, f"PATCH {one}", takes=resource.changes, gives=written, large=large, tool="update"),
-        ),
-        "delete": (f"delete_{what}", delete, Operation(resource, f"DELETE {one}", tool="delete")),
+    declared: dict[str, tuple[Callable[..., Any], str, str, dict[str, Any]]] = {
+        "list": (list_all, f"list_{plural}", f"GET {path}", {"gives": resource.summary, "pages": True, "within": within}),
+        "create": (create, f"create_{what}", f"POST {path}", {"takes": resource.new, "gives": written, "large": large, "creates": True}),
+        "get": (get, f"get_{what}", f"GET {one}", {"gives": resource.whole, "large": large}),
+        "update": (update, f"update_{what}", f"PATCH {one}", {"takes": resource.changes, "gives": written, "large": large}),
+        "delete": (delete, f"delete_{what}", f"DELETE {one}", {}),
     }
-    calls: dict[str, Any] = {action: call for action, (_, call, _) in declared.items()}
-    for action, description in about.items():
-        name, call, declare = declared[action]
-        call.__name__, call.__doc__ = name, description
-        calls[action] = declare(call)
+    calls: dict[str, Any] = {}
+    for action, (call, name, route, bodies) in declared.items():
+        call.__name__, call.__doc__ = name, about.get(action)
+        calls[action] = Operation(resource, route, tool=action, **bodies)(call) if action in about else call
     return Standard(**calls)
