@@ -103,20 +103,27 @@ def operation(
     method, _, path = route.partition(" ")
 
     def declare(call: Call) -> Call:
-        @functools.wraps(call)
-        async def checked(hub: Hub, caller: Caller, *values: Any, **options: Any) -> Any:
-            if doing:
-                require_writer(caller, doing)
-            check_arguments(call, (*values, *options.values()))
-            return await call(hub, caller, *values, **options)
-
+        checked = guard_operation(call, doing)
         declared = Operation(
             tag=tag, method=method, path=path, status=status, stored=stored, call=checked, name=name or call.__name__, person=person
         )
         OPERATIONS.append(declared)
-        return cast(Call, checked)
+        return checked
 
     return declare
+
+
+def guard_operation(call: Call, doing: str) -> Call:
+    """Return an operation that checks its arguments, and requires an organization key for `doing` something."""
+
+    @functools.wraps(call)
+    async def checked(hub: Hub, caller: Caller, *values: Any, **options: Any) -> Any:
+        if doing:
+            require_writer(caller, doing)
+        check_arguments(call, (*values, *options.values()))
+        return await call(hub, caller, *values, **options)
+
+    return cast(Call, checked)
 
 
 def check_arguments(call: Callable[..., Any], values: Iterable[object]) -> None:

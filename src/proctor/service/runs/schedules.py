@@ -398,8 +398,5 @@ def _list_passed(cron: Cron, zone: ZoneInfo, first: datetime, now: datetime) -> 
     if len(times) < MOST_COUNTED:
         return times, times[-1]
     # The last one, from a time shortly before: there may be millions in between.
-    for days in (1, 32):
-        last = deque(takewhile(lambda at: at <= now, cron.iterate(now - timedelta(days=days), zone)), maxlen=1)
-        if last:
-            return [*times[:-1], last[0]], last[0]
-    return times, times[-1]
+    last = deque(takewhile(lambda at: at <= now, cron.iterate(now - timedelta(days=32), zone)), maxlen=1) or times
+    return [*times[:-1], last[-1]], last[-1]
