@@ -139,11 +139,6 @@ def _read(value: Json, schema: Schema) -> Json:
     return check_value(value, schema)
 
 
-def texts(value: Json) -> list[str]:
-    """Return the entries of a list that are texts."""
-    return [entry for entry in cast(list[Json], value or []) if isinstance(entry, str)]
-
-
 class RunRequest(msgspec.Struct, frozen=True, kw_only=True):
     """A suite to run."""
 

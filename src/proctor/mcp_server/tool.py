@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, cast, get_type_hints
 
 import msgspec
 
-from proctor.mcp_server.arguments import read_arguments, to_snake
+from proctor.mcp_server.arguments import read_arguments, to_camel, to_snake
 from proctor.model.evidence import Json
 from proctor.model.show import nearest, show
 from proctor.service.access.callers import Caller
@@ -197,6 +197,12 @@ def describe_parameter(name: str, hint: Any) -> Schema:
     schema = derive_schema(hint)
     description = schema.get("description") or name.replace("_", " ")
     return {"type": schema["type"], "description": description, **without_limits(schema)}
+
+
+def describe_fields(kind: type[msgspec.Struct]) -> dict[str, Schema]:
+    """Return the parameters for the fields of a declared request."""
+    hints = get_type_hints(kind, include_extras=True)
+    return {to_camel(field.name): describe_parameter(field.name, hints[field.name]) for field in msgspec.structs.fields(kind)}
 
 
 def shape(required: dict[str, Schema], **optional: Schema) -> Schema:

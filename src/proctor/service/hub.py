@@ -158,7 +158,7 @@ class Hub(msgspec.Struct, frozen=True, kw_only=True):
     """Set when this process has stored due traces, to wake its evaluator; without it they are found a little later."""
     span_trees: SizedLruCache = msgspec.field(default_factory=lambda: SizedLruCache(300_000))
     """Trees of recently viewed traces, by number of spans."""
-    run_facts: SizedLruCache = msgspec.field(default_factory=lambda: SizedLruCache(300))
+    mutations: SizedLruCache = msgspec.field(default_factory=lambda: SizedLruCache(300))
     """Faults that the suites of ended runs detect, by runs."""
     shown_results: SizedLruCache = msgspec.field(default_factory=lambda: SizedLruCache(32))
     """Page views of large attempts, by pages: at most some hundred kilobytes each."""

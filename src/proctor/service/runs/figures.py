@@ -229,7 +229,7 @@ async def measure_run(hub: Hub, caller: Caller, id: str) -> MutationResult:
         finished = find_finished_key(run)
         if finished is None:
             raise Refusal("CONFLICT", "the run has not ended", hint="measure the suite after the run")
-        known: MutationResult | None = hub.run_facts.get(("mutation", finished))
+        known: MutationResult | None = hub.mutations.get(finished)
         if known is not None:
             return known
         packed: list[bytes] = []
@@ -247,5 +247,5 @@ async def measure_run(hub: Hub, caller: Caller, id: str) -> MutationResult:
     if answer.error is not None:
         raise InputError(f"the suite cannot be measured: {answer.error[1]}")
     measured = unpack_plain(answer.evidence[0], MutationResult)
-    hub.run_facts.put(("mutation", finished), measured, 1)
+    hub.mutations.put(finished, measured, 1)
     return measured
