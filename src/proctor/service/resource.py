@@ -103,7 +103,7 @@ def operation(
     method, _, path = route.partition(" ")
 
     def declare(call: Call) -> Call:
-        checked = guard_operation(call, doing)
+        checked = guard_operation(call, doing, is_search=method == "GET")
         declared = Operation(
             tag=tag, method=method, path=path, status=status, stored=stored, call=checked, name=name or call.__name__, person=person
         )
@@ -113,28 +113,29 @@ def operation(
     return declare
 
 
-def guard_operation(call: Call, doing: str) -> Call:
+def guard_operation(call: Call, doing: str, *, is_search: bool = False) -> Call:
     """Return an operation that checks its arguments, and requires an organization key for `doing` something."""
 
     @functools.wraps(call)
     async def checked(hub: Hub, caller: Caller, *values: Any, **options: Any) -> Any:
         if doing:
             require_writer(caller, doing)
-        check_arguments(call, (*values, *options.values()))
+        check_arguments(call, (*values, *options.values()), is_search=is_search)
         return await call(hub, caller, *values, **options)
 
     return cast(Call, checked)
 
 
-def check_arguments(call: Callable[..., Any], values: Iterable[object]) -> None:
+def check_arguments(call: Callable[..., Any], values: Iterable[object], *, is_search: bool) -> None:
     """Reject requests among the arguments of an operation with a field that is not as declared."""
     for value in values:
         if isinstance(value, msgspec.Struct) and type(value) in _list_requests(call):
             defaults = {field.name: field.default for field in msgspec.structs.fields(value)}
-            check_fields_of(type(value), {name: each for name, each in msgspec.structs.asdict(value).items() if each is not defaults[name]})
+            sent = {name: each for name, each in msgspec.structs.asdict(value).items() if each is not defaults[name]}
+            check_fields_of(type(value), sent, is_search=is_search)
         elif isinstance(value, Mapping):
             for kind in _list_requests(call):
-                check_fields_of(kind, cast(Mapping[str, object], value))
+                check_fields_of(kind, cast(Mapping[str, object], value), is_search=is_search)
 
 
 @functools.cache
@@ -147,7 +148,7 @@ def _list_requests(call: Callable[..., Any]) -> tuple[type[msgspec.Struct], ...]
     return tuple(hint for hint in structs if hint.__name__ not in ("Hub", "Caller"))
 
 
-def check_fields_of(kind: type[msgspec.Struct], values: Mapping[str, object], *, path: str = "") -> None:
+def check_fields_of(kind: type[msgspec.Struct], values: Mapping[str, object], *, path: str = "", is_search: bool = False) -> None:
     """Reject values of fields that are of another type than declared, or beyond a declared limit; `path` is put before their names."""
     hints = _get_hints(kind)
     wrong: dict[str, list[str]] = {}
@@ -155,14 +156,14 @@ def check_fields_of(kind: type[msgspec.Struct], values: Mapping[str, object], *,
         hint, may_be_null = hints[name]
         if values[name] is None and may_be_null:
             continue
-        reason = _explain_wrong(values[name], hint)
+        reason = _explain_wrong(values[name], hint, is_search=is_search)
         if reason is not None:
             wrong[path + name] = [reason]
     if wrong:
         raise Refusal("VALIDATION_ERROR", "some fields are invalid", fields=wrong)
 
 
-def _explain_wrong(value: object, hint: Any) -> str | None:
+def _explain_wrong(value: object, hint: Any, *, is_search: bool) -> str | None:
     try:
         convert_to(value, hint)
     except msgspec.ValidationError as error:
@@ -174,7 +175,7 @@ def _explain_wrong(value: object, hint: Any) -> str | None:
         inside = f"{place.strip('.`')}: " if place else ""
         return f"{inside}{reason[:1].lower()}{reason[1:]}"
     # PostgreSQL cannot store a NUL character, and a name of spaces cannot be seen.
-    if isinstance(value, str) and ("\0" in value or (_find_limits(hint).get("min_length") and not value.strip())):
+    if not is_search and isinstance(value, str) and ("\0" in value or (_find_limits(hint).get("min_length") and not value.strip())):
         return _describe_limits(hint, value) or "has a NUL character"
     return None
 
