@@ -116,9 +116,8 @@ OVERDUE_S = 60.0
 class HealthReason(msgspec.Struct, frozen=True, kw_only=True):
     """A reason why the service is not healthy."""
 
-    code: Literal[
-        "database_unreachable", "database_locked", "database_not_written", "disk_full", "disk_low", "queue_behind", "service_busy"
-    ]
+    code: str
+    """Stable; `docs/reference/errors.md` lists them."""
     message: str
     degree: Degree
 
