@@ -6,12 +6,12 @@ import json
 from collections.abc import Iterator
 
 from docs.reference_pages import NOTICE
-from proctor.mcp_server.arguments import Schema
 from proctor.mcp_server.declared_tools import DECLARED
 from proctor.mcp_server.nouns import NOUNS
 from proctor.mcp_server.pages import TEMPLATES
 from proctor.mcp_server.server import OF_THE_MACHINE, OF_THE_SERVICE, OURS, WRITE_SUITE, McpServer, all_tools
 from proctor.mcp_server.tool import Action, Tool
+from proctor.service.schemas import Schema
 
 _KINDS = {"string": "text", "array": "list", "boolean": "true or false", "integer": "whole number"}
 

@@ -28,7 +28,7 @@ def settings_page() -> str:
         "|---|---|---|---|",
     ]
     for setting in SETTINGS:
-        flag = "none" if setting.option is None else f"`{f'{setting.option} {setting.metavar}'.strip()}`"
+        flag = "none" if setting.option is None else f"`{setting.option} {setting.metavar}`"
         if setting.many:
             flag += ", may be repeated"
         lines.append(f"| {flag} | `{setting.variable}` | {show_default(setting)} | {setting.text} |")

@@ -6,9 +6,10 @@ import re
 from collections.abc import Iterable, Iterator
 
 from docs.reference_pages import NOTICE
+from proctor.service.schemas import Schema
 from proctor.service.verification.nouns import NOUNS
 from proctor.service.verification.shared.declaration import Operation, Resource
-from proctor.service.verification.shared.fields import Field, Schema, label_of
+from proctor.service.verification.shared.fields import Field, label_of
 
 _HUMP = re.compile(r"(?<=[a-z])(?=[A-Z])")
 _WORDS = {

@@ -52,7 +52,7 @@ async def test_calls_at_the_same_time_start_no_more_runs_than_there_may_be(tmp_p
 async def test_a_suite_that_cannot_be_run_takes_no_place(tmp_path: Path) -> None:
     runs = LocalRuns(tmp_path, tmp_path)
     for _ in range(MOST_LIVE + 1):
-        with pytest.raises(Refusal, check=lambda error: list(error.fields) == ["path"]):
+        with pytest.raises(Refusal, check=lambda error: list(error.fields) == ["document"]):
             await runs.start(LOCAL, RunRequest(), 0.0)
 
 

@@ -196,7 +196,7 @@ def test_a_leaderboard_has_the_best_published_run_of_each_agent(shared: World) -
 
 def test_the_page_of_a_leaderboard_shows_every_place_and_hostile_names_stay_text(own: World) -> None:
     from proctor.service.access.callers import LOCAL
-    from proctor.store.sql.verification_records import change_record, find_record
+    from proctor.store.sql.verification_records import OwnedRecords, change_record
 
     async def publish(hub: Any) -> None:
         async with hub.database.writing() as connection:
@@ -208,7 +208,7 @@ def test_the_page_of_a_leaderboard_shows_every_place_and_hostile_names_stay_text
                 ),
                 ("task_run", "tr_home_cancel", {"outcome": "pass", "axes": {"safety <i>": {"score": 0.75, "weight": 2}}}),
             ):
-                row = await find_record(connection, LOCAL.organization_id, kind, id)
+                row = await OwnedRecords(connection, LOCAL.organization_id).find(kind, id)
                 assert row is not None
                 await change_record(connection, LOCAL.organization_id, id, now=hub.now(), body={**row["body"], **more})
 
@@ -223,13 +223,13 @@ def test_the_page_of_a_leaderboard_shows_every_place_and_hostile_names_stay_text
 
 def test_the_axes_of_a_task_run_are_shown_with_their_scores(own: World) -> None:
     from proctor.service.access.callers import LOCAL
-    from proctor.store.sql.verification_records import change_record, find_record
+    from proctor.store.sql.verification_records import OwnedRecords, change_record
 
     axes = {"safety <b>": {"score": 0.25, "weight": 2}}
 
     async def score(hub: Any) -> None:
         async with hub.database.writing() as connection:
-            row = await find_record(connection, LOCAL.organization_id, "task_run", "tr_home")
+            row = await OwnedRecords(connection, LOCAL.organization_id).find("task_run", "tr_home")
             assert row is not None
             body = {**row["body"], "axes": axes, "verdict": "partial", "score": 0.25}
             await change_record(connection, LOCAL.organization_id, "tr_home", now=hub.now(), body=body)

@@ -13,11 +13,11 @@ from typing import Protocol, cast
 import msgspec
 
 from proctor.model.evidence import Json
-from proctor.model.json_values import is_number
-from proctor.model.show import kind_of, nearest, show
+from proctor.model.show import nearest
 from proctor.service.access.callers import Caller
 from proctor.service.refusals import Refusal
 from proctor.service.runs.run import RunSearch
+from proctor.service.schemas import Schema, check_value, list_kinds
 from proctor.store.sql.compressed_json import from_json
 
 AS_WRITTEN = frozenset(
@@ -71,16 +71,6 @@ def camel_path(path: str) -> str:
     return f"{to_camel(head)}{mark}{rest}"
 
 
-Schema = dict[str, Json]
-_WORDS = {
-    "string": "text",
-    "number": "a number",
-    "integer": "a whole number",
-    "boolean": "true or false",
-    "object": "an object",
-    "array": "a list",
-    "null": "null",
-}
 _LONGEST_JSON = 1_000_000
 _MOST_NAMED = 50
 """Mistakes named in an answer."""
@@ -135,61 +125,18 @@ def _describe_unknown(written: str, allowed: Collection[str], properties: Mappin
 
 
 def _allows_null(schema: Schema) -> bool:
-    return "type" not in schema or "null" in _list_kinds(schema)
-
-
-def _list_kinds(schema: Schema) -> list[str]:
-    kinds: Json = schema.get("type", list(_WORDS))
-    return [kinds] if isinstance(kinds, str) else kinds
+    return "null" in list_kinds(schema)
 
 
 def _read(value: Json, schema: Schema) -> Json:
-    kinds = _list_kinds(schema)
     # Models often send an object as JSON text; accepted if no text is expected.
-    if isinstance(value, str) and "string" not in kinds and value.lstrip()[:1] in ("{", "[") and len(value) <= _LONGEST_JSON:
+    is_json = isinstance(value, str) and "string" not in list_kinds(schema) and value.lstrip()[:1] in ("{", "[")
+    if is_json and len(value) <= _LONGEST_JSON:
         try:
             value = from_json(value)
         except Exception:
             raise ValueError("it begins like JSON, but is none") from None
-    if not any(_has_kind(value, kind) for kind in kinds):
-        raise ValueError(f"expected {' or '.join(_WORDS[kind] for kind in kinds)}, got {kind_of(value)}")
-    if isinstance(value, float) and "number" not in kinds:
-        value = int(value)
-    words: list[Json] | None = schema.get("enum")
-    if words is not None and value not in words:
-        close = nearest(str(value), [str(word) for word in words])
-        hint = f"; nearest: {', '.join(close)}" if close else ""
-        raise ValueError(f"expected one of {', '.join(str(word) for word in words)}, got {show(value, 60)}{hint}")
-    if is_number(value):
-        least, most = schema.get("minimum"), schema.get("maximum")
-        if (least is not None and value < least) or (most is not None and value > most):
-            bounds = [f"at least {least}" if least is not None else "", f"at most {most}" if most is not None else ""]
-            raise ValueError(f"expected {' and '.join(bound for bound in bounds if bound)}, got {show(value, 40)}")
-    return value
-
-
-def _has_kind(value: Json, kind: str) -> bool:
-    match kind:
-        case "string":
-            return isinstance(value, str)
-        case "boolean":
-            return isinstance(value, bool)
-        case "number":
-            return is_number(value)
-        case "integer":
-            is_whole = isinstance(value, int) or (isinstance(value, float) and value.is_integer())
-            return is_whole and not isinstance(value, bool)
-        case "object":
-            return isinstance(value, dict)
-        case "array":
-            return isinstance(value, list)
-        case _:
-            return value is None
-
-
-def texts(value: Json) -> list[str]:
-    """Return the entries of a list that are texts."""
-    return [entry for entry in cast(list[Json], value or []) if isinstance(entry, str)]
+    return check_value(value, schema)
 
 
 class RunRequest(msgspec.Struct, frozen=True, kw_only=True):

@@ -8,14 +8,15 @@ from typing import Any, cast, get_args, get_origin, get_type_hints
 
 import msgspec
 
-from proctor.mcp_server.arguments import Schema, to_camel
-from proctor.mcp_server.tool import DELETED, PAGING, Action, Desk, Tool, describe_parameter, page_of, shape
+from proctor.mcp_server.arguments import to_camel
+from proctor.mcp_server.tool import DELETED, PAGING, Action, Desk, Tool, describe_fields, describe_parameter, page_of, shape
 from proctor.model.evidence import Json
 from proctor.service.access.callers import Caller
 from proctor.service.hub import Hub
 from proctor.service.refusals import Refusal
 from proctor.service.resource import OPERATIONS, Operation, Page, list_fields
 from proctor.service.runs import proposals, schedules
+from proctor.service.schemas import Schema
 
 
 def make_declared_tool(module: types.ModuleType, name: str, title: str) -> Tool:
@@ -52,10 +53,8 @@ def _make_action(operation: Operation, properties: dict[str, Schema]) -> Action:
             continue
         if request is not None:
             shapes.append(request)
-            fields = get_type_hints(request, include_extras=True)
-            for field in msgspec.structs.fields(request):
-                takes.append(f"{to_camel(field.name)}!" if field.required else to_camel(field.name))
-                properties.setdefault(to_camel(field.name), describe_parameter(field.name, fields[field.name]))
+            takes += [f"{to_camel(field.name)}!" if field.required else to_camel(field.name) for field in msgspec.structs.fields(request)]
+            properties |= describe_fields(request) | properties
         else:
             takes.append(f"{to_camel(name)}!" if parameter.default is parameter.empty else to_camel(name))
             properties.setdefault(to_camel(name), describe_parameter(name, hints[name]))

@@ -20,12 +20,9 @@ from proctor.actions.history.chosen_runs import choose_pair
 from proctor.actions.history.compare import compare
 from proctor.actions.running.run import RunOptions, drive
 from proctor.actions.workspace.run_history import find_home, open_run
-from proctor.actions.workspace.suites import load_suite
-from proctor.decide.selection import select
 from proctor.errors import ProctorError, StoreError
 from proctor.mcp_server.arguments import RunRequest
-from proctor.mcp_server.suites import find_local_path
-from proctor.model.case import Suite
+from proctor.mcp_server.suites import read_suite_argument, refuse_empty
 from proctor.model.evidence import Json
 from proctor.report.blocks.exchange import add_exchanges
 from proctor.report.builders.run import render_markdown
@@ -35,7 +32,6 @@ from proctor.service.access.callers import Caller
 from proctor.service.refusals import Refusal
 from proctor.service.runs.examinations import show_findings
 from proctor.service.runs.run import RunSearch
-from proctor.service.suites.documents import read_sent_suite
 from proctor.store.files.run_files import RunFiles, RunFolder
 from proctor.store.sql.pages import clamp_limit
 
@@ -63,7 +59,8 @@ class LocalRuns:
         settings = RunSettings(repeat=request.repeat, concurrency=request.concurrency, timeout_s=request.timeout_s)
 
         async def start(opened: Callable[[str], None]) -> object:
-            suite = await self._load_suite(request)
+            suite, _ = await read_suite_argument(msgspec.structs.asdict(request), folder=self.folder, trust=self.trust)
+            refuse_empty(suite)
             options = RunOptions(
                 settings=settings, note=request.note, name=request.name, tags=request.tags, opened=opened, trust=self.trust
             )
@@ -160,21 +157,6 @@ class LocalRuns:
             with contextlib.suppress(asyncio.CancelledError, Exception):
                 await task
         self._live.clear()
-
-    async def _load_suite(self, request: RunRequest) -> Suite:
-        if (request.document is None) == (request.path is None):
-            raise Refusal("VALIDATION_ERROR", "name one suite, by `path` or `document`", fields={"path": ["one of both"]})
-        if request.path is not None:
-            path = request.path
-            suite = await asyncio.to_thread(
-                lambda: load_suite(find_local_path(self.folder, path, trust=self.trust), dialect=request.dialect, checks=())
-            )
-        else:
-            suite, _ = await read_sent_suite(cast("str | dict[str, Json]", request.document), dialect=request.dialect)
-        suite = select(suite, request.select)
-        if not suite.cases:
-            raise Refusal("VALIDATION_ERROR", "nothing is selected", fields={"select": ["no case fits"]})
-        return suite
 
     async def _wait_for_id(self, start: Callable[[Callable[[str], None]], Coroutine[Any, Any, object]]) -> str:
         """Start a run; return its id, or raise its error."""

@@ -12,9 +12,10 @@ from collections.abc import Iterable
 from proctor.mcp_server.arguments import to_camel
 from proctor.mcp_server.tool import DELETED, PAGING, Action, Desk, Tool, page_of
 from proctor.model.evidence import Json
+from proctor.service.schemas import Schema, without_limits
 from proctor.service.verification import nouns
 from proctor.service.verification.shared.declaration import Operation, Resource
-from proctor.service.verification.shared.fields import Field, Schema, Shape, without_limits
+from proctor.service.verification.shared.fields import Field, Shape
 
 
 def make_tool(noun: Resource) -> Tool:

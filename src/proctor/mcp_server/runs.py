@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from typing import cast, get_type_hints
+from typing import cast
 
-from msgspec.structs import fields
-
-from proctor.mcp_server.arguments import RunRequest, Schema, camel, texts, to_camel
+from proctor.mcp_server.arguments import RunRequest, camel
 from proctor.mcp_server.suites import DETAIL, DIALECT, DOCUMENT, SELECT
 from proctor.mcp_server.tool import (
     PAGING,
@@ -16,7 +14,7 @@ from proctor.mcp_server.tool import (
     Tool,
     a_list,
     amount,
-    describe_parameter,
+    describe_fields,
     page_of,
     shape,
     shorten_result,
@@ -26,6 +24,7 @@ from proctor.model.evidence import Json
 from proctor.service.access.permissions import require_reader
 from proctor.service.runs.examinations import NewExamination
 from proctor.service.runs.run import RunSearch
+from proctor.service.schemas import Schema
 from proctor.service.traces.search import TraceSearch, get_trace, list_traces
 
 LONGEST_WAIT_S = 50.0
@@ -39,8 +38,8 @@ _WAIT = {"waitS": amount(f"seconds to wait for its end, at most {LONGEST_WAIT_S:
 async def _run(desk: Desk, arguments: dict[str, Json]) -> dict[str, Json]:
     wait_s = arguments.pop("wait_s", _WAIT_S)
     detail = arguments.pop("detail", None)
-    case_ids = tuple(texts(arguments.pop("case_ids", None)))
-    request = RunRequest(case_ids=case_ids, tags=tuple(texts(arguments.pop("tags", None))), **arguments)
+    lists = {name: tuple(cast(list[str], arguments.pop(name, None) or ())) for name in ("case_ids", "tags")}
+    request = RunRequest(**lists, **arguments)
     return _show_run(await desk.runs.start(desk.caller, request, wait_s), detail)
 
 
@@ -111,8 +110,7 @@ async def _examine(desk: Desk, arguments: dict[str, Json]) -> dict[str, Json]:
     return {**_show_run(examined, detail), "findings": None if findings is None else camel(findings)}
 
 
-_HINTS = get_type_hints(NewExamination, include_extras=True)
-_EXAMINED = {to_camel(field.name): describe_parameter(field.name, _HINTS[field.name]) for field in fields(NewExamination)}
+_EXAMINED = describe_fields(NewExamination)
 EXAMINE_SERVER = Tool(
     name="examine_server",
     title="Examine an MCP server",
@@ -190,8 +188,7 @@ async def _search(desk: Desk, arguments: dict[str, Json]) -> dict[str, Json]:
         shown = {name: value for name, value in trace.items() if name != "received"} | {"evidence": trace["received"]}
         return cast(dict[str, Json], camel(shown))
     page = {name: arguments.pop(name, None) for name in ("limit", "cursor")}
-    search = TraceSearch(metadata=texts(arguments.pop("metadata", None)), **arguments)
-    return cast(dict[str, Json], camel(await list_traces(desk.hub, desk.caller, search, **page)))
+    return cast(dict[str, Json], camel(await list_traces(desk.hub, desk.caller, TraceSearch(**arguments), **page)))
 
 
 SEARCH_TRACES = Tool(
@@ -201,15 +198,8 @@ SEARCH_TRACES = Tool(
     "full: what was received (`evidence`) and its results.",
     properties={
         "id": text("one trace; then nothing else is taken into account"),
-        "query": text("text in the input or the external id"),
-        "projectId": text("only of this project"),
-        "agentId": text("only of this agent"),
-        "outcome": text("only those whose worst result is this", "pass", "fail", "error", "skip"),
-        "status": text("only in this state", "open", "complete", "evaluated", "failed"),
+        **describe_fields(TraceSearch),
         "externalId": text("the x-request-id or the OTLP trace id"),
-        "metadata": a_list("pairs `name=value` that must hold", {"type": "string"}),
-        "since": text("from this time on, ISO 8601"),
-        "until": text("before this time, ISO 8601"),
         **PAGING,
     },
     result={

@@ -23,7 +23,8 @@ from proctor.store.files.run_references import LATEST, PREVIOUS
 
 _NAMES = {"suite": "document", "cases": "case_ids", "selection": "select"}
 _ENDED = ("completed", "cancelled", "failed")
-_FIRST_LOOK_S, _SLOWEST_LOOK_S = 0.1, 1.0
+_LOOK_S = 1.0
+"""Seconds between looks at a run of another process."""
 
 
 class ServiceRuns:
@@ -55,7 +56,7 @@ class ServiceRuns:
                 ),
             )
         except Refusal as refusal:
-            raise _rename_fields(refusal) from None
+            raise refusal.rename_fields(_rename_field) from None
         return await self.get(caller, started["id"], wait_s=wait_s)
 
     async def examine(self, caller: Caller, arguments: dict[str, Json], wait_s: float) -> dict[str, Json]:
@@ -88,16 +89,14 @@ class ServiceRuns:
 
     async def _wait_for_end(self, caller: Caller, id: str, wait_s: float) -> Run:
         loop = asyncio.get_running_loop()
-        until, pause = loop.time() + wait_s, _FIRST_LOOK_S
-        while True:
-            run = await runs.get_run(self._hub, caller, id)
-            id = run["id"]  # `latest` may change
-            remaining_s = until - loop.time()
-            if run["status"] in _ENDED or remaining_s <= 0:
-                return run
-            await asyncio.sleep(min(pause, remaining_s))
-            # Short runs are reported quickly, without ten queries per second for long ones.
-            pause = min(pause * 1.5, _SLOWEST_LOOK_S)
+        until = loop.time() + wait_s
+        run = await runs.get_run(self._hub, caller, id)
+        # By its id from now on: `latest` may change.
+        with self._hub.run_signals.watch(run["id"]) as watch:
+            while run["status"] not in _ENDED and (remaining_s := until - loop.time()) > 0:
+                await watch.wait(min(_LOOK_S, remaining_s))
+                run = await runs.get_run(self._hub, caller, run["id"])
+        return run
 
     async def _find_only_project(self, caller: Caller) -> str:
         """Return the only project if none is named."""
@@ -109,12 +108,7 @@ class ServiceRuns:
         raise Refusal("VALIDATION_ERROR", f"name the project of the run: {hint}", fields={"project_id": ["required"]})
 
 
-def _rename_fields(refusal: Refusal) -> Refusal:
-    """Return the refusal with the field names of this tool."""
-    fields = {}
-    for path, texts in refusal.fields.items():
-        head, mark, rest = path.partition(".")
-        fields[f"{_NAMES.get(head, head)}{mark}{rest}"] = texts
-    return Refusal(
-        refusal.code, refusal.message, fields=fields, retry_after_s=refusal.retry_after_s, hint=refusal.hint, problems=refusal.problems
-    )
+def _rename_field(path: str) -> str:
+    """Return the name of a field of a run as this tool has it."""
+    head, mark, rest = path.partition(".")
+    return f"{_NAMES.get(head, head)}{mark}{rest}"

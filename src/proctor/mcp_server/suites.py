@@ -27,7 +27,6 @@ from proctor.errors import InputError
 from proctor.evidence.reading import read_sent
 from proctor.evidence.unknowns.account import declare_complete
 from proctor.formats.suites import DIALECTS
-from proctor.mcp_server.arguments import Schema
 from proctor.mcp_server.tool import RESULT, Action, Desk, Tool, a_document, shape, shorten_result, text
 from proctor.model.case import Suite
 from proctor.model.evidence import Json
@@ -39,6 +38,7 @@ from proctor.service.decisions.messages import SuiteSource
 from proctor.service.decisions.pool import run_while_client_waits
 from proctor.service.decisions.suite_verdicts import SuiteDecisions, decide_stream, read_evidence
 from proctor.service.refusals import Refusal
+from proctor.service.schemas import Schema
 from proctor.service.suites.documents import read_sent_suite, shown_problems
 from proctor.sources.records import DOCUMENT_SUFFIXES, LINE_SUFFIXES, Record, read_records
 from proctor.sources.texts import SUITE_SUFFIXES, check_path, is_hidden
@@ -47,8 +47,10 @@ from proctor.sources.workspaces import find_suite_bundle
 _READ = (*SUITE_SUFFIXES, *LINE_SUFFIXES, *DOCUMENT_SUFFIXES)
 
 
-def find_local_path(folder: Path, path: str, *, trust: bool | None) -> Path:
-    """Return the path that a caller names. Raises `Refusal` if it is outside the working folder."""
+def find_local_path(folder: Path | None, path: str, *, trust: bool | None) -> Path:
+    """Return the path that a caller names. Raises `Refusal` if it is outside the working folder, or the caller is not on this machine."""
+    if folder is None:
+        raise Refusal("FORBIDDEN", "files are not read from here", hint="send the contents instead")
     place = folder / path
     check_path(place)
     if trust_for("reading", granted=trust).granted:
@@ -84,11 +86,13 @@ SELECT = {"select": text("only cases whose id, name or tags fit, such as `refund
 DETAIL = {"detail": text("failures: passing cases in one line each (default); full: everything", "failures", "full")}
 
 
-async def read_suite_argument(desk: Desk, arguments: dict[str, Json]) -> tuple[Suite, SuiteSource | None]:
+async def read_suite_argument(
+    arguments: Mapping[str, Json], *, folder: Path | None, trust: bool | None
+) -> tuple[Suite, SuiteSource | None]:
     """Return the suite of `document` or `path`, and for a document its source, so that another process can read it. Raises `Refusal`."""
     document, path = arguments.get("document"), arguments.get("path")
     if (document is None) == (path is None):
-        ways = "`document` or `path`" if desk.local else "`document`"
+        ways = "`document` or `path`" if folder is not None else "`document`"
         raise Refusal(
             "VALIDATION_ERROR", f"name one suite, by {ways}", fields={"document": ["required"] if document is None else ["or path"]}
         )
@@ -96,22 +100,22 @@ async def read_suite_argument(desk: Desk, arguments: dict[str, Json]) -> tuple[S
         suite, suite_text = await read_sent_suite(cast("str | dict[str, Json]", document), dialect=arguments.get("dialect"))
         source = SuiteSource(text=suite_text, dialect=suite.dialect, selection=arguments.get("select"))
     else:
-        suite = await asyncio.to_thread(lambda: load_suite(local_path(desk, path), dialect=arguments.get("dialect"), checks=()))
+        place = await asyncio.to_thread(find_local_path, folder, path, trust=trust)
+        suite = await asyncio.to_thread(lambda: load_suite(place, dialect=arguments.get("dialect"), checks=()))
         source = None
     return select(suite, arguments.get("select")), source
 
 
-def local_path(desk: Desk, path: str) -> Path:
-    """Return a file of the working folder that the caller names."""
-    if desk.folder is None:
-        raise Refusal("FORBIDDEN", "files are not read from here", hint="send the contents instead")
-    return find_local_path(desk.folder, path, trust=desk.trust)
+def refuse_empty(suite: Suite) -> None:
+    """Reject a selection without cases."""
+    if not suite.cases:
+        raise Refusal("VALIDATION_ERROR", "nothing is selected", fields={"select": ["no case fits"]})
 
 
 async def _validate(desk: Desk, arguments: dict[str, Json]) -> dict[str, Json]:
     require_reader(desk.caller)
     try:
-        suite, _ = await read_suite_argument(desk, arguments)
+        suite, _ = await read_suite_argument(arguments, folder=desk.folder, trust=desk.trust)
     except InputError as error:
         if not error.problems:
             raise
@@ -149,9 +153,8 @@ VALIDATE = Tool(
 
 async def _check(desk: Desk, arguments: dict[str, Json]) -> dict[str, Json]:
     require_reader(desk.caller)
-    suite, source = await read_suite_argument(desk, arguments)
-    if not suite.cases:
-        raise Refusal("VALIDATION_ERROR", "nothing is selected", fields={"select": ["no case fits"]})
+    suite, source = await read_suite_argument(arguments, folder=desk.folder, trust=desk.trust)
+    refuse_empty(suite)
     if desk.local or source is None:
         run = await _check_here(desk, suite, arguments)
     else:
@@ -208,7 +211,9 @@ def _read_records(desk: Desk, suite: Suite, arguments: dict[str, Json]) -> list[
         raise Refusal("VALIDATION_ERROR", f"give evidence, by {ways}", fields={"evidence": ["required"]})
     declared = suite.find_declared()
     if path is not None:
-        stream: Iterable[Record] = read_records([str(local_path(desk, path))], format=arguments.get("evidence_format"), declared=declared)
+        stream: Iterable[Record] = read_records(
+            [str(find_local_path(desk.folder, path, trust=desk.trust))], format=arguments.get("evidence_format"), declared=declared
+        )
     else:
         items = read_sent(evidence, format=arguments.get("evidence_format"), mapping=declared.map if declared is not None else None)
         stream = all_records(items if declared is None else [declare_complete(each, declared.complete, declared.source) for each in items])

@@ -6,19 +6,19 @@ flat objects, since model APIs reject alternatives at the top level; which param
 
 from __future__ import annotations
 
-import types
 from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, Union, cast, get_args, get_origin
+from typing import TYPE_CHECKING, Any, cast, get_type_hints
 
 import msgspec
 
-from proctor.mcp_server.arguments import Schema, read_arguments, to_snake
+from proctor.mcp_server.arguments import read_arguments, to_camel, to_snake
 from proctor.model.evidence import Json
 from proctor.model.show import nearest, show
 from proctor.service.access.callers import Caller
 from proctor.service.hub import Hub
 from proctor.service.refusals import Refusal
+from proctor.service.schemas import Schema, derive_schema, without_limits
 
 if TYPE_CHECKING:
     from proctor.mcp_server.arguments import Runs
@@ -195,21 +195,17 @@ def a_document(about: str) -> Schema:
     return {"type": ["string", "object", "array"], "description": about, "items": {}}
 
 
-_KINDS = {str: "string", int: "integer", float: "number", bool: "boolean", dict: "object", list: "array"}
-
-
 def describe_parameter(name: str, hint: Any) -> Schema:
     """Return the schema of a parameter of a declared type (`service/resource.py`)."""
-    description = ""
-    while get_origin(hint) in (Annotated, Union, types.UnionType):
-        parts = [part for part in get_args(hint) if part is not type(None)]
-        description = description or next((part.description for part in parts if isinstance(part, msgspec.Meta) and part.description), "")
-        hint = parts[0]
-    schema: Schema = {"type": _KINDS.get(get_origin(hint) or hint, "string"), "description": description or name.replace("_", " ")}
-    if get_origin(hint) is list:
-        items = describe_parameter(name, get_args(hint)[0])
-        return {**schema, "items": {key: value for key, value in items.items() if key != "description"}}
-    return {**schema, "enum": list(get_args(hint))} if get_origin(hint) is Literal else schema
+    schema = derive_schema(hint)
+    description = schema.get("description") or name.replace("_", " ")
+    return {"type": schema["type"], "description": description, **without_limits(schema)}
+
+
+def describe_fields(kind: type[msgspec.Struct]) -> dict[str, Schema]:
+    """Return the parameters for the fields of a declared request."""
+    hints = get_type_hints(kind, include_extras=True)
+    return {to_camel(field.name): describe_parameter(field.name, hints[field.name]) for field in msgspec.structs.fields(kind)}
 
 
 def shape(required: dict[str, Schema], **optional: Schema) -> Schema:

@@ -7,9 +7,8 @@ Objects are typed as JSON, lists of texts one per line. A rejected form keeps wh
 from __future__ import annotations
 
 import re
-import types
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any, Literal, Union, cast, get_args, get_origin, get_type_hints
+from typing import Literal, cast, get_type_hints
 
 import msgspec
 
@@ -17,14 +16,14 @@ from proctor.model.evidence import Json
 from proctor.pages.forms import hides_value
 from proctor.pages.words import name_field, read_typed_number
 from proctor.service.refusals import Refusal
-from proctor.service.verification.shared.fields import Field, Kind, Schema, Table
+from proctor.service.schemas import derive_schema
+from proctor.service.verification.shared.fields import Field, Kind, Table
 from proctor.store.sql.compressed_json import to_json
 
 Control = Literal["line", "area", "json", "number", "choice", "tick", "ticks", "secret", "time"]
 _LONG_TEXT = 500
 """Longer texts get a text area."""
 _MOST_ROWS = 24
-_TYPES = {str: "string", int: "integer", float: "number", bool: "boolean", list: "array"}
 _FIRST_NAME = re.compile(r"[\w-]+")
 
 
@@ -34,33 +33,17 @@ def derive_fields(kind: type[msgspec.Struct], *names: str) -> dict[str, Field]:
     found: dict[str, Field] = {}
     for field in msgspec.structs.fields(kind):
         if not names or field.name in names:
-            schema, metas = _describe_type(hints[field.name])
+            schema = derive_schema(hints[field.name])
             found[field.name] = Field(
                 # The service checks the values.
                 Kind(schema, lambda value: value),
-                next((meta.description for meta in metas if meta.description), ""),
+                schema.get("description", ""),
                 required=field.required,
                 null=not field.required,
                 default=None if field.default is msgspec.NODEFAULT else field.default,
-                example=next((meta.examples[0] for meta in metas if meta.examples), None),
+                example=schema.get("examples", [None])[0],
             )
     return found
-
-
-def _describe_type(hint: Any) -> tuple[Schema, list[msgspec.Meta]]:
-    """Return the schema of a declared type without null, and its descriptions."""
-    metas: list[msgspec.Meta] = []
-    while get_origin(hint) in (Annotated, Union, types.UnionType):
-        parts = [part for part in get_args(hint) if part is not type(None)]
-        metas += [part for part in parts if isinstance(part, msgspec.Meta)]
-        hint = next((part for part in parts if get_origin(part) is Literal), parts[0])
-    if get_origin(hint) is Literal:
-        return {"type": "string", "enum": list(get_args(hint))}, metas
-    schema: Schema = {"type": _TYPES.get(get_origin(hint) or hint, "object")}
-    if schema["type"] == "array":
-        schema["items"] = {"type": "string"}
-    longest = next((meta.max_length for meta in metas if meta.max_length is not None), None)
-    return schema if longest is None else {**schema, "maxLength": longest}, metas
 
 
 class Input(msgspec.Struct, frozen=True, kw_only=True):

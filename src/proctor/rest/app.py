@@ -73,6 +73,7 @@ class ClientWatch:
 
 ROUTES = (
     "health",
+    "service.upkeep.health",
     "service.access.projects",
     "service.example",
     "service.overview",
@@ -137,7 +138,7 @@ def make_app(settings: ServeSettings, *, hub: Hub | None = None, with_workers: b
     app.add_middleware(BodyLimits, settings=service)
     app.add_middleware(Authentication, loopback=is_loopback(settings.host))
     app.add_middleware(HostCheck, host=settings.host, allowed_hosts=settings.allowed_hosts)
-    app.add_middleware(RequestRecorder, metrics=metrics, log_content=service.log_content)
+    app.add_middleware(RequestRecorder, metrics=metrics)
     return app
 
 

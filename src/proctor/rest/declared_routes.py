@@ -17,7 +17,17 @@ from msgspec import NODEFAULT, Meta, Struct
 from pydantic import BaseModel, Field, create_model
 from starlette.routing import BaseRoute
 
-from proctor.rest.route_parts import Body, PageOf, TheCaller, TheHub, ThePaging, list_sent_fields, make_router, make_stored_response
+from proctor.rest.route_parts import (
+    Body,
+    PageOf,
+    TheCaller,
+    TheHub,
+    ThePaging,
+    describe_endpoint,
+    list_sent_fields,
+    make_router,
+    make_stored_response,
+)
 from proctor.service.access.callers import Caller
 from proctor.service.hub import Hub
 from proctor.service.resource import OPERATIONS, Operation, Page
@@ -52,7 +62,6 @@ Give = Callable[[dict[str, Any]], Any]
 
 
 def _make_endpoint(operation: Operation) -> Callable[..., Awaitable[object]]:
-    """Return the function that FastAPI calls, with the signature that FastAPI reads."""
     types_of, defaults, arguments, keywords = _plan_arguments(operation)
 
     async def endpoint(request: Request, **values: Any) -> object:
@@ -63,13 +72,7 @@ def _make_endpoint(operation: Operation) -> Callable[..., Awaitable[object]]:
             return make_stored_response(result)
         return msgspec.to_builtins(result) if isinstance(result, Struct) else result
 
-    endpoint.__name__, endpoint.__doc__ = operation.name, operation.call.__doc__
-    kind = inspect.Parameter.KEYWORD_ONLY
-    listed = [
-        inspect.Parameter(name, kind, annotation=hint, default=defaults.get(name, inspect.Parameter.empty))
-        for name, hint in types_of.items()
-    ]
-    endpoint.__signature__ = inspect.Signature(listed)  # pyright: ignore[reportFunctionMemberAccess] - functions take any attribute
+    describe_endpoint(endpoint, operation.name, operation.call.__doc__, types_of, defaults)
     return endpoint
 
 

@@ -7,22 +7,14 @@ import re
 import secrets
 import time
 
-import msgspec
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from proctor.cassettes.entries import REDACTED
-from proctor.cassettes.redaction import redact, redact_text
-from proctor.pages.forms import LARGEST_FORM, hides_value, is_form, parse_form
 from proctor.rest.errors import make_bug_response
 from proctor.rest.metrics import Metrics
 
 _LOG = logging.getLogger("proctor.serve")
 _ID = re.compile(r"[\x21-\x7e]{1,255}")
-_SHOWN_BODY = 2_000
-"""Bytes of a body that a log shows."""
-_REDACTED_BODY = 200_000
-"""Size in bytes up to which a body is redacted as a document. A larger one would block the event loop for over a millisecond."""
 _HEADERS = {
     "x-content-type-options": "nosniff",
     "x-frame-options": "DENY",
@@ -37,10 +29,9 @@ _METHODS = frozenset({"GET", "POST", "PUT", "PATCH", "DELETE", "HEAD", "OPTIONS"
 class RequestRecorder:
     """Records every request."""
 
-    def __init__(self, app: ASGIApp, *, metrics: Metrics, log_content: bool = False) -> None:
+    def __init__(self, app: ASGIApp, *, metrics: Metrics) -> None:
         self._app = app
         self._metrics = metrics
-        self._log_content = log_content
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Forward a request, and log its outcome."""
@@ -92,38 +83,7 @@ class RequestRecorder:
             "key_id": None if caller is None else caller.actor,
             "request_id": request_id,
         }
-        # The path as well: an unknown address may be a mistyped one of the secrets.
-        is_secret = "/secrets" in route or "/secrets" in scope["path"]
-        if self._log_content and not is_secret and (body := scope["state"].get("body")):
-            line["body"] = _show_body(scope, body)
         _LOG.info("request", extra=line)
-
-
-def _show_body(scope: Scope, body: bytes) -> str:
-    """Return the beginning of a body, with secrets redacted."""
-    if not is_form(Headers(scope=scope)):
-        return _show_document(body)
-    # Form encoding hides the patterns that secrets are recognised by.
-    try:
-        fields = parse_form(body) if len(body) <= LARGEST_FORM else {}
-    except ValueError:
-        fields = {}
-    shown = [f"{name}={REDACTED if hides_value(name) else redact_text(value)}" for name, values in fields.items() for value in values]
-    return "&".join(shown)[:_SHOWN_BODY] if shown else f"a form of {len(body)} bytes"
-
-
-def _show_document(body: bytes) -> str:
-    """Return the beginning of a JSON document or text, redacted before it is shortened: half a secret is not recognised."""
-    if len(body) > _REDACTED_BODY:
-        return f"a body of {len(body)} bytes"
-    try:
-        shown = msgspec.json.encode(redact(msgspec.json.decode(body))).decode()
-    except (msgspec.MsgspecError, UnicodeDecodeError, UnicodeEncodeError, RecursionError):
-        # A truncated document may end inside a secret, which is then not recognised.
-        if body.lstrip()[:1] in b"{[":
-            return f"{len(body)} bytes, not JSON"
-        shown = redact_text(body.decode("utf-8", errors="replace"))
-    return shown[:_SHOWN_BODY]
 
 
 def find_route(scope: Scope) -> str:

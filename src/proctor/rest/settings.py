@@ -80,12 +80,6 @@ def _seconds(text: str) -> float:
     return value
 
 
-def _yes(text: str) -> bool:
-    """Expected yes or no."""
-    words = {"1": True, "true": True, "yes": True, "on": True, "0": False, "false": False, "no": False, "off": False, "": False}
-    return words[text.strip().lower()]
-
-
 def _text(text: str) -> str:
     """Expected some text."""
     if not text.strip():
@@ -202,7 +196,6 @@ SETTINGS = (
     _s("smtp_from", "ADDRESS", _mail_address, "the sender of e-mails", default="required with `--smtp-host`"),
     _s("smtp_user", "NAME", _text, "the user name at the mail server", default="no login"),
     _s("smtp_password", "PASSWORD", _text, "the password at the mail server", default="none", flag=None),
-    _s("log_content", "", _yes, "log the beginning of request bodies, redacted"),
 )  # fmt: skip
 """All settings."""
 
@@ -247,8 +240,6 @@ def _check_export(settings: ServiceSettings) -> None:
 
 
 def _read_value(setting: Setting, place: str, value: Any) -> Any:
-    if isinstance(value, bool):
-        return value
     if isinstance(value, list):
         return tuple(_read_value(setting, place, str(part)) for part in value)
     try:
@@ -266,9 +257,5 @@ def show_default(setting: Setting) -> str:
     for kind in (ServeSettings, ServiceSettings):
         for field in msgspec.structs.fields(kind):
             if field.name == setting.name:
-                if isinstance(field.default, tuple):
-                    return "none"
-                if isinstance(field.default, bool):
-                    return "no"
-                return f"`{field.default}`"
+                return "none" if isinstance(field.default, tuple) else f"`{field.default}`"
     raise KeyError(setting.name)

@@ -63,27 +63,15 @@ def list_plain_secrets(value: Json, field: str) -> list[str]:
 
 
 LONGEST_NAME = 200
-LONGEST_TEXT = 4_000
 LARGEST_SETTINGS = 100_000
 
 
-def check_fields(values: Mapping[str, object], *, names: tuple[str, ...] = ("name",), texts: tuple[str, ...] = ()) -> None:
-    """Reject names that are empty or too long, texts that are too long, and settings that are large or contain secrets."""
-    fields: dict[str, list[str]] = {}
-    for name in names:
-        value = values.get(name)
-        if isinstance(value, str) and (not value.strip() or len(value) > LONGEST_NAME or "\0" in value):
-            fields[name] = [f"expected 1 to {LONGEST_NAME} characters"]
-    for name in texts:
-        value = values.get(name)
-        if isinstance(value, str) and (len(value) > LONGEST_TEXT or "\0" in value):
-            fields[name] = [f"expected at most {LONGEST_TEXT} characters"]
-    settings: Json = values.get("settings")
-    if settings is not None and len(to_json(settings)) > LARGEST_SETTINGS:
-        fields["settings"] = [f"expected at most {LARGEST_SETTINGS} bytes"]
-    if fields:
-        raise Refusal("VALIDATION_ERROR", "some fields are invalid", fields=fields)
+def check_settings(settings: Json) -> None:
+    """Reject settings that are large or contain secrets."""
     if settings is not None:
+        if len(to_json(settings)) > LARGEST_SETTINGS:
+            reason = f"expected at most {LARGEST_SETTINGS} bytes"
+            raise Refusal("VALIDATION_ERROR", "some fields are invalid", fields={"settings": [reason]})
         refuse_plain_secrets(settings, "settings")
 
 

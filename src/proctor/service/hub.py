@@ -7,7 +7,6 @@ import contextlib
 import math
 import os
 import time
-from collections import Counter
 from collections.abc import Callable, Generator
 from datetime import UTC, datetime
 
@@ -84,17 +83,15 @@ class Counters:
     """Counters by name; see `COUNTED`."""
 
     def __init__(self) -> None:
-        self._counts: Counter[str] = Counter()
+        self._counts = dict.fromkeys(COUNTED, 0)
 
     def add(self, name: str, count: int = 1) -> None:
         """Increase a counter."""
-        if name not in COUNTED:
-            raise KeyError(name)
         self._counts[name] += count
 
     def read(self) -> dict[str, int]:
         """Return all counters by name."""
-        return {name: self._counts[name] for name in COUNTED}
+        return dict(self._counts)
 
 
 _MOST_KEYS = 2_000
@@ -161,8 +158,8 @@ class Hub(msgspec.Struct, frozen=True, kw_only=True):
     """Set when this process has stored due traces, to wake its evaluator; without it they are found a little later."""
     span_trees: SizedLruCache = msgspec.field(default_factory=lambda: SizedLruCache(300_000))
     """Trees of recently viewed traces, by number of spans."""
-    run_facts: SizedLruCache = msgspec.field(default_factory=lambda: SizedLruCache(300))
-    """Figures of ended runs, by runs."""
+    mutations: SizedLruCache = msgspec.field(default_factory=lambda: SizedLruCache(300))
+    """Faults that the suites of ended runs detect, by runs."""
     shown_results: SizedLruCache = msgspec.field(default_factory=lambda: SizedLruCache(32))
     """Page views of large attempts, by pages: at most some hundred kilobytes each."""
     comparisons: SizedLruCache = msgspec.field(default_factory=lambda: SizedLruCache(200_000))

@@ -12,7 +12,7 @@
         name: Annotated[str, about(min_length=1, max_length=200)]
         active: bool = True
 
-    @operation("alerts", "POST /api/alerts", status=201)
+    @operation("alerts", "POST /api/alerts", doing="creating alerts", status=201)
     async def create_alert(hub: Hub, caller: Caller, spec: NewAlert) -> Alert:
         '''Create a rule.'''
 
@@ -33,6 +33,9 @@ import msgspec
 from msgspec import Meta
 
 from proctor.model.typed import convert_to
+from proctor.service.access.callers import Caller
+from proctor.service.access.permissions import require_writer
+from proctor.service.hub import Hub
 from proctor.service.refusals import Refusal
 
 T = TypeVar("T")
@@ -94,35 +97,45 @@ OPERATIONS: list[Operation] = []
 
 
 def operation(
-    tag: str, route: str, *, status: int | None = None, stored: bool = False, name: str = "", person: bool = False
+    tag: str, route: str, *, doing: str = "", status: int | None = None, stored: bool = False, name: str = "", person: bool = False
 ) -> Callable[[Call], Call]:
-    """Declare the decorated function as an operation; `route` is its method and path."""
+    """Declare the decorated function as an operation; `route` is its method and path, `doing` names what requires an organization key."""
     method, _, path = route.partition(" ")
 
     def declare(call: Call) -> Call:
-        @functools.wraps(call)
-        async def checked(*values: Any, **options: Any) -> Any:
-            check_arguments(call, (*values, *options.values()))
-            return await call(*values, **options)
-
+        checked = guard_operation(call, doing, is_search=method == "GET")
         declared = Operation(
             tag=tag, method=method, path=path, status=status, stored=stored, call=checked, name=name or call.__name__, person=person
         )
         OPERATIONS.append(declared)
-        return cast(Call, checked)
+        return checked
 
     return declare
 
 
-def check_arguments(call: Callable[..., Any], values: Iterable[object]) -> None:
+def guard_operation(call: Call, doing: str, *, is_search: bool = False) -> Call:
+    """Return an operation that checks its arguments, and requires an organization key for `doing` something."""
+
+    @functools.wraps(call)
+    async def checked(hub: Hub, caller: Caller, *values: Any, **options: Any) -> Any:
+        if doing:
+            require_writer(caller, doing)
+        check_arguments(call, (*values, *options.values()), is_search=is_search)
+        return await call(hub, caller, *values, **options)
+
+    return cast(Call, checked)
+
+
+def check_arguments(call: Callable[..., Any], values: Iterable[object], *, is_search: bool) -> None:
     """Reject requests among the arguments of an operation with a field that is not as declared."""
     for value in values:
         if isinstance(value, msgspec.Struct) and type(value) in _list_requests(call):
             defaults = {field.name: field.default for field in msgspec.structs.fields(value)}
-            check_fields_of(type(value), {name: each for name, each in msgspec.structs.asdict(value).items() if each is not defaults[name]})
+            sent = {name: each for name, each in msgspec.structs.asdict(value).items() if each is not defaults[name]}
+            check_fields_of(type(value), sent, is_search=is_search)
         elif isinstance(value, Mapping):
             for kind in _list_requests(call):
-                check_fields_of(kind, cast(Mapping[str, object], value))
+                check_fields_of(kind, cast(Mapping[str, object], value), is_search=is_search)
 
 
 @functools.cache
@@ -135,7 +148,7 @@ def _list_requests(call: Callable[..., Any]) -> tuple[type[msgspec.Struct], ...]
     return tuple(hint for hint in structs if hint.__name__ not in ("Hub", "Caller"))
 
 
-def check_fields_of(kind: type[msgspec.Struct], values: Mapping[str, object], *, path: str = "") -> None:
+def check_fields_of(kind: type[msgspec.Struct], values: Mapping[str, object], *, path: str = "", is_search: bool = False) -> None:
     """Reject values of fields that are of another type than declared, or beyond a declared limit; `path` is put before their names."""
     hints = _get_hints(kind)
     wrong: dict[str, list[str]] = {}
@@ -143,31 +156,35 @@ def check_fields_of(kind: type[msgspec.Struct], values: Mapping[str, object], *,
         hint, may_be_null = hints[name]
         if values[name] is None and may_be_null:
             continue
-        try:
-            convert_to(values[name], hint)
-        except msgspec.ValidationError as error:
-            reason, _, place = str(error).partition(" - at `$")
-            if values[name] is None:
-                reason = "cannot be empty"
-            elif not place and any(word in reason for word in ("length", "= ", "> ", "enum")):
-                reason = _describe_limits(hint, values[name]) or reason
-            inside = f"{place.strip('.`')}: " if place else ""
-            wrong[path + name] = [f"{inside}{reason[:1].lower()}{reason[1:]}"]
+        reason = _explain_wrong(values[name], hint, is_search=is_search)
+        if reason is not None:
+            wrong[path + name] = [reason]
     if wrong:
         raise Refusal("VALIDATION_ERROR", "some fields are invalid", fields=wrong)
+
+
+def _explain_wrong(value: object, hint: Any, *, is_search: bool) -> str | None:
+    try:
+        convert_to(value, hint)
+    except msgspec.ValidationError as error:
+        reason, _, place = str(error).partition(" - at `$")
+        if value is None:
+            reason = "cannot be empty"
+        elif not place and any(word in reason for word in ("length", "= ", "> ", "enum")):
+            reason = _describe_limits(hint, value) or reason
+        inside = f"{place.strip('.`')}: " if place else ""
+        return f"{inside}{reason[:1].lower()}{reason[1:]}"
+    # PostgreSQL cannot store a NUL character, and a name of spaces cannot be seen.
+    if not is_search and isinstance(value, str) and ("\0" in value or (_find_limits(hint).get("min_length") and not value.strip())):
+        return _describe_limits(hint, value) or "has a NUL character"
+    return None
 
 
 def _describe_limits(hint: Any, value: object) -> str | None:
     plain = get_args(hint)[0] if get_origin(hint) is Annotated else hint
     if get_origin(plain) is Literal:
         return f"expected one of {', '.join(get_args(plain))}"
-    metas = [part for part in getattr(hint, "__metadata__", ()) if isinstance(part, Meta)]
-    limits = {
-        name: limit
-        for meta in metas
-        for name in ("ge", "gt", "le", "min_length", "max_length")
-        if (limit := getattr(meta, name)) is not None
-    }
+    limits = _find_limits(hint)
     if "max_length" in limits:
         unit = "entries" if get_origin(plain) is list else "characters"
         least = f"{limits['min_length']} to" if "min_length" in limits else "at most"
@@ -175,6 +192,12 @@ def _describe_limits(hint: Any, value: object) -> str | None:
     if "le" in limits and "ge" in limits:
         return f"expected {limits['ge']} to {limits['le']}, got {value}"
     return f"expected a number above {limits['gt']}, at most {limits['le']}" if "le" in limits and "gt" in limits else None
+
+
+def _find_limits(hint: Any) -> dict[str, Any]:
+    metas = [part for part in getattr(hint, "__metadata__", ()) if isinstance(part, Meta)]
+    names = ("ge", "gt", "le", "min_length", "max_length")
+    return {name: limit for meta in metas for name in names if (limit := getattr(meta, name)) is not None}
 
 
 @functools.cache

@@ -53,7 +53,6 @@ class ServiceSettings(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=T
     retention_bytes: int | None = None
     metrics_organization: str | None = None
     unknown_agents: Literal["create", "refuse"] | None = None
-    log_content: bool = False
     public_url: str | None = None
     smtp_host: str | None = None
     smtp_port: int = 587

@@ -189,46 +189,6 @@ def test_a_request_is_logged_without_its_content(service: Service, lines: Any) -
     assert "private" not in text and "hidden" not in text and keys["organization"] not in text
 
 
-@pytest.mark.timeout(60)
-def test_content_is_logged_only_when_allowed_and_redacted_even_then(tmp_path: Path, lines: Any) -> None:
-    with Service(f"sqlite:///{tmp_path / 'p.db'}", tmp_path, log_content=True) as service:
-        service.post("/api/projects", json={"name": "visible", "description": "Bearer sk-abcdefghijklmnopqrstuvwxyz123456"})
-    (line,) = lines()
-    assert "visible" in line["body"] and "sk-abcdef" not in line["body"]
-
-
-@pytest.mark.timeout(60)
-def test_a_secret_at_the_cut_of_the_log_is_not_shown_in_half(tmp_path: Path, lines: Any) -> None:
-    bodies: list[bytes] = []
-    for before in range(1_900, 1_990, 15):
-        plain = json.dumps({"name": "x" * before, "password": "open-sesame-open-sesame-open-sesame"})
-        pairs = json.dumps({"name": "x" * before, "headers": [{"key": "authorization", "value": "open-sesame-open-sesame"}]})
-        bodies += [plain.encode(), pairs.encode(), plain[:-1].encode(), plain[:-9].encode()]
-    bodies.append(json.dumps({"name": "x" * 300_000, "password": "open-sesame"}).encode())
-    with Service(f"sqlite:///{tmp_path / 'p.db'}", tmp_path, log_content=True) as service:
-        for body in bodies:
-            service.post("/api/projects", content=body, headers={"content-type": "application/json"})
-    found = lines()
-    assert len(found) == len(bodies) and all("body" in line for line in found)
-    assert [line["body"][-60:] for line in found if "open" in line["body"]] == []
-    assert found[-1]["body"] == f"a body of {len(bodies[-1])} bytes"
-
-
-def test_no_form_leaves_a_secret_in_the_log(tmp_path: Path, lines: Any) -> None:
-    with Service(f"sqlite:///{tmp_path / 'p.db'}", tmp_path, log_content=True) as service:
-        settings = json.dumps({"targets": {"a": {"headers": {"authorization": "open sesame"}}}})
-        service.post("/ui/projects/new", data={"secret": "open sesame", "settings": settings, "name": "visible"})
-        service.post("/ui/p/proj_x/secrets/", data={"name": "A", "value": "open sesame"})
-        service.keys()
-        gone = {"cookie": "proctor_session=gone"}
-        answer = service.post("/ui/p/proj_x/settings/change", data={"name": "mine", "note": "open sesame", "proof": "00"}, headers=gone)
-        assert answer.status_code == 401 and "open sesame" in answer.text
-        service.post("/ui/p/proj_x/secrets", data={"name": "A", "value": "open sesame"}, headers=gone)
-    found = lines()
-    assert "visible" in found[0]["body"] and len(found) == 4
-    assert "sesame" not in json.dumps(found)
-
-
 @pytest.mark.parametrize("name", ["proctor.serve", "proctor.service", "proctor.mcp"])
 def test_no_part_of_the_service_logs_content(name: str, lines: Any, capsys: pytest.CaptureFixture[str]) -> None:
     try:
@@ -380,10 +340,10 @@ def read(flags: dict[str, Any] | None = None, **environment: str) -> ServeSettin
 def test_a_flag_wins_over_a_variable_over_the_default() -> None:
     assert read().port == 8700 and read().database_url == "found/proctor.db"
     assert read(PROCTOR_PORT="1", PROCTOR_HOME="there").port == 1
-    settings = read({"port": "2", "allowed_hosts": ["a", "b"], "log_content": True}, PROCTOR_PORT="1", PROCTOR_ALLOWED_HOSTS="c")
-    assert settings.port == 2 and settings.allowed_hosts == ("a", "b") and settings.service.log_content
-    settings = read(PROCTOR_ALLOWED_COMMANDS="npx x, uvx", PROCTOR_LOG_CONTENT="yes", PROCTOR_DATABASE_URL="postgresql://u@h/n")
-    assert settings.service.allowed_commands == ("npx x", "uvx") and settings.service.log_content
+    settings = read({"port": "2", "allowed_hosts": ["a", "b"]}, PROCTOR_PORT="1", PROCTOR_ALLOWED_HOSTS="c")
+    assert settings.port == 2 and settings.allowed_hosts == ("a", "b")
+    settings = read(PROCTOR_ALLOWED_COMMANDS="npx x, uvx", PROCTOR_DATABASE_URL="postgresql://u@h/n")
+    assert settings.service.allowed_commands == ("npx x", "uvx")
     assert settings.database_url == "postgresql://u@h/n"
     assert read(PROCTOR_PORT="").port == 8700
     assert read().service.unknown_agents is None and read({"unknown_agents": "refuse"}).service.unknown_agents == "refuse"
@@ -396,7 +356,6 @@ def test_a_flag_wins_over_a_variable_over_the_default() -> None:
         ("PROCTOR_PORT", "70000", "expected a whole number from 0 to 65535"),
         ("PROCTOR_PORT", "secret", "expected a whole number"),
         ("PROCTOR_LEASE_S", "nan", "expected a number of 0 or more"),
-        ("PROCTOR_LOG_CONTENT", "perhaps", "expected yes or no"),
         ("PROCTOR_HOST", " ", "expected some text"),
     ],
 )

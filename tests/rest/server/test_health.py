@@ -72,7 +72,7 @@ def test_an_event_loop_that_is_held_up_is_busy_and_the_database_is_not_to_blame(
 
 
 def test_a_lock_of_our_own_is_no_lock(service: Service) -> None:
-    async def look(hub: Hub) -> health.ServiceHealth:
+    async def look(hub: Hub) -> health.Health:
         async with hub.database.writing():
             return await health.find_health(hub)
 
@@ -83,7 +83,7 @@ def test_traces_that_wait_long_are_reported(database_url: str, tmp_path: Path) -
     clock = Clock()
     with Service(database_url, tmp_path) as service:
 
-        async def fill(hub: Hub) -> health.ServiceHealth:
+        async def fill(hub: Hub) -> health.Health:
             late = Hub(database=hub.database, settings=hub.settings, clock=clock)
             await world(late)
             await send(late, request(root(new_trace(), "Refund done")))

@@ -139,7 +139,7 @@ def test_lists_are_paged_newest_first(author: Author) -> None:
     assert seen == names[::-1]
     for limit in (101, 1000, 99999999999999999999):
         assert author.get(f"/environments?limit={limit}")["_meta"]["limit"] == 100
-    for limit in ("0", "-1", "1_0"):
+    for limit in ("0", "-1"):
         author.get(f"/environments?limit={limit}", status=400)
     assert author.get("/environments?cursor=nonsense", status=400)["error"]["code"] == "BAD_REQUEST"
 

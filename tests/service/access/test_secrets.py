@@ -32,7 +32,7 @@ async def test_a_secret_is_stored_encrypted_and_never_shown(hub: Hub) -> None:
     for value in ("first", VALUE):
         shown = await set_secret(hub, LOCAL, "proj_1", "SHOP_TOKEN", value)
         assert shown["name"] == "SHOP_TOKEN" and "value" not in shown
-    assert await list_secrets(hub, LOCAL, "proj_1") == [shown]
+    assert await list_secrets(hub, LOCAL, "proj_1") == {"data": [shown]}
     assert await read_secrets(hub, "org_default", "proj_1") == {"SHOP_TOKEN": VALUE}
     assert await read_secrets(hub, "org_other", "proj_1") == {}
     async with hub.database.reading() as connection:
@@ -40,7 +40,7 @@ async def test_a_secret_is_stored_encrypted_and_never_shown(hub: Hub) -> None:
     assert len(stored) == 1 and "hunter2" not in stored[0]
     assert "hunter2" not in str(await list_notes(hub, LOCAL))
     await delete_secret(hub, LOCAL, "proj_1", "SHOP_TOKEN")
-    assert await list_secrets(hub, LOCAL, "proj_1") == []
+    assert await list_secrets(hub, LOCAL, "proj_1") == {"data": []}
 
 
 async def test_secrets_of_others_are_not_there(hub: Hub) -> None:

@@ -25,14 +25,14 @@ from proctor.service.notify.alerts import (
     send_test,
     update_alert,
 )
-from proctor.service.notify.deliveries import deliver_due, write_message, write_slack
+from proctor.service.notify.deliveries import write_message, write_slack
 from proctor.service.refusals import Refusal
 from proctor.service.runs.schedules import get_schedule, run_now, start_due_runs
 from proctor.service.settings import MAIL_ADDRESS, ServiceSettings
 from proctor.store.sql.tables import runs
 from tests.databases import TestDatabase
 from tests.service.notify.mail_server import mail_server, make_certificate
-from tests.service.notify.test_deliveries import webhook
+from tests.service.notify.test_deliveries import deliver_due, webhook
 from tests.service.schedules.test_schedules import START, TARGET, a_schedule, at
 from tests.service.trace_world import Clock, world
 

@@ -35,7 +35,7 @@ async def keep_all(hub: Hub) -> None:
 
 async def forget(hub: Hub) -> None:
     """Let nothing be remembered in memory, as after a restart."""
-    for known in (hub.run_facts, hub.comparisons):
+    for known in (hub.mutations, hub.comparisons):
         known._values.clear()  # pyright: ignore[reportPrivateUsage]
 
 

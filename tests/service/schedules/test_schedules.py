@@ -442,7 +442,7 @@ async def test_schedules_end_with_their_project(hub: Hub) -> None:
         ({"cron": "61 * * * *"}, {"cron": "minute: expected 0 to 59"}),
         ({"cron": "x", "timezone": "Europe/Berln"}, {"cron": "expected 5 fields", "timezone": "nearest: Europe/Berlin"}),
         ({"name": "a/b"}, {"name": "slash"}),
-        ({"name": " "}, {"name": "1 to 200"}),
+        ({"name": " "}, {"name": "1 to 100"}),
         ({"name": "latest"}, {"name": "latest"}),
         ({"run": {}}, {"run.suite": "expected either"}),
         ({"run": {"suite": suite("a"), "target": "gone"}}, {"run.target": "gone"}),

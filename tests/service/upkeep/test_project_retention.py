@@ -70,8 +70,8 @@ def test_one_of_both_can_be_bounded_and_the_bound_can_be_taken_away(database: Te
         (None, 0, "expected 1 to 3650, got 0"),
         (None, -1, "expected 1 to 3650, got -1"),
         (None, 3_651, "expected 1 to 3650, got 3651"),
-        (30.5, 31, "expected 1 to 30 days; the service deletes data after 30.5, got 31"),
-        (0.5, 1, "expected nothing: the service stores data for less than a day, got 1"),
+        (30.5, 31, "the service deletes all data after 30.5 days, got 31"),
+        (0.5, 1, "the service deletes all data after 0.5 days, got 1"),
     ],
 )
 def test_days_out_of_bounds_are_refused_and_nothing_is_set(database: TestDatabase, service: float | None, days: int, message: str) -> None:

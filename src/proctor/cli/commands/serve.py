@@ -64,9 +64,7 @@ def _make_parser(settings: "tuple[Setting, ...]") -> argparse.ArgumentParser:
         if setting.option is None:
             continue
         text = f"{setting.text} (default: {show_default(setting)}; {setting.variable})".replace("`", "").replace("%", "%%")
-        if not setting.metavar:
-            parser.add_argument(setting.option, dest=setting.name, action="store_const", const=True, help=text)
-        elif setting.many:
+        if setting.many:
             parser.add_argument(
                 setting.option, dest=setting.name, action="append", metavar=setting.metavar, help=text + "; may be repeated"
             )

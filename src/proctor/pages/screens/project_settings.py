@@ -75,7 +75,7 @@ async def show_settings(visit: Visit) -> Response:
     retention = await visit.call(get_retention, visit.project_id)
     return visit.render(
         "settings.html",
-        secrets=await visit.call(secrets.list_secrets, visit.project_id),
+        secrets=(await visit.call(secrets.list_secrets, visit.project_id))["data"],
         settings_text=write_record(FIELDS, project)["settings"],
         retention=retention,
         retention_inputs=make_inputs(RETENTION_FIELDS, write_record(RETENTION_FIELDS, retention)),

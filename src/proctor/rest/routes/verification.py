@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import functools
-import inspect
 from collections.abc import Awaitable, Callable
 from typing import Annotated, Any, Literal, cast
 
@@ -14,12 +13,13 @@ from pydantic import AliasChoices, AliasGenerator, BaseModel, ConfigDict, Field,
 from pydantic.alias_generators import to_camel
 
 from proctor.formats.verial.assertions import spell_in_snake_case
-from proctor.rest.route_parts import Body, ClampedPaging, PageOf, TheCaller, TheHub, list_sent_fields, make_router
+from proctor.rest.route_parts import Body, ClampedPaging, PageOf, TheCaller, TheHub, describe_endpoint, list_sent_fields, make_router
+from proctor.service.schemas import Schema, without_limits
 from proctor.service.verification.nouns import NOUNS
 from proctor.service.verification.sandboxes.system_kinds import complete_addresses
 from proctor.service.verification.shared import fields
 from proctor.service.verification.shared.declaration import Operation, Resource
-from proctor.service.verification.shared.fields import Schema, Shape, without_limits
+from proctor.service.verification.shared.fields import Shape
 from proctor.store.sql.compressed_json import to_json
 
 _TYPES: dict[str, Any] = {"string": str, "number": float, "integer": int, "boolean": bool, "object": dict[str, Any], "array": list[Any]}
@@ -141,8 +141,6 @@ def make_routes(noun: Resource) -> APIRouter:
 
 
 def _make_endpoint(operation: Operation) -> Callable[..., Awaitable[object]]:
-    """Return the function that FastAPI calls, with the signature that FastAPI reads."""
-
     async def endpoint(request: Request, hub: TheHub, caller: TheCaller | None = None, **values: Any) -> object:
         who = () if operation.open else (caller,)
         ids = [values[name] for name in operation.ids]
@@ -160,8 +158,18 @@ def _make_endpoint(operation: Operation) -> Callable[..., Awaitable[object]]:
             return Response(await asyncio.to_thread(to_json, result), operation.status, media_type="application/json")
         return result if operation.gives is not None else Response(status_code=operation.status)
 
-    endpoint.__name__, endpoint.__doc__ = operation.name, operation.about
-    endpoint.__signature__ = inspect.Signature(_list_parameters(operation))  # pyright: ignore[reportFunctionMemberAccess] - functions take any attribute
+    who = {} if operation.open else {"caller": TheCaller}
+    types: dict[str, Any] = {"request": Request, "hub": TheHub, **who, **dict.fromkeys(operation.ids, str)}
+    defaults: dict[str, Any] = {"body": None} if operation.takes_optional else {}
+    if operation.takes is not None:
+        types["body"] = _type_of_body(operation.takes, operation)
+    if operation.pages:
+        types["paging"] = ClampedPaging
+    if operation.within is not None:
+        parent = operation.within.removesuffix("_id").replace("_", " ")
+        types[operation.within] = Annotated[str | None, Query(description=f"of this {parent} only")]
+        defaults[operation.within] = None
+    describe_endpoint(endpoint, operation.name, operation.about, types, defaults)
     return endpoint
 
 
@@ -181,31 +189,10 @@ def _spell_assertions(response: Any) -> Any:
     return record
 
 
-def _list_parameters(operation: Operation) -> list[inspect.Parameter]:
-    who = {} if operation.open else {"caller": TheCaller}
-    types: dict[str, Any] = {"request": Request, "hub": TheHub, **who, **dict.fromkeys(operation.ids, str)}
-    defaults: dict[str, Any] = {}
-    if operation.takes is not None:
-        types["body"] = _type_of_body(operation)
-        if operation.takes_optional:
-            defaults["body"] = None
-    if operation.pages:
-        types["paging"] = ClampedPaging
-    if operation.within is not None:
-        parent = operation.within.removesuffix("_id").replace("_", " ")
-        types[operation.within] = Annotated[str | None, Query(description=f"of this {parent} only")]
-        defaults[operation.within] = None
-    kind = inspect.Parameter.KEYWORD_ONLY
-    return [
-        inspect.Parameter(name, kind, annotation=hint, default=defaults.get(name, inspect.Parameter.empty)) for name, hint in types.items()
-    ]
-
-
-def _type_of_body(operation: Operation) -> Any:
-    assert operation.takes is not None
+def _type_of_body(shape: Shape, operation: Operation) -> Any:
     if operation.takes_whole:
         return dict[str, Any]
-    model = make_body(operation.takes, operation.call.__module__, partial=operation.method == "PATCH")
+    model = make_body(shape, operation.call.__module__, partial=operation.method == "PATCH")
     return Annotated[model | None, BodyOf()] if operation.takes_optional else model
 
 

@@ -18,7 +18,7 @@ from proctor.service.access.projects import empty_place
 from proctor.service.access.transactions import Transaction, read_visible, writing
 from proctor.service.caches import Agent as KnownAgent
 from proctor.service.caches import Reading, make_agent
-from proctor.service.field_checks import check_fields
+from proctor.service.field_checks import check_settings
 from proctor.service.hub import Hub
 from proctor.service.paging import read_page
 from proctor.service.refusals import Refusal, not_found
@@ -70,10 +70,9 @@ class AgentChanges(msgspec.Struct, frozen=True, kw_only=True):
     settings: dict[str, Json] = {}
 
 
-@operation("agents", "POST /api/agents", status=201)
+@operation("agents", "POST /api/agents", status=201, doing="creating agents")
 async def create_agent(hub: Hub, caller: Caller, spec: NewAgent) -> Agent:
     """Create an agent; requires an organization key."""
-    require_writer(caller, "creating agents")
     values: dict[str, Json] = msgspec.structs.asdict(spec)
     _check(values)
     async with writing(hub, caller) as tx:
@@ -128,10 +127,9 @@ async def _change_agent(hub: Hub, caller: Caller, id: str, changes: Mapping[str,
     return _show_agent(row)
 
 
-@operation("agents", "DELETE /api/agents/{agent_id}")
+@operation("agents", "DELETE /api/agents/{agent_id}", doing="deleting agents")
 async def delete_agent(hub: Hub, caller: Caller, id: str) -> None:
     """Delete an agent with its cases, traces, results and alerts; requires an organization key."""
-    require_writer(caller, "deleting agents")
     await empty_place(
         hub, caller, agents, "agent", id, lambda connection: delete_traces_of(connection, caller.organization_id, agent_id=id)
     )
@@ -143,7 +141,7 @@ async def delete_agent(hub: Hub, caller: Caller, id: str) -> None:
 
 
 def _check(values: Mapping[str, Json]) -> None:
-    check_fields(values, names=("name", "service_name", "external_ref"))
+    check_settings(values.get("settings"))
     declaration = (values.get("settings") or {}).get("evidence")
     try:
         if declaration is not None:

@@ -14,7 +14,7 @@ from proctor.model.evidence import Json
 from proctor.service.access.callers import Caller
 from proctor.service.access.permissions import query_visible, require_writer, select_visible
 from proctor.service.access.transactions import read_visible, reading, writing
-from proctor.service.field_checks import check_fields
+from proctor.service.field_checks import check_settings
 from proctor.service.hub import Hub
 from proctor.service.judge_memory import delete_folder
 from proctor.service.paging import read_page
@@ -137,15 +137,13 @@ class ProjectChanges(msgspec.Struct, frozen=True, kw_only=True):
     settings: dict[str, Json] = {}
 
 
-@operation("projects", "POST /api/projects", status=201)
+@operation("projects", "POST /api/projects", status=201, doing="creating projects")
 async def create_project(hub: Hub, caller: Caller, spec: NewProject) -> Project:
     """Create a project; requires an organization key."""
-    require_writer(caller, "creating projects")
-    values = msgspec.structs.asdict(spec)
-    check_fields(values, texts=("description",))
+    check_settings(spec.settings)
     async with writing(hub, caller) as tx:
         await tx.ensure_organization()
-        return _show_project(await tx.insert_row(projects, "project", "proj", values, {"name": spec.name}))
+        return _show_project(await tx.insert_row(projects, "project", "proj", msgspec.structs.asdict(spec), {"name": spec.name}))
 
 
 @operation("projects", "GET /api/projects")
@@ -181,17 +179,16 @@ async def resume_project(hub: Hub, caller: Caller, id: str) -> Project:
 async def _change_project(hub: Hub, caller: Caller, id: str, changes: Mapping[str, Json], action: str) -> Project:
     require_writer(caller, "changing projects")
     values = {name: value for name, value in changes.items() if name in ProjectChanges.__struct_fields__}
-    check_fields(values, texts=("description",))
+    check_settings(values.get("settings"))
     async with writing(hub, caller) as tx:
         row = await tx.change_row(projects, "project", id, values, action)
     hub.agent_cache.forget(caller.organization_id)
     return _show_project(row)
 
 
-@operation("projects", "DELETE /api/projects/{project_id}")
+@operation("projects", "DELETE /api/projects/{project_id}", doing="deleting projects")
 async def delete_project(hub: Hub, caller: Caller, id: str) -> None:
     """Delete a project with everything in it, and revoke its keys; requires an organization key."""
-    require_writer(caller, "deleting projects")
     organization_id = caller.organization_id
 
     async def one_step(connection: AsyncConnection) -> int:

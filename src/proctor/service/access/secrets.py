@@ -52,10 +52,12 @@ def make_box(hub: Hub) -> SecretBox:
     return hub.secret_box or SecretBox(hub.settings.home)
 
 
-@operation("secrets", "GET /api/projects/{project_id}/secrets", name="list_secrets")
-async def show_secrets(hub: Hub, caller: Caller, project_id: str) -> Secrets:
+@operation("secrets", "GET /api/projects/{project_id}/secrets", doing="managing secrets")
+async def list_secrets(hub: Hub, caller: Caller, project_id: str) -> Secrets:
     """List the names of a project's secrets; requires an organization key."""
-    return {"data": await list_secrets(hub, caller, project_id)}
+    async with reading(hub, caller) as tx:
+        await tx.check_place(project_id)
+        return {"data": [show_row(Secret, row) for row in await rows.list_secrets(tx.connection, tx.owner, project_id)]}
 
 
 @operation("secrets", "PUT /api/projects/{project_id}/secrets/{name}", name="set_secret")
@@ -85,18 +87,9 @@ async def set_secret(hub: Hub, caller: Caller, project_id: str, name: str, value
     return show_row(Secret, row)
 
 
-async def list_secrets(hub: Hub, caller: Caller, project_id: str) -> list[Secret]:
-    """Return the names of a project's secrets."""
-    require_writer(caller, "managing secrets")
-    async with reading(hub, caller) as tx:
-        await tx.check_place(project_id)
-        return [show_row(Secret, row) for row in await rows.list_secrets(tx.connection, tx.owner, project_id)]
-
-
-@operation("secrets", "DELETE /api/projects/{project_id}/secrets/{name}")
+@operation("secrets", "DELETE /api/projects/{project_id}/secrets/{name}", doing="managing secrets")
 async def delete_secret(hub: Hub, caller: Caller, project_id: str, name: str) -> None:
     """Delete a secret; requires an organization key."""
-    require_writer(caller, "managing secrets")
     async with writing(hub, caller) as tx:
         if not await rows.delete_secret(tx.connection, tx.owner, project_id, name):
             raise not_found("secret", name)

@@ -28,6 +28,20 @@ class Transaction:
         self.connection, self.hub, self.caller = connection, hub, caller
         self.owner = caller.organization_id
 
+    @classmethod
+    @contextlib.asynccontextmanager
+    async def reading(cls, hub: Hub, caller: Caller) -> AsyncGenerator[Self]:
+        """Yield a reading transaction of a caller."""
+        async with hub.database.reading() as connection:
+            yield cls(connection, hub, caller)
+
+    @classmethod
+    @contextlib.asynccontextmanager
+    async def writing(cls, hub: Hub, caller: Caller) -> AsyncGenerator[Self]:
+        """Yield a writing transaction of a caller."""
+        async with hub.database.writing() as connection:
+            yield cls(connection, hub, caller)
+
     def act_for(self, organization_id: str) -> Self:
         """Return this transaction for another organization; audit notes keep the key of the caller."""
         return type(self)(self.connection, self.hub, msgspec.structs.replace(self.caller, organization_id=organization_id))
@@ -107,18 +121,7 @@ class Transaction:
         await self.note("delete", what, id)
 
 
-@contextlib.asynccontextmanager
-async def reading(hub: Hub, caller: Caller) -> AsyncGenerator[Transaction]:
-    """Yield a reading transaction of a caller."""
-    async with hub.database.reading() as connection:
-        yield Transaction(connection, hub, caller)
-
-
-@contextlib.asynccontextmanager
-async def writing(hub: Hub, caller: Caller) -> AsyncGenerator[Transaction]:
-    """Yield a writing transaction of a caller."""
-    async with hub.database.writing() as connection:
-        yield Transaction(connection, hub, caller)
+reading, writing = Transaction.reading, Transaction.writing
 
 
 async def read_visible(hub: Hub, caller: Caller, table: sa.Table, what: str, id: str) -> Row:

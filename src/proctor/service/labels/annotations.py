@@ -13,7 +13,7 @@ import msgspec
 
 from proctor.model.evidence import Json
 from proctor.service.access.callers import Caller
-from proctor.service.access.permissions import require_writer, select_visible
+from proctor.service.access.permissions import select_visible
 from proctor.service.access.transactions import read_visible, reading, writing
 from proctor.service.hub import Hub
 from proctor.service.labels.claims import SubjectKind, find_subject, read_claims
@@ -69,10 +69,9 @@ class ChangedAnnotation(msgspec.Struct, frozen=True, kw_only=True):
     note: Annotated[str, about(max_length=LONGEST_NOTE)] = ""
 
 
-@operation("annotations", "POST /api/annotations", status=201)
+@operation("annotations", "POST /api/annotations", status=201, doing="writing labels")
 async def create_annotation(hub: Hub, caller: Caller, spec: NewAnnotation) -> Annotation:
     """Store a label or a note; requires an organization key. Labelling a claim again replaces the author's earlier label."""
-    require_writer(caller, "writing labels")
     if spec.label is None and not spec.note.strip():
         raise Refusal("VALIDATION_ERROR", "nothing to store", fields={"label": ["expected a label, a note, or both"]})
     async with reading(hub, caller) as tx:
@@ -134,10 +133,9 @@ async def get_annotation(hub: Hub, caller: Caller, id: str) -> AnnotationInFull:
     return {**show_annotation(row), "judged": judged}
 
 
-@operation("annotations", "PATCH /api/annotations/{annotation_id}")
+@operation("annotations", "PATCH /api/annotations/{annotation_id}", doing="changing labels")
 async def change_annotation(hub: Hub, caller: Caller, id: str, changes: Annotated[Mapping[str, Json], ChangedAnnotation]) -> Annotation:
     """Change the label or the note; requires an organization key, which becomes its author."""
-    require_writer(caller, "changing labels")
     async with writing(hub, caller) as tx:
         row = await tx.require_row(annotation_rows, "annotation", id, locked=True)
         after = {**row, **changes}
@@ -147,10 +145,9 @@ async def change_annotation(hub: Hub, caller: Caller, id: str, changes: Annotate
         return show_annotation(await tx.change_row(annotation_rows, "annotation", id, values, details={}))
 
 
-@operation("annotations", "DELETE /api/annotations/{annotation_id}")
+@operation("annotations", "DELETE /api/annotations/{annotation_id}", doing="deleting labels")
 async def delete_annotation(hub: Hub, caller: Caller, id: str) -> None:
     """Delete an annotation; requires an organization key."""
-    require_writer(caller, "deleting labels")
     async with writing(hub, caller) as tx:
         await tx.delete_row(annotation_rows, "annotation", id)
 

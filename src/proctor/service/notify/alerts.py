@@ -20,10 +20,9 @@ from proctor.model.evidence import Json
 from proctor.network.addresses import AddressRefused
 from proctor.network.guard import Guard
 from proctor.service.access.callers import Caller
-from proctor.service.access.permissions import require_writer
 from proctor.service.access.secrets import make_box
 from proctor.service.access.transactions import Transaction, read_visible, reading, writing
-from proctor.service.field_checks import check_fields, refuse_emptying
+from proctor.service.field_checks import refuse_emptying
 from proctor.service.hub import Hub, new_id, stamp
 from proctor.service.notify.alert_kinds import KINDS, AlertKind, judge_counts, read_settings
 from proctor.service.paging import read_page
@@ -161,22 +160,19 @@ class AlertPreview(TypedDict):
     points: Annotated[list[SeenPoint], about("measured values, oldest first; at most 200")]
 
 
-@operation("alerts", "GET /api/alerts")
+# Their addresses may contain keys.
+@operation("alerts", "GET /api/alerts", doing="reading alerts")
 async def list_alerts(
     hub: Hub, caller: Caller, *, project_id: str | None = None, agent_id: str | None = None, **paging: Unpack[Paging]
 ) -> Page[Alert]:
     """List the rules."""
-    # Their addresses may contain keys.
-    require_writer(caller, "reading alerts")
     query = list_query(alert_rules, {"organization_id": caller.organization_id, "project_id": project_id, "agent_id": agent_id})
     return await read_page(hub, query, alert_rules, _show_rule, **paging)
 
 
-@operation("alerts", "POST /api/alerts", status=201)
+@operation("alerts", "POST /api/alerts", status=201, doing="creating alerts")
 async def create_alert(hub: Hub, caller: Caller, spec: NewAlert) -> NewAlertShown:
     """Create a rule. The secret that signs its messages is shown only once."""
-    require_writer(caller, "creating alerts")
-    check_fields({"name": spec.name})
     _check_destination(hub, spec.channel, {"webhook_url": spec.webhook_url, "email": spec.email})
     complete = read_settings(spec.kind, spec.settings or {})
     if not KINDS[spec.kind].watched.of_agents and spec.agent_id is not None:
@@ -193,10 +189,9 @@ async def create_alert(hub: Hub, caller: Caller, spec: NewAlert) -> NewAlertShow
     return show_row(NewAlertShown, row, webhook_url=row["webhook_url"] or None, secret=plain)
 
 
-@operation("alerts", "POST /api/alerts/preview")
+@operation("alerts", "POST /api/alerts/preview", doing="previewing alerts")
 async def preview_alert(hub: Hub, caller: Caller, draft: AlertDraft) -> AlertPreview:
     """Compute when a rule would have fired over the stored results; stores and sends nothing."""
-    require_writer(caller, "previewing alerts")
     settings = read_settings(draft.kind, draft.settings or {})
     now = hub.clock()
     begin = now - draft.days * 86_400
@@ -224,20 +219,16 @@ async def preview_alert(hub: Hub, caller: Caller, draft: AlertDraft) -> AlertPre
     }
 
 
-@operation("alerts", "GET /api/alerts/{alert_id}")
+@operation("alerts", "GET /api/alerts/{alert_id}", doing="reading alerts")
 async def get_alert(hub: Hub, caller: Caller, id: str) -> Alert:
     """Read a rule."""
-    require_writer(caller, "reading alerts")
     return _show_rule(await read_visible(hub, caller, alert_rules, "alert", id))
 
 
-@operation("alerts", "PATCH /api/alerts/{alert_id}")
+@operation("alerts", "PATCH /api/alerts/{alert_id}", doing="changing alerts")
 async def update_alert(hub: Hub, caller: Caller, id: str, changes: Annotated[Mapping[str, Json], AlertChanges]) -> Alert:
     """Change a rule."""
-    # A changed rule starts again.
-    require_writer(caller, "changing alerts")
     refuse_emptying(changes, "name", "settings", "webhook_url", "email", "secret", "active")
-    check_fields({"name": changes.get("name")})
     values: dict[str, Json] = {name: changes[name] for name in ("name", "webhook_url", "email", "active") if name in changes}
     if "secret" in changes:
         values["secret"] = make_box(hub).lock(changes["secret"])
@@ -254,28 +245,25 @@ async def update_alert(hub: Hub, caller: Caller, id: str, changes: Annotated[Map
         return _show_rule(await tx.change_row(alert_rules, "alert", id, values, details={"fields": sorted(changes)}))
 
 
-@operation("alerts", "DELETE /api/alerts/{alert_id}")
+@operation("alerts", "DELETE /api/alerts/{alert_id}", doing="deleting alerts")
 async def delete_alert(hub: Hub, caller: Caller, id: str) -> None:
     """Delete a rule with its deliveries."""
-    require_writer(caller, "deleting alerts")
     async with writing(hub, caller) as tx:
         await tx.delete_row(alert_rules, "alert", id)
         await rows.delete_deliveries(tx.connection, id)
 
 
-@operation("alerts", "GET /api/alerts/{alert_id}/deliveries")
+@operation("alerts", "GET /api/alerts/{alert_id}/deliveries", doing="reading alerts")
 async def list_deliveries(hub: Hub, caller: Caller, id: str, **paging: Unpack[Paging]) -> Page[Delivery]:
     """List the deliveries of a rule, including failed ones."""
-    require_writer(caller, "reading alerts")
     await read_visible(hub, caller, alert_rules, "alert", id)
     query = list_query(alert_deliveries, {"organization_id": caller.organization_id, "rule_id": id})
     return await read_page(hub, query, alert_deliveries, _show_delivery, **paging)
 
 
-@operation("alerts", "POST /api/alerts/{alert_id}/test", status=202, name="test_alert")
+@operation("alerts", "POST /api/alerts/{alert_id}/test", status=202, name="test_alert", doing="testing alerts")
 async def send_test(hub: Hub, caller: Caller, id: str) -> Delivery:
     """Send a test message."""
-    require_writer(caller, "testing alerts")
     async with writing(hub, caller) as tx:
         rule = await tx.require_row(alert_rules, "alert", id)
         row = await _queue_delivery(tx.connection, hub, rule, "alert.test", {})

@@ -85,15 +85,6 @@ async def watch_alerts(hub: Hub, stop: asyncio.Event) -> None:
         stopped.cancel()
 
 
-async def deliver_due(hub: Hub) -> int:
-    """Attempt everything that is due once and return the number of accepted messages."""
-    async with WebhookSender(hub) as sending:
-        while await sending.start_due() or sending.under_way:
-            if sending.under_way:
-                await asyncio.wait(sending.under_way, return_when=asyncio.FIRST_COMPLETED)
-        return sending.sent
-
-
 class WebhookSender:
     """Messages in flight. Those without a response at the end of the block are left to a later attempt."""
 

@@ -172,11 +172,8 @@ async def _compare_all(hub: Hub, rows: Sequence[Row], alpha: float) -> list[RunC
         known: RunComparison | None = None if key[0] is None else hub.comparisons.get(key)
         if known is None:
             # Without a lock: a comparison of large runs must not delay others.
-            if before is None:
-                # Both at once: one is fetched while the other is added up.
-                before, after = await asyncio.gather(_find_tally(hub, first), _find_tally(hub, row))
-            else:
-                after = await _find_tally(hub, row)
+            before = before or await _find_tally(hub, first)
+            after = await _find_tally(hub, row)
             known = await asyncio.to_thread(_compare_with, first, before, row, after, alpha)
             async with hub.database.reading() as connection:
                 snapshots = await read_snapshots(connection, [first["id"], row["id"]], SERVERS)

@@ -25,7 +25,6 @@ from proctor.errors import InputError
 from proctor.formats.native.text import write_native
 from proctor.model.evidence import Json
 from proctor.service.access.callers import Caller
-from proctor.service.access.permissions import require_writer
 from proctor.service.hub import Hub
 from proctor.service.refusals import Refusal, not_found
 from proctor.service.resource import Page, Paging, about, list_fields, operation, show_row
@@ -158,10 +157,9 @@ class NewExamination(msgspec.Struct, frozen=True, kw_only=True):
     note: Annotated[str, about(max_length=LONGEST_NOTE)] = ""
 
 
-@operation("examinations", "POST /api/examinations", status=202)
+@operation("examinations", "POST /api/examinations", status=202, doing="examining servers")
 async def start_examination(hub: Hub, caller: Caller, spec: NewExamination) -> Run:
     """Queue the examination of an MCP server; requires an organization key. No tool is called unless `calls` declares it."""
-    require_writer(caller, "examining servers")
     project = await find_startable_project(hub, caller, spec.project_id)
     server = dict(spec.server) if isinstance(spec.server, dict) else _find_server(spec.server.strip(), project)
     if spec.authorize_with:

@@ -1,6 +1,6 @@
 """Figures of a run for pages and comparisons, computed once at its end and stored with it.
 
-Without stored figures (earlier versions, a worker that died) they are computed on request and cached in memory.
+Without stored figures (a run in progress, earlier versions, a worker that died) they are computed on request.
 """
 
 from __future__ import annotations
@@ -97,9 +97,6 @@ def _decode_stored(decoder: msgspec.json.Decoder[Stored], body: bytes) -> Stored
     return stored if stored.version == _VERSION else None
 
 
-# --- figures of ended runs are cached, since they do not change
-
-
 Fact = TypeVar("Fact")
 WorkOut = Callable[[Transaction, Row], Awaitable[Fact]]
 
@@ -113,18 +110,11 @@ def find_finished_key(*rows: Row) -> Hashable:
 
 
 async def find_fact(hub: Hub, caller: Caller, id: str, name: Literal["failures", "latency", "totals"], work_out: WorkOut[Fact]) -> Fact:
-    """Return a figure of a run: cached or stored if it has ended, else computed from its attempts."""
+    """Return a figure of a run: as stored at its end, else computed from its attempts."""
     async with reading(hub, caller) as tx:
         run = await find_run(tx, id, document=False)
-        finished = find_finished_key(run)
-        known: Fact | None = None if finished is None else hub.run_facts.get((name, finished))
-        if known is not None:
-            return known
-        stored = None if finished is None else await read_facts(tx.connection, run["id"])
-        figure: Fact = getattr(stored, name) if stored is not None else await work_out(tx, run)
-    if finished is not None:
-        hub.run_facts.put((name, finished), figure, 1)
-    return figure
+        stored = None if run["status"] in UNFINISHED else await read_facts(tx.connection, run["id"])
+        return getattr(stored, name) if stored is not None else await work_out(tx, run)
 
 
 @operation("runs", "GET /api/runs/{run_id}/totals")
@@ -239,7 +229,7 @@ async def measure_run(hub: Hub, caller: Caller, id: str) -> MutationResult:
         finished = find_finished_key(run)
         if finished is None:
             raise Refusal("CONFLICT", "the run has not ended", hint="measure the suite after the run")
-        known: MutationResult | None = hub.run_facts.get(("mutation", finished))
+        known: MutationResult | None = hub.mutations.get(finished)
         if known is not None:
             return known
         packed: list[bytes] = []
@@ -257,5 +247,5 @@ async def measure_run(hub: Hub, caller: Caller, id: str) -> MutationResult:
     if answer.error is not None:
         raise InputError(f"the suite cannot be measured: {answer.error[1]}")
     measured = unpack_plain(answer.evidence[0], MutationResult)
-    hub.run_facts.put(("mutation", finished), measured, 1)
+    hub.mutations.put(finished, measured, 1)
     return measured

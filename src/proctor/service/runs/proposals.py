@@ -34,7 +34,7 @@ from proctor.generation.trace_paths import EffectNames
 from proctor.model.case import Suite
 from proctor.model.evidence import Json
 from proctor.service.access.callers import Caller
-from proctor.service.access.permissions import require_reader, require_writer, select_visible
+from proctor.service.access.permissions import require_reader, select_visible
 from proctor.service.access.transactions import Transaction, read_visible, reading, writing
 from proctor.service.field_checks import read_moment, refuse_secrets_in_suite
 from proctor.service.hub import Hub
@@ -44,7 +44,7 @@ from proctor.service.resource import Page, Paging, about, operation, show_row
 from proctor.service.runs.case_draft import match_input
 from proctor.service.suites.documents import read_sent_suite
 from proctor.service.traces.case_history import COLUMNS, fetch_pieces, read_stored_trace
-from proctor.service.traces.cases import Document, NewCase, When, check_values, insert_case, read_when, write_case
+from proctor.service.traces.cases import Document, NewCase, When, check_when, insert_case, read_when, write_case
 from proctor.store.accounts.tenants import query_owned
 from proctor.store.sql.pages import Row, fetch_first
 from proctor.store.sql.tables import cases, projects, proposals, traces
@@ -161,7 +161,7 @@ async def list_proposals(
 async def create_proposal(hub: Hub, caller: Caller, spec: NewProposal) -> Proposal:
     """Propose a case, or a change of one; a project key may do so. Nothing is evaluated against it before a person accepts it."""
     require_reader(caller)
-    check_values(spec.name, read_when(spec.when))
+    check_when(read_when(spec.when))
     if not spec.because.strip():
         _refuse_field("because", f"expected 1 to {_LONGEST_REASON} characters")
     suite, text = await _read_document(spec.document, spec.dialect, spec.name)
@@ -194,10 +194,9 @@ async def create_proposal(hub: Hub, caller: Caller, spec: NewProposal) -> Propos
         return _show(await _insert(tx, spec.project_id, values, suite.dialect, text, digest))
 
 
-@operation("proposals", "POST /api/proposals/generate")
+@operation("proposals", "POST /api/proposals/generate", doing="generating proposals")
 async def generate_proposals(hub: Hub, caller: Caller, spec: TracesToGroup) -> GeneratedProposals:
     """Propose cases from stored traces, without a model; requires an organization key. Cases that are known are not proposed again."""
-    require_writer(caller, "generating proposals")
     groups = await group_stored_traces(hub, caller, spec)
     made: list[Row] = []
     known = used = 0
@@ -219,11 +218,10 @@ async def get_proposal(hub: Hub, caller: Caller, id: str) -> Proposal:
     return _show(await read_visible(hub, caller, proposals, "proposal", id))
 
 
-@operation("proposals", "PATCH /api/proposals/{proposal_id}", person=True)
+@operation("proposals", "PATCH /api/proposals/{proposal_id}", person=True, doing="editing proposals")
 async def update_proposal(hub: Hub, caller: Caller, id: str, changes: Annotated[Mapping[str, Json], ProposalChanges]) -> Proposal:
     """Edit a pending proposal before it is accepted; requires an organization key."""
-    require_writer(caller, "editing proposals")
-    check_values(changes.get("name"), read_when(changes.get("when")))
+    check_when(read_when(changes.get("when")))
     old = await read_visible(hub, caller, proposals, "proposal", id)
     values: dict[str, Json] = {name: changes[name] for name in ("name", "agent_id") if name in changes}
     if "when" in changes:
@@ -238,10 +236,9 @@ async def update_proposal(hub: Hub, caller: Caller, id: str, changes: Annotated[
         return await _settle(tx, row, "update", {**values, "version": row["version"] + 1})
 
 
-@operation("proposals", "POST /api/proposals/{proposal_id}/accept", person=True)
+@operation("proposals", "POST /api/proposals/{proposal_id}/accept", person=True, doing="accepting proposals")
 async def accept_proposal(hub: Hub, caller: Caller, id: str, spec: Acceptance) -> Proposal:
     """Make a proposal a case, or the next version of its case; requires an organization key other than the one that sent it."""
-    require_writer(caller, "accepting proposals")
     old = await read_visible(hub, caller, proposals, "proposal", id)
     if old["status"] == "accepted":
         return _show(old)
@@ -259,19 +256,17 @@ async def accept_proposal(hub: Hub, caller: Caller, id: str, spec: Acceptance) -
         return await _settle(tx, row, "accept", {"status": "accepted", "case_id": case["id"]})
 
 
-@operation("proposals", "POST /api/proposals/{proposal_id}/reject", person=True)
+@operation("proposals", "POST /api/proposals/{proposal_id}/reject", person=True, doing="rejecting proposals")
 async def reject_proposal(hub: Hub, caller: Caller, id: str, spec: Rejection) -> Proposal:
     """Reject a proposal; requires an organization key. The same content is not proposed again."""
-    require_writer(caller, "rejecting proposals")
     async with writing(hub, caller) as tx:
         row = await _lock_pending(tx, id, None)
         return await _settle(tx, row, "reject", {"status": "rejected", "reason": spec.reason})
 
 
-@operation("proposals", "DELETE /api/proposals/{proposal_id}", person=True)
+@operation("proposals", "DELETE /api/proposals/{proposal_id}", person=True, doing="deleting proposals")
 async def delete_proposal(hub: Hub, caller: Caller, id: str) -> None:
     """Delete a proposal, and with it the memory of its rejection; requires an organization key. An accepted case stays."""
-    require_writer(caller, "deleting proposals")
     async with writing(hub, caller) as tx:
         await tx.delete_row(proposals, "proposal", id)
 

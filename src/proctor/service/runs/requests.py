@@ -23,9 +23,9 @@ from proctor.formats.workspace_file import WORKSPACE_KEYS
 from proctor.model.case import Case, Suite
 from proctor.model.evidence import Json
 from proctor.service.access.callers import Caller
-from proctor.service.access.permissions import require_run_reader, require_writer, select_visible
+from proctor.service.access.permissions import require_run_reader, select_visible
 from proctor.service.access.transactions import Transaction, reading, writing
-from proctor.service.field_checks import LARGEST_SETTINGS, check_fields, read_moment, refuse_plain_secrets, refuse_secrets_in_suite
+from proctor.service.field_checks import LARGEST_SETTINGS, read_moment, refuse_plain_secrets, refuse_secrets_in_suite
 from proctor.service.hub import QUEUED, Hub, new_id
 from proctor.service.paging import read_page
 from proctor.service.refusals import Refusal
@@ -84,10 +84,9 @@ class RunSuite(msgspec.Struct, frozen=True, kw_only=True):
     """The cases it is made of; see `RunRequest`."""
 
 
-@operation("runs", "POST /api/runs", status=202)
+@operation("runs", "POST /api/runs", status=202, doing="starting runs")
 async def start_run(hub: Hub, caller: Caller, spec: NewRun) -> Run:
     """Queue a run; requires an organization key. An invalid run is rejected with all of its problems."""
-    require_writer(caller, "starting runs")
     check_spec(spec)
     project = await find_startable_project(hub, caller, spec.project_id)
     run_suite = await read_run_suite(hub, caller, project, spec)
@@ -182,10 +181,9 @@ async def read_request(hub: Hub, caller: Caller, id: str) -> NewRun:
     )
 
 
-@operation("runs", "POST /api/runs/{run_id}/cancel")
+@operation("runs", "POST /api/runs/{run_id}/cancel", doing="cancelling runs")
 async def cancel_run(hub: Hub, caller: Caller, id: str) -> Run:
     """Cancel a run; requires an organization key. Finished attempts stay; an ended run is not changed."""
-    require_writer(caller, "cancelling runs")
     at = hub.now()
     async with writing(hub, caller) as tx:
         run = await tx.require_row(runs, "run", id, locked=True)
@@ -211,7 +209,6 @@ def check_spec(spec: NewRun) -> None:
         fields["cases"] = [f"choose at least one case, at most {MOST_CASES}"]
     if fields:
         raise Refusal("VALIDATION_ERROR", "some fields are invalid", fields=fields)
-    check_fields({"note": spec.note}, names=(), texts=("note",))
     check_names(spec.name, spec.tags)
 
 
@@ -310,13 +307,12 @@ async def insert_run(tx: Transaction, spec: NewRun, run: PreparedRun | str, **sc
 # --- backtests: a case is queued with stored traces
 
 
-@operation("cases", "POST /api/cases/{case_id}/backtest", status=202)
+@operation("cases", "POST /api/cases/{case_id}/backtest", status=202, doing="starting backtests")
 async def start_backtest(hub: Hub, caller: Caller, case_id: str, spec: NewBacktest) -> Run:
     """Queue a run that decides the case, active or paused, on stored traces; requires an organization key.
 
     No agent is called. Each trace is an attempt of the run; `sample` of the case is ignored.
     """
-    require_writer(caller, "starting backtests")
     async with reading(hub, caller) as tx:
         case = await tx.require_row(cases, "case", case_id)
     project = await find_startable_project(hub, caller, case["project_id"])
@@ -382,10 +378,9 @@ _REPORTED = ("VALIDATION_ERROR", "CONFLICT", "NOT_FOUND")
 """Refusals that are reported as problems. Others (permission, database) are raised."""
 
 
-@operation("runs", "POST /api/runs/dry-run")
+@operation("runs", "POST /api/runs/dry-run", doing="planning runs")
 async def plan_run(hub: Hub, caller: Caller, spec: NewRun) -> PlannedRun:
     """Check a run without starting it; requires an organization key. The response lists every problem."""
-    require_writer(caller, "planning runs")
     planned = dict[str, Json].fromkeys(list_fields(PlannedRun)) | {"cases": [], "case_count": 0}
     refusals: list[Refusal] = []
     try:

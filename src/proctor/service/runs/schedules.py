@@ -17,9 +17,9 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from proctor.errors import InputError, StoreError
 from proctor.model.evidence import Json
 from proctor.service.access.callers import Caller
-from proctor.service.access.permissions import require_run_reader, require_writer, select_visible
+from proctor.service.access.permissions import require_run_reader, select_visible
 from proctor.service.access.transactions import Transaction, reading, writing
-from proctor.service.field_checks import check_fields, refuse_emptying
+from proctor.service.field_checks import refuse_emptying
 from proctor.service.hub import QUEUED, Hub, stamp
 from proctor.service.paging import fetch_page_or_refuse, show_page
 from proctor.service.refusals import Refusal, describe_error
@@ -142,11 +142,10 @@ async def list_schedules(hub: Hub, caller: Caller, *, project_id: str | None = N
     return show_page(page, lambda row: _show(row, last))
 
 
-@operation("schedules", "POST /api/schedules", status=201)
+@operation("schedules", "POST /api/schedules", status=201, doing="creating schedules")
 async def create_schedule(hub: Hub, caller: Caller, spec: NewSchedule) -> Schedule:
     """Create a schedule; requires an organization key. Its run is checked completely, as if it were started now."""
-    require_writer(caller, "creating schedules")
-    _check_name(spec.name)
+    check_names(spec.name, ())
     next_at = find_next(hub, spec.cron, spec.timezone)
     async with reading(hub, caller) as tx:
         await tx.check_place(spec.project_id)
@@ -158,10 +157,9 @@ async def create_schedule(hub: Hub, caller: Caller, spec: NewSchedule) -> Schedu
     return _show(row, {})
 
 
-@operation("schedules", "POST /api/schedules/preview", name="preview_schedule")
+@operation("schedules", "POST /api/schedules/preview", name="preview_schedule", doing="previewing schedules")
 async def preview_times(hub: Hub, caller: Caller, spec: TimesRequest) -> DueTimes:
     """Compute the next times of an expression; stores nothing."""
-    require_writer(caller, "previewing schedules")
     find_next(hub, spec.cron, spec.timezone)
     zone = find_zone(spec.timezone)
     times = islice(parse_cron(spec.cron).iterate(datetime.fromtimestamp(hub.clock(), UTC), zone), spec.count)
@@ -178,16 +176,15 @@ async def get_schedule(hub: Hub, caller: Caller, id: str) -> Schedule:
         return await _show_one(tx.connection, await tx.find_visible(schedules, "schedule", id))
 
 
-@operation("schedules", "PATCH /api/schedules/{schedule_id}")
+@operation("schedules", "PATCH /api/schedules/{schedule_id}", doing="changing schedules")
 async def update_schedule(hub: Hub, caller: Caller, id: str, changes: Annotated[Mapping[str, Json], ScheduleChanges]) -> Schedule:
     """Change a schedule; requires an organization key. A due run that has not started yet is dropped if the times change."""
-    require_writer(caller, "changing schedules")
     refuse_emptying(changes, "name", "cron", "timezone", "run", "overlap", "active")
     async with reading(hub, caller) as tx:
         before = await tx.require_row(schedules, "schedule", id)
     after = {**before, **changes}
     values: dict[str, Json] = {name: changes[name] for name in ("name", "cron", "timezone", "overlap", "active") if name in changes}
-    _check_name(after["name"])
+    check_names(after["name"], ())
     next_at = find_next(hub, after["cron"], after["timezone"])
     if "run" in changes:
         await _prepare(hub, caller, make_spec(before["project_id"], after["name"], changes["run"]))
@@ -199,18 +196,16 @@ async def update_schedule(hub: Hub, caller: Caller, id: str, changes: Annotated[
         return await _show_one(tx.connection, row)
 
 
-@operation("schedules", "DELETE /api/schedules/{schedule_id}")
+@operation("schedules", "DELETE /api/schedules/{schedule_id}", doing="deleting schedules")
 async def delete_schedule(hub: Hub, caller: Caller, id: str) -> None:
     """Delete a schedule; requires an organization key. Its runs stay."""
-    require_writer(caller, "deleting schedules")
     async with writing(hub, caller) as tx:
         await tx.delete_row(schedules, "schedule", id)
 
 
-@operation("schedules", "POST /api/schedules/{schedule_id}/run-now", status=202, name="run_schedule_now")
+@operation("schedules", "POST /api/schedules/{schedule_id}/run-now", status=202, name="run_schedule_now", doing="starting runs")
 async def run_now(hub: Hub, caller: Caller, id: str) -> Run:
     """Start the run of a schedule, also of a paused one; requires an organization key. Its due times stay."""
-    require_writer(caller, "starting runs")
     async with reading(hub, caller) as tx:
         spec = read_spec(await tx.require_row(schedules, "schedule", id))
     prepared = await _prepare(hub, caller, spec)
@@ -259,11 +254,6 @@ def _split_run(run: Mapping[str, Json]) -> dict[str, Json]:
 def _join_run(row: Row) -> dict[str, Json]:
     """Return the complete run of a schedule; a row of a list has no suite."""
     return {**msgspec.to_builtins(RunOptions()), **row["run"], "suite": row.get("suite")}
-
-
-def _check_name(name: str) -> None:
-    check_fields({"name": name})
-    check_names(name, ())
 
 
 def find_next(hub: Hub, cron: str, timezone: str) -> str:
@@ -408,8 +398,5 @@ def _list_passed(cron: Cron, zone: ZoneInfo, first: datetime, now: datetime) -> 
     if len(times) < MOST_COUNTED:
         return times, times[-1]
     # The last one, from a time shortly before: there may be millions in between.
-    for days in (1, 32):
-        last = deque(takewhile(lambda at: at <= now, cron.iterate(now - timedelta(days=days), zone)), maxlen=1)
-        if last:
-            return [*times[:-1], last[0]], last[0]
-    return times, times[-1]
+    last = deque(takewhile(lambda at: at <= now, cron.iterate(now - timedelta(days=32), zone)), maxlen=1) or times
+    return [*times[:-1], last[-1]], last[-1]

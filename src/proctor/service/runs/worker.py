@@ -112,8 +112,8 @@ class RunTurns:
     def __init__(self) -> None:
         # A counter, since a clock may give two turns the same time.
         self._number = 0
-        self._organizations: dict[str, int] = {}
-        self._projects: dict[str, int] = {}
+        self._served: dict[str, int] = {}
+        """By the id of a waiting tenant or project."""
         self._taking = asyncio.Lock()
 
     async def take(self, hub: Hub, owner: str) -> Row | None:
@@ -122,11 +122,8 @@ class RunTurns:
         async with self._taking:
             async with hub.database.reading() as connection:
                 waiting = await list_waiting_projects(connection, now=hub.clock())
-            if len(self._projects) > 10_000:
-                known = {each.project_id for each in waiting}
-                self._projects = {id: number for id, number in self._projects.items() if id in known}
-                known = {each.organization_id for each in waiting}
-                self._organizations = {id: number for id, number in self._organizations.items() if id in known}
+            known = {id for each in waiting for id in (each.organization_id, each.project_id)}
+            self._served = {id: number for id, number in self._served.items() if id in known}
             for project in sorted(waiting, key=self._place):
                 async with hub.database.writing() as connection:
                     row = await claim_run(
@@ -140,14 +137,13 @@ class RunTurns:
                 # Another worker may have taken it.
                 if row is not None:
                     self._number += 1
-                    self._organizations[project.organization_id] = self._projects[project.project_id] = self._number
+                    self._served[project.organization_id] = self._served[project.project_id] = self._number
                     return row
             return None
 
     def _place(self, project: WaitingProject) -> tuple[int, int, str]:
         # Those never served come first, once: there is no credit for staying away.
-        served = self._organizations.get(project.organization_id, 0), self._projects.get(project.project_id, 0)
-        return (*served, project.since)
+        return self._served.get(project.organization_id, 0), self._served.get(project.project_id, 0), project.since
 
 
 class RunDecisions(SuiteDecisions):

@@ -84,27 +84,16 @@ def library_of(described: Json) -> Library:
 
 
 def _split_servers(servers: Json) -> tuple[Json, dict[str, Entry]]:
-    if isinstance(servers, Mapping):
-        named = cast(Mapping[str, Json], servers)
-        started = {id: _describe_started_server(id, entry) for id, entry in named.items() if _is_started(entry)}
-        return {id: entry for id, entry in named.items() if id not in started}, started
-    if isinstance(servers, list):
-        entries = cast(list[Json], servers)
-        servers_read = [
-            _describe_started_server(str(entry.get("id") or entry.get("name") or ""), entry) for entry in entries if _is_started(entry)
-        ]
-        if any(not entry["id"] for entry in servers_read):
-            raise _wrong("servers: a server with a command needs 'id'")
-        return [entry for entry in entries if not _is_started(entry)], {entry["id"]: entry for entry in servers_read}
-    return servers, {}
-
-
-def _is_started(entry: Json) -> bool:
-    return isinstance(entry, Mapping) and "command" in entry
-
-
-def _describe_started_server(id: str, entry: Mapping[str, Json]) -> Entry:
-    return {**{key: value for key, value in entry.items() if key != "name"}, "id": id, "transport": STARTED}
+    """Return the servers for MCPLab's reader, and by id those with a command."""
+    if not isinstance(servers, Mapping):
+        return servers, {}
+    named = cast(Mapping[str, Json], servers)
+    started: dict[str, Entry] = {
+        id: {**{key: value for key, value in entry.items() if key != "name"}, "id": id, "transport": STARTED}
+        for id, entry in named.items()
+        if isinstance(entry, Mapping) and "command" in entry
+    }
+    return {id: entry for id, entry in named.items() if id not in started}, started
 
 
 def _document(value: Json, place: str) -> LibraryDocument | None:

@@ -19,7 +19,7 @@ from proctor.patterns.engine import compile_pattern
 from proctor.service.access.callers import Caller
 from proctor.service.access.permissions import require_writer, select_visible
 from proctor.service.access.transactions import Transaction, read_visible, reading, writing
-from proctor.service.field_checks import check_fields, refuse_secrets_in_suite
+from proctor.service.field_checks import refuse_secrets_in_suite
 from proctor.service.hub import Hub
 from proctor.service.paging import read_page
 from proctor.service.refusals import Refusal, not_found
@@ -114,7 +114,7 @@ class CaseVersion(CaseVersionSummary):
 async def create_case(hub: Hub, caller: Caller, spec: NewCase) -> WrittenCase:
     """Create a case; requires an organization key. An invalid document is rejected with all of its problems."""
     require_writer(caller, "creating cases")
-    check_values(spec.name, read_when(spec.when))
+    check_when(read_when(spec.when))
     suite, text = await read_sent_suite(spec.document, dialect=spec.dialect, name=spec.name)
     await asyncio.to_thread(refuse_secrets_in_suite, suite, "document")
     async with writing(hub, caller) as tx:
@@ -187,7 +187,7 @@ async def resume_case(hub: Hub, caller: Caller, id: str) -> WrittenCase:
 async def _change_case(hub: Hub, caller: Caller, id: str, changes: Mapping[str, Json], action: str) -> WrittenCase:
     require_writer(caller, "changing cases")
     when = read_when(changes.get("when"))
-    check_values(changes.get("name"), when)
+    check_when(when)
     async with reading(hub, caller) as tx:
         old = await tx.require_row(cases, "case", id)
     expected: int | None = changes.get("expected_version")
@@ -281,9 +281,8 @@ def _check_version(row: Row, expected: int | None) -> None:
         )
 
 
-def check_values(name: str | None, when: Mapping[str, Json] | None) -> None:
-    """Reject an invalid name or trace filter."""
-    check_fields({"name": name})
+def check_when(when: Mapping[str, Json] | None) -> None:
+    """Reject an invalid trace filter."""
     pattern = (when or {}).get("input")
     if pattern is not None:
         try:

@@ -11,22 +11,66 @@ import asyncio
 import shutil
 from collections.abc import Coroutine
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Annotated, Any, Literal, TypedDict, TypeVar
 
 import msgspec
 import sqlalchemy as sa
 
+from proctor import __version__
 from proctor.errors import StoreError
-from proctor.model.evidence import Json
 from proctor.service.access.callers import Caller
 from proctor.service.access.permissions import require_operator
 from proctor.service.hub import Hub
+from proctor.service.resource import about, operation
 from proctor.store.runs.run_rows import count_queue
 from proctor.store.sql.tables import traces
 
 
-async def read_figures(hub: Hub, caller: Caller) -> dict[str, Json]:
-    """Return queues, storage and retention of the whole service, for operators only."""
+class QueueFigures(TypedDict):
+    """Queue lengths and waiting times."""
+
+    traces: Annotated[int, about("waiting for evaluation; at most 100,000")]
+    trace_wait_s: Annotated[float, about("age of the oldest due trace")]
+    runs_queued: int
+    runs_running: int
+    run_wait_s: Annotated[float, about("age of the oldest queued run")]
+    deliveries: Annotated[int, about("alert messages to send")]
+
+
+class StorageFigures(TypedDict):
+    """Storage."""
+
+    database: Literal["sqlite", "postgresql"]
+    database_bytes: Annotated[int | None, about("of a SQLite file")]
+    free_bytes: Annotated[int | None, about("free on the disk of the workspace")]
+
+
+class RetentionFigures(TypedDict):
+    """Retention limits; none: unlimited."""
+
+    days: float | None
+    bytes: int | None
+
+
+class WorkerFigures(TypedDict):
+    """Concurrency of this process."""
+
+    runs: int
+    traces: int
+
+
+class ServiceFigures(TypedDict):
+    """Figures for the administrator."""
+
+    queue: QueueFigures
+    storage: StorageFigures
+    retention: RetentionFigures
+    workers: WorkerFigures
+
+
+@operation("operations", "GET /api/service", name="read_service")
+async def read_figures(hub: Hub, caller: Caller) -> ServiceFigures:
+    """Read queues, storage and retention; same access as `/metrics`."""
     await require_operator(hub, caller)
     async with hub.database.reading() as connection:
         queue = await count_queue(connection)
@@ -46,7 +90,7 @@ async def read_figures(hub: Hub, caller: Caller) -> dict[str, Json]:
     }
 
 
-def _measure_storage(hub: Hub) -> dict[str, Json]:
+def _measure_storage(hub: Hub) -> StorageFigures:
     file = hub.database.file
     size: int | None = None
     if file is not None:
@@ -69,22 +113,22 @@ OVERDUE_S = 60.0
 """Seconds after which a due trace has waited too long."""
 
 
-class Reason(msgspec.Struct, frozen=True, kw_only=True):
+class HealthReason(msgspec.Struct, frozen=True, kw_only=True):
     """A reason why the service is not healthy."""
 
-    code: Literal[
-        "database_unreachable", "database_locked", "database_not_written", "disk_full", "disk_low", "queue_behind", "service_busy"
-    ]
+    code: str
+    """Stable; `docs/reference/errors.md` lists them."""
     message: str
     degree: Degree
 
 
-class ServiceHealth(msgspec.Struct, frozen=True, kw_only=True):
-    """The health of the service."""
+class Health(msgspec.Struct, frozen=True, kw_only=True):
+    """The state of the service."""
 
     status: Degree
+    version: str = __version__
     database: Literal["reachable", "unreachable"]
-    reasons: tuple[Reason, ...] = ()
+    reasons: tuple[HealthReason, ...] = ()
 
 
 class HealthWatch:
@@ -94,10 +138,10 @@ class HealthWatch:
         self._hub = hub
         self._look_s = look_s
         self._looking = asyncio.Lock()
-        self._found: ServiceHealth | None = None
+        self._found: Health | None = None
         self._looked_at = 0.0
 
-    async def get_health(self) -> ServiceHealth:
+    async def get_health(self) -> Health:
         """Return the health of the service."""
         # Waiting requests share the result: many probes cost one check a second.
         async with self._looking:
@@ -116,23 +160,23 @@ def find_watch(state: Any, hub: Hub) -> HealthWatch:
     return watch
 
 
-async def find_health(hub: Hub, *, look_s: float = LOOK_S) -> ServiceHealth:
+async def find_health(hub: Hub, *, look_s: float = LOOK_S) -> Health:
     """Check the health of a service."""
     reasons = list(_check_disk(hub))
     now = asyncio.get_running_loop().time
     until = now() + look_s
     read = await _check_reading(hub, look_s)
-    if isinstance(read, Reason):
+    if isinstance(read, HealthReason):
         reasons.append(read)
     else:
         reasons += await _check_writing(hub, look_s, is_late=now() > until)
         if read is not None and hub.clock() - read > OVERDUE_S:
             reason = f"a trace has been due for evaluation for {hub.clock() - read:.0f} s"
-            reasons.append(Reason(code="queue_behind", message=reason, degree="degraded"))
+            reasons.append(HealthReason(code="queue_behind", message=reason, degree="degraded"))
     degrees = [reason.degree for reason in reasons]
     status: Degree = "failing" if "failing" in degrees else "degraded" if degrees else "ok"
-    unreachable = isinstance(read, Reason) and read.code == "database_unreachable"
-    return ServiceHealth(status=status, database="unreachable" if unreachable else "reachable", reasons=tuple(reasons))
+    unreachable = isinstance(read, HealthReason) and read.code == "database_unreachable"
+    return Health(status=status, database="unreachable" if unreachable else "reachable", reasons=tuple(reasons))
 
 
 class _LoopStalled(Exception):
@@ -162,12 +206,12 @@ async def _wait_fairly(work: Coroutine[Any, Any, T], look_s: float) -> T:
         task.cancel()
 
 
-def _make_busy_reason() -> Reason:
+def _make_busy_reason() -> HealthReason:
     message = "the service is busy with other requests and could not check everything in time"
-    return Reason(code="service_busy", message=message, degree="degraded")
+    return HealthReason(code="service_busy", message=message, degree="degraded")
 
 
-async def _check_reading(hub: Hub, look_s: float) -> Reason | float | None:
+async def _check_reading(hub: Hub, look_s: float) -> HealthReason | float | None:
     """Return why the database cannot be read, or when the oldest waiting trace was due, if any."""
 
     async def read() -> float | None:
@@ -180,18 +224,18 @@ async def _check_reading(hub: Hub, look_s: float) -> Reason | float | None:
     except _LoopStalled:
         return _make_busy_reason()
     except TimeoutError:
-        return Reason(code="database_unreachable", message=f"the database did not answer within {look_s:g} s", degree="failing")
+        return HealthReason(code="database_unreachable", message=f"the database did not answer within {look_s:g} s", degree="failing")
     except StoreError as error:
-        return Reason(code="database_unreachable", message=_drop_details(error), degree="failing")
+        return HealthReason(code="database_unreachable", message=_drop_details(error), degree="failing")
 
 
-async def _check_writing(hub: Hub, look_s: float, *, is_late: bool) -> list[Reason]:
+async def _check_writing(hub: Hub, look_s: float, *, is_late: bool) -> list[HealthReason]:
     try:
         away = await _wait_fairly(hub.database.find_outage(), look_s * 0.7)
     except (_LoopStalled, TimeoutError):
         away = StoreError("the database did not answer")
     if away is not None:
-        return [Reason(code="database_not_written", message=_drop_details(away), degree="failing")]
+        return [HealthReason(code="database_not_written", message=_drop_details(away), degree="failing")]
     if is_late:
         return [_make_busy_reason()]
     try:
@@ -200,11 +244,11 @@ async def _check_writing(hub: Hub, look_s: float, *, is_late: bool) -> list[Reas
     except (_LoopStalled, TimeoutError):
         return [_make_busy_reason()]  # the checking thread was delayed; the database was just read
     if locked:
-        return [Reason(code="database_locked", message="another program holds the write lock", degree="degraded")]
+        return [HealthReason(code="database_locked", message="another program holds the write lock", degree="degraded")]
     return []
 
 
-def _check_disk(hub: Hub) -> list[Reason]:
+def _check_disk(hub: Hub) -> list[HealthReason]:
     folders = {hub.settings.home, *([hub.database.file.parent] if hub.database.file is not None else [])}
     # The fuller one decides.
     free = min((free_bytes for folder in folders if (free_bytes := _measure_free_bytes(folder)) is not None), default=DISK_LOW_BYTES)
@@ -212,7 +256,7 @@ def _check_disk(hub: Hub) -> list[Reason]:
         return []
     full = free < DISK_FULL_BYTES
     message = f"{free:,} bytes are free on the disk"
-    return [Reason(code="disk_full" if full else "disk_low", message=message, degree="failing" if full else "degraded")]
+    return [HealthReason(code="disk_full" if full else "disk_low", message=message, degree="failing" if full else "degraded")]
 
 
 def _drop_details(error: StoreError) -> str:

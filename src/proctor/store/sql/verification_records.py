@@ -33,52 +33,84 @@ def records_of(organization_id: str, kind: str, *, parent_id: str | None = None)
     return query if parent_id is None else query.where(records.c.parent_id == parent_id)
 
 
-async def find_record(connection: AsyncConnection, organization_id: str, kind: str, id: str, *, lock: bool = False) -> Row | None:
-    """Return one record without its blob. `lock` blocks other writers until the transaction ends (SQLite has one writer anyway)."""
-    query = records_of(organization_id, kind).where(records.c.id == id)
-    return await fetch_first(connection, query.with_for_update() if lock else query)
+class OwnedRecords:
+    """The records of one organization, in one transaction."""
 
+    def __init__(self, connection: AsyncConnection, owner: str) -> None:
+        self.connection, self.owner = connection, owner
 
-async def find_by_slug(connection: AsyncConnection, organization_id: str, kind: str, slug: str) -> Row | None:
-    """Return the record of a kind that has this slug."""
-    return await fetch_first(connection, records_of(organization_id, kind).where(records.c.slug == slug))
+    async def find(self, kind: str, id: str, *, lock: bool = False) -> Row | None:
+        """Return a record without its blob, if it exists; `lock` blocks other writers until the transaction ends."""
+        query = records_of(self.owner, kind).where(records.c.id == id)
+        return await fetch_first(self.connection, query.with_for_update() if lock else query)
 
+    async def find_by_slug(self, kind: str, slug: str) -> Row | None:
+        """Return the record of a kind that has this slug."""
+        return await fetch_first(self.connection, records_of(self.owner, kind).where(records.c.slug == slug))
 
-async def find_some(connection: AsyncConnection, organization_id: str, kind: str, ids: Iterable[str]) -> list[Row]:
-    """Return the records of a kind with these ids, oldest first."""
-    wanted = list(ids)
-    if not wanted:
-        return []
-    return await _fetch_in_order(connection, records_of(organization_id, kind).where(records.c.id.in_(wanted)))
+    async def find_some(self, kind: str, ids: Iterable[str]) -> list[Row]:
+        """Return the records of a kind with these ids, oldest first."""
+        return await _fetch_in_order(self.connection, records_of(self.owner, kind).where(records.c.id.in_(list(ids))))
 
+    async def children(self, kind: str, parents: str | Sequence[str], *, blobs: bool = False) -> list[Row]:
+        """Return the records of a kind below one parent or several, oldest first."""
+        query = records_of(self.owner, kind).where(records.c.parent_id.in_([parents] if isinstance(parents, str) else parents))
+        return await _fetch_in_order(self.connection, query.add_columns(records.c.blob) if blobs else query)
 
-async def children(
-    connection: AsyncConnection, organization_id: str, kind: str, parents: str | Sequence[str], *, blobs: bool = False
-) -> list[Row]:
-    """Return the records of a kind below one parent or several, oldest first."""
-    ids = [parents] if isinstance(parents, str) else list(parents)
-    if not ids:
-        return []
-    query = records_of(organization_id, kind).where(records.c.parent_id.in_(ids))
-    return await _fetch_in_order(connection, query.add_columns(records.c.blob) if blobs else query)
+    async def newest_children(self, kind: str, parent_id: str, limit: int) -> list[Row]:
+        """Return the newest records of a kind below a parent, at most `limit`."""
+        query = records_of(self.owner, kind, parent_id=parent_id).order_by(records.c.created_at.desc(), records.c.id.desc())
+        return await fetch_all(self.connection, query.limit(limit))
 
+    async def count_children(self, kind: str, parent_id: str) -> int:
+        """Return the number of records of a kind below a parent."""
+        query = records_of(self.owner, kind, parent_id=parent_id).with_only_columns(sa.func.count())
+        return (await self.connection.execute(query)).scalar_one()
 
-async def newest_children(connection: AsyncConnection, organization_id: str, kind: str, parent_id: str, limit: int) -> list[Row]:
-    """Return the newest records of a kind below a parent, at most `limit`."""
-    query = records_of(organization_id, kind, parent_id=parent_id).order_by(records.c.created_at.desc(), records.c.id.desc())
-    return await fetch_all(connection, query.limit(limit))
+    async def read_blob(self, id: str) -> bytes | None:
+        """Return the blob of a record."""
+        query = sa.select(records.c.blob).where(records.c.organization_id == self.owner, records.c.id == id)
+        return (await self.connection.execute(query)).scalar_one_or_none()
 
+    async def delete(self, ids: Iterable[str]) -> int:
+        """Delete records and every link from or to them, and return the number of records."""
+        wanted = list(ids)
+        count = 0
+        for start in range(0, len(wanted), _IDS_AT_ONCE):
+            some = wanted[start : start + _IDS_AT_ONCE]
+            statement = sa.delete(records).where(records.c.organization_id == self.owner, records.c.id.in_(some))
+            deleted = list((await self.connection.execute(statement.returning(records.c.id))).scalars())
+            # For the deleted ids, not the requested ones: an id of another organization keeps its links.
+            await self.connection.execute(sa.delete(links).where(sa.or_(links.c.from_id.in_(deleted), links.c.to_id.in_(deleted))))
+            count += len(deleted)
+        return count
 
-async def count_children(connection: AsyncConnection, organization_id: str, kind: str, parent_id: str) -> int:
-    """Return the number of records of a kind below a parent."""
-    query = records_of(organization_id, kind, parent_id=parent_id).with_only_columns(sa.func.count())
-    return (await connection.execute(query)).scalar_one()
+    async def unlink(self, from_id: str, kind: str, to_id: str | None = None) -> bool:
+        """Delete the link, or every link of this kind, and return whether there was any."""
+        statement = sa.delete(links).where(links.c.from_id == from_id, links.c.kind == kind)
+        if to_id is not None:
+            statement = statement.where(links.c.to_id == to_id)
+        return (await self.connection.execute(statement)).rowcount > 0
 
+    async def linked(self, kind: str, from_ids: Iterable[str], record_kind: str) -> dict[str, list[Row]]:
+        """Return the targets of links of this kind, by source, in the order of linking."""
+        wanted = list(from_ids)
+        by_source: dict[str, list[Row]] = {id: [] for id in wanted}
+        query = (
+            records_of(self.owner, record_kind)
+            .add_columns(links.c.from_id)
+            .join(links, links.c.to_id == records.c.id)
+            .where(links.c.kind == kind, links.c.from_id.in_(wanted))
+            .order_by(links.c.created_at, links.c.to_id)
+        )
+        for row in (await self.connection.execute(query)).mappings():
+            by_source[row["from_id"]].append(dict(row))
+        return by_source
 
-async def read_blob(connection: AsyncConnection, organization_id: str, id: str) -> bytes | None:
-    """Return the blob of a record."""
-    query = sa.select(records.c.blob).where(records.c.organization_id == organization_id, records.c.id == id)
-    return (await connection.execute(query)).scalar_one_or_none()
+    async def linking(self, kind: str, to_ids: Iterable[str], record_kind: str) -> list[Row]:
+        """Return the sources of links of this kind to one of these targets."""
+        from_ids = sa.select(links.c.from_id).where(links.c.kind == kind, links.c.to_id.in_(list(to_ids)))
+        return await _fetch_in_order(self.connection, records_of(self.owner, record_kind).where(records.c.id.in_(from_ids)))
 
 
 class NewRecord(msgspec.Struct, frozen=True, kw_only=True):
@@ -113,20 +145,6 @@ async def change_record(connection: AsyncConnection, organization_id: str, id: s
     return await fetch_first(connection, statement)
 
 
-async def delete_records(connection: AsyncConnection, organization_id: str, ids: Iterable[str]) -> int:
-    """Delete records and every link from or to them, and return the number of records."""
-    wanted = list(ids)
-    count = 0
-    for start in range(0, len(wanted), _IDS_AT_ONCE):
-        some = wanted[start : start + _IDS_AT_ONCE]
-        statement = sa.delete(records).where(records.c.organization_id == organization_id, records.c.id.in_(some))
-        deleted = list((await connection.execute(statement.returning(records.c.id))).scalars())
-        # For the deleted ids, not the requested ones: an id of another organization keeps its links.
-        await connection.execute(sa.delete(links).where(sa.or_(links.c.from_id.in_(deleted), links.c.to_id.in_(deleted))))
-        count += len(deleted)
-    return count
-
-
 # Links.
 
 
@@ -137,47 +155,10 @@ async def link(connection: AsyncConnection, from_id: str, kind: str, to_id: str,
     return done.rowcount > 0
 
 
-async def unlink(connection: AsyncConnection, from_id: str, kind: str, to_id: str | None = None) -> bool:
-    """Delete the link, or every link of this kind, and return whether there was any."""
-    statement = sa.delete(links).where(links.c.from_id == from_id, links.c.kind == kind)
-    if to_id is not None:
-        statement = statement.where(links.c.to_id == to_id)
-    return (await connection.execute(statement)).rowcount > 0
-
-
-async def linked(
-    connection: AsyncConnection, organization_id: str, kind: str, from_ids: Iterable[str], record_kind: str
-) -> dict[str, list[Row]]:
-    """Return the targets of links of this kind, by source, in the order of linking."""
-    wanted = list(from_ids)
-    by_source: dict[str, list[Row]] = {id: [] for id in wanted}
-    if not wanted:
-        return by_source
-    query = (
-        records_of(organization_id, record_kind)
-        .add_columns(links.c.from_id)
-        .join(links, links.c.to_id == records.c.id)
-        .where(links.c.kind == kind, links.c.from_id.in_(wanted))
-        .order_by(links.c.created_at, links.c.to_id)
-    )
-    for row in (await connection.execute(query)).mappings():
-        by_source[row["from_id"]].append(dict(row))
-    return by_source
-
-
 def linked_query(organization_id: str, kind: str, from_id: str, record_kind: str) -> sa.Select[Any]:
     """Return a query for the targets of links of this kind, for a page."""
     to_ids = sa.select(links.c.to_id).where(links.c.kind == kind, links.c.from_id == from_id)
     return records_of(organization_id, record_kind).where(records.c.id.in_(to_ids))
-
-
-async def linking(connection: AsyncConnection, organization_id: str, kind: str, to_ids: Iterable[str], record_kind: str) -> list[Row]:
-    """Return the sources of links of this kind to one of these targets."""
-    wanted = list(to_ids)
-    if not wanted:
-        return []
-    from_ids = sa.select(links.c.from_id).where(links.c.kind == kind, links.c.to_id.in_(wanted))
-    return await _fetch_in_order(connection, records_of(organization_id, record_kind).where(records.c.id.in_(from_ids)))
 
 
 # Across organizations.

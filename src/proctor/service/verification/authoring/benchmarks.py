@@ -33,15 +33,7 @@ from proctor.service.verification.shared.fields import (
     read_only_id,
     whole,
 )
-from proctor.service.verification.shared.resources import (
-    Paging,
-    Records,
-    Rules,
-    Transaction,
-    declare_standard,
-    list_plain,
-    writing,
-)
+from proctor.service.verification.shared.resources import Paging, Records, Rules, Transaction, declare_standard, list_plain, writing
 from proctor.store.sql.compressed_json import pack
 from proctor.store.sql.pages import Row
 from proctor.store.sql.verification_records import public_record

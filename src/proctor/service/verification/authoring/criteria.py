@@ -11,16 +11,11 @@ from proctor.formats.text.json_text import read_json
 from proctor.formats.text.located import MAX_WEIGHT, Reading
 from proctor.formats.verial import suite as verial
 from proctor.model.evidence import Json
-from proctor.model.show import kind_of
 from proctor.service.refusals import Refusal
 from proctor.service.verification.shared.declaration import Resource, ToolWords
-from proctor.service.verification.shared.fields import FLAG, LONGEST_TEXT, OBJECT, Field, Kind, id_of, invalid, number, one_of, text
-from proctor.service.verification.shared.resources import (
-    Rules,
-    Transaction,
-    declare_standard,
-)
-from proctor.store.sql.compressed_json import from_json, to_json
+from proctor.service.verification.shared.fields import FLAG, OBJECT, Field, id_of, invalid, number, one_of, text
+from proctor.service.verification.shared.resources import Rules, Transaction, declare_standard
+from proctor.store.sql.compressed_json import to_json
 from proctor.store.sql.pages import Row
 
 ENTITIES = "task_entity"
@@ -78,20 +73,6 @@ async def check_tasks(tx: Transaction, tasks: Sequence[Row], refused: str) -> No
 MOST_CRITERIA = 200
 
 
-def _read_assertion(value: Json) -> Json:
-    """Return an object; JSON text counts as one."""
-    if isinstance(value, str) and value.lstrip().startswith("{") and len(value) <= LONGEST_TEXT * 10:
-        try:
-            value = from_json(value)
-        except Exception:
-            raise ValueError("starts like JSON, but is not valid") from None
-    if isinstance(value, str):
-        raise ValueError("expected an object with 'assert'; sentences are stored as evals (POST /evals)")
-    if not isinstance(value, dict):
-        raise ValueError(f"expected an object with 'assert', got {kind_of(value)}")
-    return OBJECT.read(value)
-
-
 CRITERION = Resource(
     kind="criterion",
     prefix="crit",
@@ -110,7 +91,7 @@ CRITERION = Resource(
         "task_id": Field(id_of("task"), "the task it belongs to", required=True, null=False, changeable=False),
         "label": Field(text(500), "a short title", required=True, null=False, also="name"),
         "assertion": Field(
-            Kind(OBJECT.schema, _read_assertion),
+            OBJECT,
             "the assertion, discriminated by `assert`",
             required=True,
             null=False,
@@ -120,7 +101,6 @@ CRITERION = Resource(
                 "search": {"status": "booked"},
                 "fields": [{"path": "participant.0.actor.display", "expected": "Dr. Rivera"}],
             },
-            tool={"type": ["object", "string"]},
             shown_as={"type": ["object", "string"]},
         ),
         "weight": Field(number(most=MAX_WEIGHT), "relative to the other criteria of the task, above 0 (default 1)", default=1, null=False),

@@ -13,12 +13,7 @@ from proctor.service.verification.authoring.datasets import DATASET
 from proctor.service.verification.authoring.seeding import check_config
 from proctor.service.verification.shared.declaration import Operation, Resource, ToolWords
 from proctor.service.verification.shared.fields import CONFIG, DESCRIPTION, NAME, Field, nested_field, one_of
-from proctor.service.verification.shared.resources import (
-    Rules,
-    Transaction,
-    declare_standard,
-    writing,
-)
+from proctor.service.verification.shared.resources import Rules, Transaction, declare_standard, writing
 from proctor.simulators.seeds import ALIASES, TYPES, find_kind
 from proctor.store.sql.pages import Row
 

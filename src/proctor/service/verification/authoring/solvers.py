@@ -12,14 +12,7 @@ from proctor.service.hub import Hub
 from proctor.service.refusals import not_found
 from proctor.service.verification.shared.declaration import Operation, Resource, ToolWords
 from proctor.service.verification.shared.fields import FLAG, Field, Kind, Shape, matching, read_fields, read_only, read_only_id, text
-from proctor.service.verification.shared.resources import (
-    Paging,
-    Records,
-    Rules,
-    Transaction,
-    declare_standard,
-    writing,
-)
+from proctor.service.verification.shared.resources import Paging, Records, Rules, Transaction, declare_standard, writing
 from proctor.store.sql.pages import Row
 
 UNLISTED = "unlisted"

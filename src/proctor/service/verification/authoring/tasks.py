@@ -31,15 +31,7 @@ from proctor.service.verification.shared.fields import (
     read_fields,
     text,
 )
-from proctor.service.verification.shared.resources import (
-    Paging,
-    Records,
-    Rules,
-    Transaction,
-    declare_standard,
-    reading,
-    writing,
-)
+from proctor.service.verification.shared.resources import Paging, Records, Rules, Transaction, declare_standard, reading, writing
 from proctor.simulators import seeds
 from proctor.simulators.ports import Desk, find_simulator
 from proctor.simulators.rows import NO_ROWS, Draft

@@ -23,7 +23,7 @@ from proctor.service.verification.shared.declaration import Operation
 from proctor.service.verification.shared.fields import Shape, nested_field, read_only, read_only_id
 from proctor.service.verification.shared.resources import Transaction, reading
 from proctor.store.sql.pages import Row
-from proctor.store.sql.verification_records import find_marked, newest_children
+from proctor.store.sql.verification_records import find_marked
 
 MOST_RUNS = 1_000
 MOST_PLACES = 100
@@ -113,7 +113,7 @@ async def get_public_leaderboard(hub: Hub, caller: Caller, slug: str) -> dict[st
 async def _rank_places(tx: Transaction, benchmark_id: str, place: Shape, version: int | None = None) -> dict[str, Json]:
     """Return the places with the fields of `place`, the best first, and their total; with `version` only of its runs."""
     # One more, to find out whether there are more.
-    newest = await newest_children(tx.connection, tx.owner, RUN.kind, benchmark_id, MOST_RUNS + 1)
+    newest = await tx.newest_children(RUN.kind, benchmark_id, MOST_RUNS + 1)
     runs = await _choose_listed_runs(tx, newest[:MOST_RUNS], version)
     repeats: dict[tuple[Json, ...], list[Row]] = {}
     for run in runs:

@@ -19,13 +19,7 @@ from proctor.service.verification.runs.resources import CRITERION_RUN, RUN
 from proctor.service.verification.runs.task_runs import get_criterion_run, list_criterion_runs
 from proctor.service.verification.shared.declaration import Operation, Resource, ToolWords
 from proctor.service.verification.shared.fields import LONGEST_TEXT, Field, Kind, read_only, read_only_id, text
-from proctor.service.verification.shared.resources import (
-    Paging,
-    Records,
-    Rules,
-    Transaction,
-    declare_standard,
-)
+from proctor.service.verification.shared.resources import Paging, Records, Rules, Transaction, declare_standard
 from proctor.store.sql.compressed_json import from_json, to_json
 from proctor.store.sql.pages import Row
 

@@ -135,7 +135,7 @@ PUBLIC_RUN = Resource(
 )
 
 
-@Operation(PUBLIC_RUN, "POST /v1/benchmark-runs", doing=None, takes=PUBLIC_RUN.new, gives=_STARTED, creates=True)
+@Operation(PUBLIC_RUN, "POST /v1/benchmark-runs", doing="", takes=PUBLIC_RUN.new, gives=_STARTED, creates=True)
 async def start_public_run(hub: Hub, caller: Caller, request_body: Mapping[str, Json]) -> dict[str, Json]:
     """Start a run of a published benchmark, own or public; requires a solver key. The response has the run's token."""
     if caller.kind not in ("solver", "organization"):
@@ -167,7 +167,7 @@ async def start_public_run(hub: Hub, caller: Caller, request_body: Mapping[str, 
         }
 
 
-@Operation(PUBLIC_RUN, "GET /v1/benchmark-runs/{benchmark_run_id}", doing=None, gives=_STATUS)
+@Operation(PUBLIC_RUN, "GET /v1/benchmark-runs/{benchmark_run_id}", doing="", gives=_STATUS)
 async def get_public_run(hub: Hub, caller: Caller, id: str) -> dict[str, Json]:
     """Read the state of a run; with its token, or a key of its owner or of its solver's organization."""
     async with reading(hub, caller) as tx:
@@ -186,13 +186,13 @@ async def get_public_run(hub: Hub, caller: Caller, id: str) -> dict[str, Json]:
     return {**_show_head(run), **figures, "task_runs": done, "sandboxes": sandboxes}
 
 
-@Operation(PUBLIC_RUN, "POST /v1/task-runs/{task_run_id}/start", doing=None, gives=_STARTED_TASK)
+@Operation(PUBLIC_RUN, "POST /v1/task-runs/{task_run_id}/start", doing="", gives=_STARTED_TASK)
 async def start_public_task_run(hub: Hub, caller: Caller, id: str) -> dict[str, Json]:
     """Start a task; with the run's token. One at a time."""
     return _pick(_STARTED_TASK, {**await begin_task_run(hub, caller, id), "task_run_id": id})
 
 
-@Operation(PUBLIC_RUN, "POST /v1/task-runs/{task_run_id}/complete", doing=None, gives=_VERIFIED)
+@Operation(PUBLIC_RUN, "POST /v1/task-runs/{task_run_id}/complete", doing="", gives=_VERIFIED)
 async def complete_public_task_run(hub: Hub, caller: Caller, id: str) -> dict[str, Json]:
     """Complete and verify a task; with the run's token."""
     verified = await verify_task_run(hub, caller, id)

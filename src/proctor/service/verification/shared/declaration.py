@@ -17,12 +17,10 @@ import functools
 import re
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import KW_ONLY, dataclass, field
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar
 
 from proctor.model.evidence import Json
-from proctor.service.access.callers import Caller
-from proctor.service.access.permissions import require_writer
-from proctor.service.hub import Hub
+from proctor.service.resource import guard_operation
 from proctor.service.verification.shared.fields import Shape, Table, read_fields, read_only
 from proctor.store.sql.pages import Row
 
@@ -161,8 +159,8 @@ class Operation:
     creates: bool = False
     open: bool = False
     """Whether it needs no key; it is called without a caller then."""
-    doing: str | None = "using the verification API"
-    """What requires an organization key; None: the function checks access itself."""
+    doing: str = "using the verification API"
+    """What requires an organization key; empty: the function checks access itself."""
     rest: bool = True
     """Whether REST has it."""
     tool: str | tuple[str, ...] = ()
@@ -180,16 +178,7 @@ class Operation:
 
     def __call__(self, call: Call) -> Call:
         """Add this operation, implemented by a function, to its resource; return the function with the check of access."""
-        self.call = call if self.open or self.doing is None else _require_organization_key(call, self.doing)
+        self.call = call if self.open else guard_operation(call, self.doing)
         self.name, self.about = call.__name__, (call.__doc__ or "").partition("\n")[0]
         self.noun.operations.append(self)
-        return cast(Call, self.call)
-
-
-def _require_organization_key(call: Callable[..., Awaitable[Any]], doing: str) -> Callable[..., Awaitable[Any]]:
-    @functools.wraps(call)
-    async def checked(hub: Hub, caller: Caller, *values: Any, **options: Any) -> Any:
-        require_writer(caller, doing)
-        return await call(hub, caller, *values, **options)
-
-    return checked
+        return self.call

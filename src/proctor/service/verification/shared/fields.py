@@ -6,27 +6,23 @@ it. Names are snake_case; others are translated.
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import KW_ONLY, dataclass
-from typing import Any, TypeVar, cast
+from typing import Any
 
 from proctor.model.evidence import Json
-from proctor.model.json_values import is_finite, is_number
-from proctor.model.show import kind_of, nearest, show
+from proctor.model.show import nearest, show
 from proctor.service.field_checks import list_plain_secrets
 from proctor.service.refusals import Refusal
+from proctor.service.schemas import Schema, check_value, describe_wrong_word
+from proctor.store.sql.compressed_json import to_json
 from proctor.store.sql.pages import Row
 
 LONGEST_TEXT = 10_000
-_LONGEST_TAG, _MOST_TAGS = 200, 100
 _LONGEST_OBJECT = 1_000_000
 _MOST_UNKNOWN = 50
 """Unknown fields that are listed in a response."""
-T = TypeVar("T")
-Schema = dict[str, Json]
-"""A JSON Schema of one value, without references."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -35,14 +31,18 @@ class Kind:
 
     schema: Schema
     """The accepted values, with limits."""
-    read: Callable[[Json], Json]
-    """Return the stored value; a `ValueError` describes a problem."""
+    reader: Callable[[Json], Json] | None = None
+    """Returns the stored value, if it is not any value that fits the schema; a `ValueError` describes a problem."""
     refers: str | None = None
     """The kind of record whose id it is."""
     shape: Shape | None = None
     """The shape of an object, or of each list entry."""
     form: str = ""
     """The expected format of a text, in words."""
+
+    def read(self, value: Json) -> Json:
+        """Return the stored value. Raises `ValueError`."""
+        return check_value(value, self.schema) if self.reader is None else self.reader(value)
 
 
 @dataclass(frozen=True, eq=False)
@@ -109,12 +109,6 @@ def label_of(name: str) -> str:
     return name.removesuffix("_id").replace("_", " ").capitalize()
 
 
-def without_limits(schema: Schema) -> Schema:
-    """Return a schema without limits, which do not apply to responses."""
-    copied_keys = {key: value for key, value in schema.items() if key in ("type", "enum", "additionalProperties")}
-    return {**copied_keys, "items": without_limits(schema["items"])} if "items" in schema else copied_keys
-
-
 def read_fields(table: Table, request_body: Mapping[str, Json], what: str, *, partial: bool = False) -> dict[str, Json]:
     """Return the checked fields in `given`; with `partial` only those present. Raises `Refusal` with every mistake."""
     wrong: dict[str, list[str]] = {}
@@ -153,16 +147,8 @@ def invalid(what: str, fields: Mapping[str, list[str]]) -> Refusal:
 
 def text(longest: int = 200, shortest: int = 1) -> Kind:
     """A text of `shortest` to `longest` characters."""
-
-    def read(value: Json) -> str:
-        if not isinstance(value, str):
-            raise ValueError(f"expected text, got {kind_of(value)}")
-        if not shortest <= len(value) <= longest or (shortest and not value.strip()):
-            raise ValueError(f"expected {shortest} to {longest} characters, got {len(value)}")
-        return _check_storable(value)
-
     limits: Schema = {"minLength": shortest, "maxLength": longest} if shortest else {"maxLength": longest}
-    return Kind({"type": "string", **limits}, read)
+    return Kind({"type": "string", **limits})
 
 
 def id_of(kind: str) -> Kind:
@@ -184,66 +170,35 @@ def matching(pattern: str, expected: str) -> Kind:
 
 def number(*, above: float = 0.0, most: float = 1e9) -> Kind:
     """A number above a bound."""
-
-    def read(value: Json) -> float:
-        if not is_number(value):
-            raise ValueError(f"expected a number, got {kind_of(value)}")
-        if not is_finite(value) or not above < value <= most:
-            raise ValueError(f"expected a number above {above:g} and at most {most:g}, got {show(value, 40)}")
-        return value
-
-    return Kind({"type": "number", "exclusiveMinimum": above, "maximum": most}, read)
+    return Kind({"type": "number", "exclusiveMinimum": above, "maximum": most})
 
 
 def whole(*, least: int = 1, most: int = 1_000) -> Kind:
     """A whole number in a range."""
-
-    def read(value: Json) -> int:
-        # `int` raises for infinity and NaN, which are rejected first.
-        if not is_number(value) or value != value or abs(value) > 1e15 or int(value) != value:
-            raise ValueError(f"expected a whole number, got {show(value, 40)}")
-        if not least <= value <= most:
-            raise ValueError(f"expected {least} to {most}, got {int(value)}")
-        return int(value)
-
-    return Kind({"type": "integer", "minimum": least, "maximum": most}, read)
+    return Kind({"type": "integer", "minimum": least, "maximum": most})
 
 
-def _read_as(expected: str, *kinds: type, longest: int | None = None) -> Callable[[Json], Json]:
-    def read(value: Json) -> Json:
-        if not isinstance(value, kinds):
-            raise ValueError(f"expected {expected}, got {kind_of(value)}")
-        return _check_storable(value, longest)
-
-    return read
-
-
-_read_object = _read_as("an object", dict, longest=_LONGEST_OBJECT)
+def _read_object(value: Json) -> Json:
+    size = len(to_json(check_value(value, {"type": "object"})))
+    if size > _LONGEST_OBJECT:
+        raise ValueError(f"expected at most {_LONGEST_OBJECT} bytes of JSON, got {size}")
+    return value
 
 
 def _read_config(value: Json) -> Json:
-    config = _read_object(value)
-    wrong = list_plain_secrets(config, "config")
+    wrong = list_plain_secrets(_read_object(value), "config")
     if wrong:
         raise ValueError(f"{wrong[0]} looks like a secret; write ${{NAME}} in its place")
-    return config
+    return value
 
 
-def _read_texts(value: Json) -> list[str]:
-    if not isinstance(value, list) or not all(isinstance(entry, str) for entry in cast(list[Json], value)):
-        raise ValueError(f"expected a list of texts, got {kind_of(value)}")
-    texts = cast(list[str], value)
-    if len(texts) > _MOST_TAGS or any(not 1 <= len(entry) <= _LONGEST_TAG for entry in texts):
-        raise ValueError(f"expected at most {_MOST_TAGS} texts of 1 to {_LONGEST_TAG} characters")
-    return list(dict.fromkeys(_check_storable(texts)))
-
-
-FLAG = Kind({"type": "boolean"}, _read_as("true or false", bool))
+FLAG = Kind({"type": "boolean"})
 OBJECT = Kind({"type": "object"}, _read_object)
 CONFIG = Kind({"type": "object"}, _read_config)
 """Settings without plain secrets."""
-OBJECT_OR_LIST = Kind({"type": ["object", "array"]}, _read_as("an object or a list", dict, list))
-TEXTS = Kind({"type": "array", "items": {"type": "string", "minLength": 1, "maxLength": _LONGEST_TAG}, "maxItems": _MOST_TAGS}, _read_texts)
+OBJECT_OR_LIST = Kind({"type": ["object", "array"]})
+_TEXTS: Schema = {"type": "array", "items": {"type": "string", "minLength": 1, "maxLength": 200}, "maxItems": 100}
+TEXTS = Kind(_TEXTS, lambda value: list(dict.fromkeys(check_value(value, _TEXTS))))
 """Short texts, each once."""
 
 
@@ -252,13 +207,9 @@ def one_of(*words: str, aliases: Mapping[str, str] | None = None, exact: bool = 
     known = {_strip_marks(word): word for word in words} | {_strip_marks(word): meant for word, meant in (aliases or {}).items()}
 
     def read(value: Json) -> str:
-        if not isinstance(value, str):
-            raise ValueError(f"expected one of {', '.join(words)}, got {kind_of(value)}")
-        if (choice := known.get(_strip_marks(value))) is None:
-            near = nearest(value, words)
-            raise ValueError(
-                f"expected one of {', '.join(words)}, got {show(value, 60)}" + (f"; nearest: {', '.join(near)}" if near else "")
-            )
+        choice = known.get(_strip_marks(check_value(value, {"type": "string"})))
+        if choice is None:
+            raise ValueError(describe_wrong_word(value, list(words)))
         return choice
 
     return Kind({"type": "string", "enum": list(words)} if exact else {"type": "string"}, read)
@@ -266,20 +217,6 @@ def one_of(*words: str, aliases: Mapping[str, str] | None = None, exact: bool = 
 
 def _strip_marks(word: str) -> str:
     return "".join(letter for letter in word[:100].lower() if letter.isalnum())
-
-
-def _check_storable(value: T, longest: int | None = None) -> T:
-    """Return the value. Raises `ValueError` if it cannot be encoded as JSON, or is too long."""
-    try:
-        # Not ASCII, which would accept lone surrogates that cannot be stored.
-        written = json.dumps(value, allow_nan=False, ensure_ascii=False).encode()
-    except RecursionError:
-        raise ValueError("it is nested too deeply") from None
-    except ValueError as error:
-        raise ValueError(f"it cannot be stored as JSON: {error}") from None
-    if longest is not None and len(written) > longest:
-        raise ValueError(f"expected at most {longest} bytes of JSON, got {len(written)}")
-    return value
 
 
 def _refuse(value: Json) -> Json:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Unpack
 
@@ -31,12 +31,8 @@ Records = Page[dict[str, Json]]
 """A page of records as JSON."""
 
 
-class Transaction(transactions.Transaction):
+class Transaction(transactions.Transaction, store.OwnedRecords):
     """A transaction on the records of a caller's organization."""
-
-    async def find(self, kind: str, id: str, *, lock: bool = False) -> Row | None:
-        """Return a record without its blob, if it exists; `lock` blocks other writers until the end."""
-        return await store.find_record(self.connection, self.owner, kind, id, lock=lock)
 
     async def require(self, kind: str, id: str, *, what: str | None = None, lock: bool = False) -> Row:
         """Return a record without its blob. Raises `Refusal` if there is none."""
@@ -45,42 +41,14 @@ class Transaction(transactions.Transaction):
             raise not_found(what or kind.replace("_", " "), id)
         return row
 
-    async def find_by_slug(self, kind: str, slug: str) -> Row | None:
-        """Return the record of a kind that has this slug."""
-        return await store.find_by_slug(self.connection, self.owner, kind, slug)
-
-    async def find_some(self, kind: str, ids: Iterable[str]) -> list[Row]:
-        """Return the records of a kind with these ids, oldest first."""
-        return await store.find_some(self.connection, self.owner, kind, ids)
-
-    async def children(self, kind: str, parents: str | Sequence[str], *, blobs: bool = False) -> list[Row]:
-        """Return the records of a kind below one parent or several, oldest first."""
-        return await store.children(self.connection, self.owner, kind, parents, blobs=blobs)
-
     async def refuse_more_children(self, kind: str, parent_id: str, most: int, reason: str) -> None:
         """Reject one more record of a kind below a parent that has the most."""
-        if await store.count_children(self.connection, self.owner, kind, parent_id) >= most:
+        if await self.count_children(kind, parent_id) >= most:
             raise Refusal("CONFLICT", reason)
-
-    async def read_blob(self, id: str) -> bytes | None:
-        """Return the blob of a record."""
-        return await store.read_blob(self.connection, self.owner, id)
-
-    async def linked(self, link: str, from_ids: Iterable[str], kind: str) -> dict[str, list[Row]]:
-        """Return the targets of links of this kind, by source, in the order of linking."""
-        return await store.linked(self.connection, self.owner, link, from_ids, kind)
-
-    async def linking(self, link: str, to_ids: Iterable[str], kind: str) -> list[Row]:
-        """Return the sources of links of this kind to one of these targets."""
-        return await store.linking(self.connection, self.owner, link, to_ids, kind)
 
     async def link(self, from_id: str, link: str, to_id: str) -> bool:
         """Link two records and return whether the link is new. The caller has checked the organization of both."""
         return await store.link(self.connection, from_id, link, to_id, self.hub.now())
-
-    async def unlink(self, from_id: str, link: str, to_id: str | None = None) -> bool:
-        """Delete the link, or every link of this kind, and return whether there was any."""
-        return await store.unlink(self.connection, from_id, link, to_id)
 
     async def fetch_page(self, query: sa.Select[Any], **paging: Unpack[Paging]) -> Rows:
         """Return a page of records."""
@@ -108,10 +76,6 @@ class Transaction(transactions.Transaction):
         changed = await store.change_record(self.connection, self.owner, row["id"], now=self.hub.now(), **columns)
         assert changed is not None  # it was locked
         return changed
-
-    async def delete(self, ids: Iterable[str]) -> None:
-        """Delete records and their links without an audit note."""
-        await store.delete_records(self.connection, self.owner, ids)
 
     async def add(self, resource: Resource, body: dict[str, Json], *, slug: str | None = None, blob: bytes | None = None) -> Row:
         """Add a record of a resource, below the parent in its body."""
@@ -146,18 +110,7 @@ def _refuse_taken_slug(resource: Resource, slug: str | None) -> Generator[None]:
         raise Refusal("CONFLICT", f"there is already a {resource.called} called {slug!r}") from None
 
 
-@contextlib.asynccontextmanager
-async def reading(hub: Hub, caller: Caller) -> AsyncGenerator[Transaction]:
-    """Yield a reading transaction of a caller."""
-    async with hub.database.reading() as connection:
-        yield Transaction(connection, hub, caller)
-
-
-@contextlib.asynccontextmanager
-async def writing(hub: Hub, caller: Caller) -> AsyncGenerator[Transaction]:
-    """Yield a writing transaction of a caller."""
-    async with hub.database.writing() as connection:
-        yield Transaction(connection, hub, caller)
+reading, writing = Transaction.reading, Transaction.writing
 
 
 async def fetch_rows(hub: Hub, caller: Caller, resource: Resource, *, parent_id: str | None = None, **paging: Unpack[Paging]) -> Rows:
@@ -283,28 +236,15 @@ def declare_standard(resource: Resource, path: str, rules: Rules | None = None, 
     # A response to a write has nested records only if lists have them.
     written = resource.whole if rules.show is None or rules.shows_written else resource.summary
     one, large = f"{path}/{{{what}_id}}", rules.large
-    declared = {
-        "list": (
-            f"list_{plural}",
-            list_all,
-            Operation(resource, f"GET {path}", gives=resource.summary, pages=True, within=within, tool="list"),
-        ),
-        "create": (
-            f"create_{what}",
-            create,
-            Operation(resource, f"POST {path}", takes=resource.new, gives=written, large=large, creates=True, tool="create"),
-        ),
-        "get": (f"get_{what}", get, Operation(resource, f"GET {one}", gives=resource.whole, large=large, tool="get")),
-        "update": (
-            f"update_{what}",
-            update,
-            Operation(resource, f"PATCH {one}", takes=resource.changes, gives=written, large=large, tool="update"),
-        ),
-        "delete": (f"delete_{what}", delete, Operation(resource, f"DELETE {one}", tool="delete")),
+    declared: dict[str, tuple[Callable[..., Any], str, str, dict[str, Any]]] = {
+        "list": (list_all, f"list_{plural}", f"GET {path}", {"gives": resource.summary, "pages": True, "within": within}),
+        "create": (create, f"create_{what}", f"POST {path}", {"takes": resource.new, "gives": written, "large": large, "creates": True}),
+        "get": (get, f"get_{what}", f"GET {one}", {"gives": resource.whole, "large": large}),
+        "update": (update, f"update_{what}", f"PATCH {one}", {"takes": resource.changes, "gives": written, "large": large}),
+        "delete": (delete, f"delete_{what}", f"DELETE {one}", {}),
     }
-    calls: dict[str, Any] = {action: call for action, (_, call, _) in declared.items()}
-    for action, description in about.items():
-        name, call, declare = declared[action]
-        call.__name__, call.__doc__ = name, description
-        calls[action] = declare(call)
+    calls: dict[str, Any] = {}
+    for action, (call, name, route, bodies) in declared.items():
+        call.__name__, call.__doc__ = name, about.get(action)
+        calls[action] = Operation(resource, route, tool=action, **bodies)(call) if action in about else call
     return Standard(**calls)
