@@ -233,25 +233,14 @@ def test_the_definition_describes_the_judging() -> None:
 # --- which model judges -------------------------------------------------------------------------------------------------------
 
 
-def test_a_model_may_be_given_by_its_settings() -> None:
-    reply = {"text": verdict(0.75).text}
-    scorer = judge_scorer(id="tone", model={"provider": "scripted", "model": "m", "replies": [reply]}, rubric=RUBRIC)
-    found = [row(scorer).value for _ in range(2)]
-    assert found == [0.75, 0.75] and scorer.definition.model == "scripted/m"
-
-
 def test_a_model_may_be_given_by_name_with_its_key_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("OPENAI_API_KEY", raising=False)
     with pytest.raises(SpecError, match="needs an API key"):
         judge_scorer(id="tone", model="openai/some-model", rubric=RUBRIC)
-    with pytest.raises(SpecError, match="needs an API key"):
-        judge_scorer(id="tone", model={"provider": "openai", "model": "some-model"}, rubric=RUBRIC)
     assert judge_scorer(id="tone", model="openai/some-model", api_key="k", rubric=RUBRIC).definition.model == "openai/some-model"
-    assert judge_scorer(id="tone", model={"provider": "openai", "model": "m"}, api_key="k", rubric=RUBRIC).definition.model == "openai/m"
     monkeypatch.setenv("OPENAI_API_KEY", "key-of-the-environment")
-    for chosen in ("openai/some-model", {"provider": "openai", "model": "some-model"}):
-        made = judge_scorer(id="tone", model=chosen, rubric=RUBRIC)
-        assert made.definition.model == "openai/some-model" and "key-of-the-environment" not in repr(made)
+    made = judge_scorer(id="tone", model="openai/some-model", rubric=RUBRIC)
+    assert made.definition.model == "openai/some-model" and "key-of-the-environment" not in repr(made)
 
 
 @pytest.mark.parametrize(
@@ -270,7 +259,6 @@ def test_a_model_may_be_given_by_name_with_its_key_from_the_environment(monkeypa
         ({"rubric": ["a"], "model": None}, ValueError, "exactly one of model and judge, found neither"),
         ({"rubric": ["a"], "judge": ScriptedJudge(lambda question: True)}, ValueError, "found both"),
         ({"rubric": ["a"], "model": "some-model"}, SpecError, "provider/model"),
-        ({"rubric": ["a"], "model": {"provider": "openai", "modle": "x"}}, SpecError, "modle"),
     ],
 )  # fmt: skip
 def test_options_that_cannot_be_used_are_refused(options: dict[str, Any], error: type[Exception], message: str) -> None:
@@ -305,8 +293,6 @@ def over_the_wire(*said: ScriptedResponse, **options: Any) -> tuple[list[ScoreRe
     "options",
     [
         {"model": "openai/m", "base_url": "URL/v1", "api_key": "sk-judge-1"},
-        {"model": {"provider": "openai", "model": "m", "base_url": "URL/v1", "api_key": "sk-judge-1"}},
-        {"model": {"provider": "openai", "model": "m"}, "base_url": "URL/v1", "api_key": "sk-judge-1"},
         {"model": "mine/m", "custom_providers": {"mine": {"baseUrl": "URL/v1", "apiKey": "sk-judge-1"}}},
     ],
 )
@@ -322,5 +308,5 @@ def test_a_named_model_is_called_and_closed(options: dict[str, Any]) -> None:
 def test_an_environment_key_is_not_sent_to_a_given_address(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", "sk-env-1")
     body = {"choices": [{"message": {"role": "assistant", "content": verdict(0.9).text}, "finish_reason": "stop"}]}
-    _, asked = over_the_wire(ScriptedResponse(body=body), model={"provider": "openai", "model": "m", "base_url": "URL/v1"})
+    _, asked = over_the_wire(ScriptedResponse(body=body), model="openai/m", base_url="URL/v1")
     assert "sk-env-1" not in repr(asked)

@@ -15,7 +15,6 @@ from typing import Any, Final
 import msgspec
 
 from proctor.evals.agents.calling import DEADLINE, Deadline, call_function, copy_context, describe_exception, end_task, run_blocking
-from proctor.evals.agents.options import suggest_options
 from proctor.evals.agents.prompt_result import LatencyBreakdown, PromptResult
 from proctor.evals.agents.test_agent import EvalAgent
 from proctor.evals.grading.expectations import Expectations, Predicate
@@ -217,7 +216,6 @@ class EvalTest(Figures):
 
     __test__ = False
 
-    @suggest_options
     def __init__(
         self,
         name: str,
@@ -271,7 +269,6 @@ class EvalTest(Figures):
             self._match_options, self._scorers = before
             raise
 
-    @suggest_options
     async def run(
         self,
         agent: EvalAgent,

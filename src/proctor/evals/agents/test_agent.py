@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, Self, cast
 from proctor.errors import ProctorError, TargetError
 from proctor.evals.agents.calling import PromptLimit, run_blocking
 from proctor.evals.agents.models import CustomProviders, make_model, split_model
-from proctor.evals.agents.options import suggest_options
 from proctor.evals.agents.prompt_result import PromptResult
 from proctor.evals.agents.prompting import Prompting, PromptOptions, StopCondition, Timeout, read_options
 from proctor.evals.agents.tools import AgentTool, ToolsLike, list_tools_of
@@ -119,7 +118,6 @@ class TestAgent(_RememberingAgent):
     `MCPClientManager.get_tools()`. Without `tools` the agent has all of `mcp_client_manager`. `temperature` is from 0 to 2.
     """
 
-    @suggest_options
     def __init__(
         self,
         *,

@@ -20,7 +20,7 @@ from typing import Any, Final, Literal, NamedTuple, cast
 
 import msgspec
 
-from proctor.evals.agents.options import to_camel
+from proctor.evals.agents.camel_case import to_camel
 from proctor.evals.grading.results import EvalRunResult, EvalSuiteResult
 from proctor.evals.grading.score_rows import (
     EvaluationConfig,

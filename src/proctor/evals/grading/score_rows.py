@@ -16,7 +16,7 @@ from typing import Any, Final, Literal, cast, get_args
 
 import msgspec
 
-from proctor.evals.agents.options import to_camel
+from proctor.evals.agents.camel_case import to_camel
 from proctor.model.evidence import Json
 from proctor.model.json_values import is_number, quote_javascript_text, write_javascript_number
 from proctor.model.show import kind_of, show, suggest_one

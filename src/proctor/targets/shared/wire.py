@@ -10,13 +10,11 @@ from __future__ import annotations
 
 import asyncio
 import importlib
-import socket
 import time
 from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any, Self, cast
 from urllib.parse import urljoin, urlsplit
-from weakref import WeakKeyDictionary
 
 import msgspec
 
@@ -114,8 +112,6 @@ class Wire:
         self._transport = transport
         self._limit = limit_bytes
         self._clients: dict[str, httpx2.AsyncClient] | None = None
-        self._sockets: WeakKeyDictionary[Any, Any] = WeakKeyDictionary()
-        """The socket of every open connection."""
         """By scheme, each created on first use."""
 
     async def open(self) -> None:
@@ -236,8 +232,7 @@ class Wire:
             # Streamed, so that an answer beyond the limit is aborted instead of read to its end.
             with watch:
                 response = await client.send(built, stream=True, auth=None)
-                self._acknowledge_at_once(response)
-                received = _read_headers(response.headers)
+                received = dict(response.headers.items())
                 try:
                     data = await unpack_answer(response.aiter_raw(), received.get("content-encoding", ""), max_bytes=self._limit)
                 finally:
@@ -269,39 +264,6 @@ class Wire:
             answer, headers=headers, duration_ms=watch.read_ms(), body=self.secrets.hide_in(answer.body), text=text
         )
         return answer, received.get("location")
-
-    def _acknowledge_at_once(self, response: httpx2.Response) -> None:
-        """Make the system acknowledge received data at once, if it can.
-
-        A server that writes head and body apart waits for the acknowledgement of the head, which Linux holds back for 40 ms.
-        """
-        option = getattr(socket, "TCP_QUICKACK", None)
-        stream = response.extensions.get("network_stream")
-        if option is None or stream is None:
-            return
-        # Asking a stream for its socket makes it describe the whole connection.
-        connection = self._sockets.get(stream)
-        if connection is None:
-            connection = stream.get_extra_info("socket")
-            if connection is None:
-                return
-            self._sockets[stream] = connection
-        try:
-            connection.setsockopt(socket.IPPROTO_TCP, option, 1)
-        except OSError:
-            return  # not TCP, or already closed: reading the answer will show that
-
-
-def _read_headers(headers: httpx2.Headers) -> dict[str, str]:
-    """Return the headers by their names in lower case; those of one name are joined by commas, as `headers.items()` does in more time."""
-    received: dict[str, str] = {}
-    try:
-        for name, value in headers.raw:
-            key, text = name.decode("ascii").lower(), value.decode("ascii")
-            received[key] = f"{received[key]}, {text}" if key in received else text
-    except UnicodeDecodeError:  # the client finds the encoding
-        return dict(headers.items())
-    return received
 
 
 def new_client(*, certificates: bool, transport: MakeTransport | None = None) -> httpx2.AsyncClient:
