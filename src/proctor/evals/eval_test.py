@@ -34,7 +34,7 @@ from proctor.evals.grading.score_rows import (
     ScoreOutcome,
     ScoreResult,
     canonical_digest,
-    gating_verdict,
+    is_passed,
     make_error_outcome,
     make_row,
     not_applicable,
@@ -143,7 +143,7 @@ async def run_iteration(
         await asyncio.sleep(_FIRST_WAIT_S * 2**tried)
         tried += 1
     rows = (*result.scores, *await grading.make_scorer_rows(result.prompts, limits, iteration=number, failed=attempt.again))
-    return msgspec.structs.replace(result, scores=rows, passed=gating_verdict(rows, grading.config).passed)
+    return msgspec.structs.replace(result, scores=rows, passed=is_passed(rows, grading.config))
 
 
 def _decide_attempt(attempt: _Attempt, grading: Grading, tried: int) -> IterationResult:
