@@ -41,9 +41,7 @@ PROVIDERS: Final = ("openai", "openai_responses", "anthropic", "azure", *_COMPAT
 _PROTOCOLS: Final = {"openai-compatible": "openai", "anthropic-compatible": "anthropic"}
 
 
-class CustomProvider(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """A custom provider with a known protocol."""
-
+class _CustomProvider(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     name: str = ""
     protocol: str = "openai-compatible"
     base_url: str
@@ -51,12 +49,9 @@ class CustomProvider(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     api_key: str | None = None
     api_key_env_var: str | None = None
 
-    def __repr__(self) -> str:
-        # Without the key, because printed objects end up in logs.
-        return f"CustomProvider(name={self.name!r}, protocol={self.protocol!r})"
 
-
-CustomProviders = Mapping[str, CustomProvider | Mapping[str, object]]
+CustomProviders = Mapping[str, Mapping[str, object]]
+"""Providers with a known protocol by name, with the fields of `CustomProvider` in MCPJam."""
 
 
 def split_model(model: str) -> tuple[str, str]:
@@ -105,12 +100,11 @@ def make_model(
     return build_model(ModelSettings(provider=protocol, model=name, base_url=base_url or chosen.base_url, api_key=key or None))
 
 
-def _read_custom(name: str, provider: CustomProvider | Mapping[str, object]) -> CustomProvider:
-    if not isinstance(provider, CustomProvider):
-        try:
-            provider = convert_to({to_camel(key): value for key, value in provider.items()}, CustomProvider)
-        except msgspec.ValidationError as error:
-            raise SpecError(f"custom provider {name!r}: {error}", field="custom_providers") from None
+def _read_custom(name: str, settings: Mapping[str, object]) -> _CustomProvider:
+    try:
+        provider = convert_to({to_camel(key): value for key, value in settings.items()}, _CustomProvider)
+    except msgspec.ValidationError as error:
+        raise SpecError(f"custom provider {name!r}: {error}", field="custom_providers") from None
     if provider.protocol not in _PROTOCOLS:
         close = nearest(provider.protocol, _PROTOCOLS)
         raise SpecError(f"custom provider {name!r}: unknown protocol {show(provider.protocol)}", nearest=close)
