@@ -57,7 +57,7 @@ class Played:
             await agent.prompt(" ".join(entry["calls"]))
         if entry.get("raises"):
             raise RuntimeError(entry["raises"])
-        return entry.get("says", True)
+        return entry.get("answer", True)
 
 
 def figures(owner: EvalTest | EvalSuite, names: Any) -> dict[str, Any]:
@@ -124,7 +124,7 @@ def test_a_suite_pools_its_iterations() -> None:
 def test_a_suite_without_expected_calls_has_no_precision() -> None:
     suite = EvalSuite("plain", tests=[EvalTest("t", lambda agent: False)])
     asyncio.run(suite.run(saying(result()), iterations=2))
-    with pytest.raises(ValueError, match="no test of suite 'plain'"):
+    with pytest.raises(ValueError, match="precision needs expected_tool_calls"):
         suite.precision()
     assert suite.false_positive_rate() == 1.0 and suite.unexpected_tool_call_rate() == 0.0
 

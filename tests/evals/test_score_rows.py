@@ -192,7 +192,7 @@ def test_the_threshold_decides(value: float, passed: bool) -> None:
 
 @pytest.mark.parametrize("value", [1.5, -0.1, math.nan, math.inf, 10**400, "1", None, [1]])
 def test_an_invalid_score_is_an_error_and_is_never_clamped(value: Any) -> None:
-    row = make_row(defined(), ScoreOutcome(kind="scored", value=value, rationale="said"))
+    row = make_row(defined(), ScoreOutcome(kind="scored", value=value, rationale="why"))
     assert row.status == "error" and row.value is None and row.passed is None and "0 to 1" in (row.error or "") and row.rationale is None
 
 

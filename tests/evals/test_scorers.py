@@ -340,7 +340,7 @@ def test_options_that_cannot_be_used_are_refused(options: dict[str, Any]) -> Non
 
 
 def test_a_predicate_can_be_a_scorer() -> None:
-    advisory = predicate_scorer({"type": "responseContains", "needle": "nowhere"}, id="says-where", role="advisory")
+    advisory = predicate_scorer({"type": "responseContains", "needle": "nowhere"}, id="names-the-place", role="advisory")
     gating = predicate_scorer({"type": "tool_called_at_least_once", "tool_name": "a"})
     iteration = only(EvalTest("t", asks, scorers=[advisory, gating]))
     assert iteration.passed

@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from proctor.evals.agents.calling import run_blocking
 from proctor.evals.agents.test_agent import EvalAgent
 from proctor.evals.eval_test import EvalTest, Figures, OnProgress
-from proctor.evals.grading.results import Counts, EvalRunResult, EvalSuiteResult, SuiteAggregate, SuiteTokens, accuracy, summarise_latency
+from proctor.evals.grading.results import (
+    EvalRunResult,
+    EvalSuiteResult,
+    IterationResult,
+    SuiteAggregate,
+    SuiteTokens,
+    accuracy,
+    summarise_latency,
+)
 from proctor.evals.grading.score_rows import suite_config_hash
 from proctor.evals.grading.scorers import Scorer
 
@@ -90,25 +98,14 @@ class EvalSuite(Figures):
         """`run` for code that is not asynchronous."""
         return run_blocking(self.run(agent, **options))
 
-    @property
-    def expects_calls(self) -> bool:
-        """Whether any test expects calls by name."""
-        return any(test.expects_calls for test in self._tests.values())
-
-    def add_counts(self, counts: Counts, *, expecting: bool = False) -> Counts:
-        """Add the iterations of every test to some counts; `expecting`: only of tests that expect calls by name."""
-        for test in self._tests.values():
-            if test.expects_calls or not expecting:
-                test.add_counts(counts)
-        return counts
+    def list_runs(self) -> list[tuple[Sequence[IterationResult], int]]:
+        """Return the iterations of every test in its last run, and the number of calls it expects."""
+        return [run for test in self._tests.values() for run in test.list_runs()]
 
     def _get_totals(self) -> SuiteAggregate:
         if self._result is None:
             raise RuntimeError(f"suite {self._name!r} has not been run yet")
         return self._result.aggregate
-
-    def _describe_without_calls(self) -> str:
-        return f"no test of suite {self._name!r} has any"
 
 
 def _aggregate(results: Iterable[EvalRunResult]) -> SuiteAggregate:

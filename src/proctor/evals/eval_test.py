@@ -59,53 +59,49 @@ class Figures(ABC):
 
     def precision(self) -> float:
         """Return the share of calls that were expected. Raises `ValueError` without `expected_tool_calls`."""
-        return self._count_expected("precision").precision()
+        return self._count_calls("precision").precision()
 
     def recall(self) -> float:
         """Return the share of expected calls that were made. Raises `ValueError` without `expected_tool_calls`."""
-        return self._count_expected("recall").recall()
+        return self._count_calls("recall").recall()
 
     def true_positive_rate(self) -> float:
         """Return the same as `recall`."""
-        return self._count_expected("true_positive_rate").recall()
+        return self._count_calls("true_positive_rate").recall()
 
     def unexpected_tool_call_rate(self) -> float:
         """Return the share of iterations with a call that was not expected."""
-        self._get_totals()
-        return self.add_counts(Counts()).unexpected_rate()
+        return self._count_calls().unexpected_rate()
 
     def false_positive_rate(self) -> float:
         """Return the share of iterations with a call that was not expected; without expected calls, of those that failed."""
         totals = self._get_totals()
-        return self.unexpected_tool_call_rate() if self.expects_calls else accuracy(totals.failures, totals.iterations)
+        expects_calls = any(expected for _, expected in self.list_runs())
+        return self.unexpected_tool_call_rate() if expects_calls else accuracy(totals.failures, totals.iterations)
 
     def average_token_use(self) -> float:
         """Tokens per iteration."""
         totals = self._get_totals()
         return accuracy(totals.token_usage.total, totals.iterations)
 
-    def _count_expected(self, what: str) -> Counts:
+    def _count_calls(self, figure: str | None = None) -> Counts:
+        """Return the counts over all tests, or, for a figure that needs expected calls, over those that have any."""
         self._get_totals()
-        if not self.expects_calls:
-            raise ValueError(f"{what} needs expected_tool_calls, and {self._describe_without_calls()}")
-        return self.add_counts(Counts(), expecting=True)
+        runs = [(iterations, expected) for iterations, expected in self.list_runs() if expected or figure is None]
+        if figure is not None and not runs:
+            raise ValueError(f"{figure} needs expected_tool_calls, and there are none")
+        counts = Counts()
+        for iterations, expected in runs:
+            counts.add(iterations, expected)
+        return counts
 
-    @property
     @abstractmethod
-    def expects_calls(self) -> bool:
-        """Whether calls are expected by name."""
-
-    @abstractmethod
-    def add_counts(self, counts: Counts, *, expecting: bool = False) -> Counts:
-        """Add the iterations of the last run to some counts; `expecting`: only of tests that expect calls by name."""
+    def list_runs(self) -> list[tuple[Sequence[IterationResult], int]]:
+        """Return the iterations of every test in its last run, and the number of calls it expects."""
 
     @abstractmethod
     def _get_totals(self) -> EvalRunResult | SuiteAggregate:
         """Return the sums of the last run. Raises `RuntimeError` before the first."""
-
-    @abstractmethod
-    def _describe_without_calls(self) -> str:
-        """Return the message that no calls are expected."""
 
 
 TestFunction = Callable[[Any], object | Awaitable[object]]
@@ -325,17 +321,9 @@ class EvalTest(Figures):
         """`run` for code that is not asynchronous."""
         return run_blocking(self.run(agent, **options))
 
-    @property
-    def expects_calls(self) -> bool:
-        """Whether calls are expected by name."""
-        return bool(self._calls)
-
-    def add_counts(self, counts: Counts, *, expecting: bool = False) -> Counts:
-        """Add the iterations of the last run to some counts; `expecting`: only if calls are expected by name."""
-        return counts if expecting and not self._calls else counts.add(self._get_totals().iteration_details, len(self._calls))
-
-    def _describe_without_calls(self) -> str:
-        return f"test {self._name!r} has none"
+    def list_runs(self) -> list[tuple[Sequence[IterationResult], int]]:
+        """Return the iterations of the last run, and the number of expected calls."""
+        return [(self._get_totals().iteration_details, len(self._calls))]
 
     def _get_totals(self) -> EvalRunResult:
         if self._result is None:

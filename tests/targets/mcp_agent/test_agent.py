@@ -360,9 +360,9 @@ def test_the_model_is_made_for_the_tape_of_the_attempt() -> None:
 
 def test_a_reply_can_depend_on_the_request() -> None:
     def reply(request: ChatRequest) -> ChatReply:
-        return ChatReply(text=f"You said {request.messages[-1].text}")
+        return ChatReply(text=f"You wrote {request.messages[-1].text}")
 
-    assert drive(ScriptedModel(reply)).text == "You said Where is order 17?"
+    assert drive(ScriptedModel(reply)).text == "You wrote Where is order 17?"
 
 
 def test_the_model_gets_the_whole_result() -> None:

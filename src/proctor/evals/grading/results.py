@@ -28,7 +28,7 @@ class Counts:
         self.tp = self.fp = self.fn = 0
         self.matched = self.with_extra = 0
 
-    def add(self, iterations: Iterable[IterationResult], expected: int) -> Counts:
+    def add(self, iterations: Iterable[IterationResult], expected: int) -> None:
         """Count the iterations of one test that expects `expected` calls; with 0, only extra calls count."""
         for iteration in iterations:
             match = iteration.tool_match
@@ -41,7 +41,6 @@ class Counts:
                 self.tp += max(0, expected - missing - mismatched)
                 self.fp += len(match.extra) + mismatched
                 self.fn += missing + mismatched
-        return self
 
     def precision(self) -> float:
         """Return the share of calls that were expected."""
