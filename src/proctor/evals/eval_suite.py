@@ -18,11 +18,10 @@ from proctor.evals.grading.results import (
     summarise_latency,
 )
 from proctor.evals.grading.score_rows import suite_config_hash
-from proctor.evals.grading.scorers import Scorer
 
 
 class EvalSuite(Figures):
-    """Tests by name. A test without match options uses those of the suite; scorers of the suite grade every test."""
+    """Tests by name. A test without match options uses those of the suite."""
 
     __test__ = False
 
@@ -31,12 +30,10 @@ class EvalSuite(Figures):
         name: str = "EvalSuite",
         *,
         match_options: Mapping[str, object] | None = None,
-        scorers: Iterable[Scorer] = (),
         tests: Iterable[EvalTest] = (),
     ) -> None:
         self._name = name
         self._match_options = match_options
-        self._scorers = tuple(scorers)
         self._tests: dict[str, EvalTest] = {}
         self._result: EvalSuiteResult | None = None
         for test in tests:
@@ -51,8 +48,8 @@ class EvalSuite(Figures):
             raise ValueError(f"suite {self._name!r} has a test named {test.get_name()!r} already")
         if any(test.get_id() == other.get_id() for other in self._tests.values()):
             raise ValueError(f"suite {self._name!r} has a test with the id {test.get_id()!r} already")
-        if self._match_options is not None or self._scorers:
-            test.inherit(self._match_options, self._scorers)
+        if self._match_options is not None:
+            test.inherit_match_options(self._match_options)
         self._tests[test.get_name()] = test
         return self
 

@@ -238,32 +238,22 @@ class EvalTest(Figures):
         self._negative = is_negative_test
         self._expected_output = expected_output
         self._scorers = tuple(scorers)
-        self._grading = self._make_grading()
+        self._grading = self._make_grading(self._match_options or {})
         self._result: EvalRunResult | None = None
 
     def __repr__(self) -> str:
         return f"EvalTest(name={self._name!r}, id={self._id!r})"
 
-    def _make_grading(self) -> Grading:
-        expectations = Expectations(self._calls, self._match_options or {}, self._predicates, negative=self._negative)
+    def _make_grading(self, match_options: Mapping[str, object]) -> Grading:
+        expectations = Expectations(self._calls, match_options, self._predicates, negative=self._negative)
         scenario = Scenario(title=self._name, key=self._id, is_negative_test=self._negative)
         return Grading(expectations, self._scorers, scenario, self._expected_output)
 
-    def inherit(self, match_options: Mapping[str, object] | None, scorers: Iterable[Scorer]) -> None:
-        """Put the scorers of a suite before those of the test, and use the suite's match options if the test has none.
-
-        Raises `ValueError` if two scorers have the same id, and the errors of invalid options.
-        """
-        before = self._match_options, self._scorers
-        if self._match_options is None and match_options is not None:
+    def inherit_match_options(self, match_options: Mapping[str, object]) -> None:
+        """Use the match options of a suite if the test has none. Raises the errors of invalid options."""
+        if self._match_options is None:
+            self._grading = self._make_grading(match_options)
             self._match_options = dict(match_options)
-        self._scorers = (*(scorer for scorer in scorers if scorer not in self._scorers), *self._scorers)
-        try:
-            self._grading = self._make_grading()
-        except Exception:
-            # Restored, so that the test can still be used without the suite.
-            self._match_options, self._scorers = before
-            raise
 
     async def run(
         self,
