@@ -51,7 +51,7 @@ every_dialect = pytest.mark.parametrize("dialect", list(TABLE))
 
 
 def answer(request: ReceivedRequest) -> ScriptedResponse:
-    """The agent of the workspace, and the model behind MCPLab's own agent."""
+    """The agent of the workspace, and the model of MCPLab's own agent."""
     return ScriptedResponse(body=ANSWER) if request.path == "/agent" else clerk(request)
 
 

@@ -274,7 +274,7 @@ def grade_like_a_provider(request: ReceivedRequest) -> ScriptedResponse:
 
 
 def judge_over_http(**options: Any) -> tuple[list[ScoreResult], list[ReceivedRequest]]:
-    """Two iterations that a provider on loopback judges; `URL` stands for its address."""
+    """Two iterations that a provider on loopback judges; `URL` is replaced by its address."""
 
     async def main() -> tuple[list[ScoreResult], list[ReceivedRequest]]:
         async with provider(grade_like_a_provider) as seen:

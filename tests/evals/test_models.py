@@ -22,7 +22,7 @@ HELLO = {
 def prompt_provider(
     model: str, *replies: ScriptedResponse, environment: dict[str, str] | None = None, **options: Any
 ) -> tuple[PromptResult, list[ReceivedRequest]]:
-    """A prompt to a loopback provider; `URL` stands for its address."""
+    """A prompt to a loopback provider; `URL` is replaced by its address."""
 
     async def main() -> tuple[PromptResult, list[ReceivedRequest]]:
         async with provider(list(replies or (ScriptedResponse(body=HELLO),))) as seen:
