@@ -84,7 +84,7 @@ class MCPClientManager:
         self._elicit_all: Elicit | None = None
         self._pending: dict[str, asyncio.Future[dict[str, Json]]] = {}
         self._settings: dict[str, ServerSettings] = {}
-        self._connected: dict[str, McpServers] = {}
+        self._connected: dict[str, Connection] = {}
         self._status: dict[str, Status] = {}
         self._listings: dict[str, Listing] = {}
         for name, server in (servers or {}).items():
@@ -223,7 +223,7 @@ class MCPClientManager:
     async def ping_server(self, server: str) -> bool:
         """Return whether a server responds; connects it if needed."""
         await self._get_listing(server)
-        answers = await self._connected[server].is_answering(server)
+        answers = await self._connected[server].is_answering()
         self._status[server] = "connected" if answers else "disconnected"
         return answers
 
@@ -527,8 +527,7 @@ class MCPClientManager:
 
     def _find_connection(self, server: str) -> Connection | None:
         self._check_known(server)
-        servers = self._connected.get(server)
-        return servers.get_connection(server) if servers is not None else None
+        return self._connected.get(server)
 
     def _make_hooks(self, server: str) -> ClientHooks:
         logger = self._rpc_logger
@@ -561,13 +560,12 @@ class MCPClientManager:
         self._check_known(server)
         connection = self._connected.get(server)
         if connection is None:
-            connection = self._connected[server] = McpServers(
-                [self._settings[server]], waits_s=self._waits_s, hooks=self._make_hooks(server)
-            )
+            servers = McpServers([self._settings[server]], waits_s=self._waits_s, hooks=self._make_hooks(server))
+            connection = self._connected[server] = servers.get_connection(server)
         if self._status.get(server) != "connected":
             self._status[server] = "connecting"
         try:
-            listing = await connection.get_listing(server)
+            listing = await connection.get_listing()
         # Also if cancelled: `connect_to_server` rejects a server that is `connecting`, and this one would stay so.
         except BaseException:
             self._status[server] = "disconnected"
@@ -576,12 +574,12 @@ class MCPClientManager:
         self._status[server] = "connected"
         self._listings[server] = listing
         if is_new and self._handlers.get(server):
-            await connection.get_connection(server).listen(sorted(self._subscribed.get(server, ())))
+            await connection.listen(sorted(self._subscribed.get(server, ())))
         return listing
 
     async def _connect(self, server: str) -> Connection:
         await self._get_listing(server)
-        return self._connected[server].get_connection(server)
+        return self._connected[server]
 
     def _check_known(self, server: str) -> None:
         if server not in self._settings:

@@ -209,10 +209,6 @@ class McpServers:
         """Call a tool of a server, once; a failure is part of the result."""
         return await self.get_connection(server).call(tool, arguments, request_id=request_id)
 
-    async def is_answering(self, server: str) -> bool:
-        """Return whether a connected server answers now."""
-        return await self.get_connection(server).is_answering()
-
     def is_shared(self, server: str) -> bool:
         """Whether all attempts have one session with this server."""
         return server not in self._settings or self._settings[server].session == "shared"
