@@ -3,7 +3,7 @@
 The messages and `structured_response` of a state are read; other fields are ignored, unless they contain messages: then
 calls may be missing. A graph that waits for a human is not over. One message alone shows the last step only.
 
-Tried with langchain 1.4, langgraph 1.2: `invoke`, `stream` in the modes values, updates and messages.
+Tried with langchain 1.4, langgraph 1.2: `invoke`, `stream` in the modes values, updates and messages, `get_state`.
 """
 
 from __future__ import annotations
@@ -26,9 +26,19 @@ def is_message(value: object) -> bool:
 
 
 def read(value: object, budget: Budget) -> RunData | None:
-    """Read a message, a state or the result of an `AgentExecutor`."""
+    """Read a message, a state, a snapshot or the result of an `AgentExecutor`."""
     if is_message(value):
         return RunData(document=[_write_message(value, budget)], format="langchain").mark_calls(_LAST_ONLY)
+    if is_instance_of(value, "langgraph", "GraphOutput"):
+        run = _read_state(read_member(value, "value"), budget)
+        if run is not None and read_member(value, "interrupts"):
+            run.mark_all(_WAITS)
+        return run
+    if is_instance_of(value, "langgraph", "StateSnapshot"):
+        run = _read_state(read_member(value, "values"), budget)
+        if run is not None and read_member(value, "next"):
+            run.mark_all("the graph is not at its end (`next` names a node)")
+        return run
     if not isinstance(value, Mapping):
         return None
     return _read_steps(value, budget) or _read_state(value, budget)

@@ -1,4 +1,4 @@
-"""LlamaIndex: the output of an agent workflow, messages, and the events of a stream.
+"""LlamaIndex: the output of an agent workflow, the response of a chat engine, messages, and the events of a stream.
 
 An agent's output lists every call of the run with its result, but no token counts. In a stream, the output of each step lists the calls
 that it requests. When the run is over, the last output, which requests none, gets the calls of the whole run. So the outputs alone show
@@ -25,7 +25,7 @@ _PACKAGES = ("llama_index", "llama_index_instrumentation", "workflows")
 
 
 def read(value: object, budget: Budget) -> RunData | None:
-    """Read an output or a message."""
+    """Read an output, a response or a message."""
     if _is(value, "StopEvent") and not _is(value, "AgentOutput"):
         value = read_member(value, "result")
     if _is(value, "AgentOutput"):
@@ -35,10 +35,16 @@ def read(value: object, budget: Budget) -> RunData | None:
             # A tool that answers directly provides the text; a step that only requests a tool has none.
             run.mark_all(_NOT_OVER)
         return run
+    if _is(value, "AgentChatResponse", "StreamingAgentChatResponse"):
+        calls = [_write_source(source, budget) for source in list_members(value, "sources")]
+        return RunData(document={"text": read_member(value, "response"), "tool_calls": calls})
     if _is(value, "ChatMessage", "ChatResponse"):
         message = read_member(value, "message") if _is(value, "ChatResponse") else value
         why = "one message was returned, which shows the last step only: return what `agent.run` gives"
         return RunData(document={"text": read_member(message, "content")}).mark_calls(why)
+    if is_instance_of(value, "llama_index", "Response", "PydanticResponse"):
+        text = str(read_member(value, "response"))
+        return RunData(document={"text": text}).mark_calls("the response of a query engine shows no calls")
     return None
 
 
@@ -125,6 +131,12 @@ def _write_call(call: object, budget: Budget) -> dict[str, Json]:
     written: dict[str, Json] = {"name": read_member(call, "tool_name"), "arguments": arguments, "id": read_member(call, "tool_id")}
     output = read_member(call, "tool_output")
     return written if output is None else {**written, **_write_result(output, budget)}
+
+
+def _write_source(source: object, budget: Budget) -> dict[str, Json]:
+    given = simplify(read_member(source, "raw_input"), budget, "$.raw_input")
+    arguments = given.get("kwargs", given) if isinstance(given, dict) else given
+    return {"name": read_member(source, "tool_name"), "arguments": arguments, **_write_result(source, budget)}
 
 
 def _write_result(output: object, budget: Budget) -> dict[str, Json]:

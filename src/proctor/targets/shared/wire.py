@@ -311,10 +311,12 @@ def json_bytes(value: Json) -> bytes:
     """Return the value as JSON."""
     try:
         return msgspec.json.encode(value)
-    except (OverflowError, UnicodeEncodeError):
-        raise TargetFault(
-            "bad_request", f"half a surrogate pair or a number above 64 bits cannot be sent: {show(value)}", safe=True
-        ) from None
+    except OverflowError:
+        import json  # only integers above 64 bits come here
+
+        return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode()
+    except UnicodeEncodeError:
+        raise TargetFault("bad_request", f"half a surrogate pair cannot be sent: {show(value)}", safe=True) from None
 
 
 def _get_port(parts: Any) -> int | None:
