@@ -26,6 +26,39 @@ def agno_messages(*more: dict[str, Any]) -> list[dict[str, Any]]:
     return [{"role": "user", "content": shapes.QUESTION, "from_history": False}, *more]
 
 
+def agno_step(name: str, kind: str | None = "agent", **more: Any) -> Any:
+    known: dict[str, Any] = {"step_name": name, "step_id": name, "executor_type": kind, "step_run_id": name, "success": True, "error": None}
+    return shapes.make("agno.workflow.types:StepOutput", **{**known, "is_paused": False, "steps": None, **more})
+
+
+def agno_workflow(*steps: Any, status: str = "COMPLETED", runs: tuple[Any, ...] = ()) -> Any:
+    fields = {"content": shapes.TEXT, "status": status, "step_results": list(steps), "step_executor_runs": list(runs)}
+    return shapes.make("agno.run.workflow:WorkflowRunOutput", **fields)
+
+
+def agno_member(name: str) -> Any:
+    run = shapes.agno_run()
+    run.run_id = name
+    return run
+
+
+def workflow_event(name: str, **fields: Any) -> Any:
+    return shapes.make(f"agno.run.workflow:{name}", ("BaseWorkflowRunOutputEvent", "BaseRunOutputEvent"), **fields)
+
+
+def workflow_events(*steps: Any, completed: bool = True, error: str | None = None) -> list[Any]:
+    tool = shapes.make("agno.models.response:ToolExecution", tool_call_id="c", tool_name="lookup_order", tool_args={"id": 17}, result="ok")
+    events = [workflow_event("WorkflowStartedEvent")]
+    for step in steps:
+        if step.executor_type == "agent":
+            events += [shapes.agno_event("RunStartedEvent", step_id=step.step_id), shapes.agno_event("ToolCallCompletedEvent", tool=tool)]
+            events.append(shapes.agno_event("RunCompletedEvent", content=shapes.TEXT))
+        events.append(workflow_event("StepCompletedEvent", step_response=step))
+    if error is not None:
+        events.append(workflow_event("WorkflowErrorEvent", error=error))
+    return [*events, workflow_event("WorkflowCompletedEvent", content=shapes.TEXT, step_results=list(steps))] if completed else events
+
+
 def smol_run(state: str) -> Any:
     run = shapes.smol_run()
     run.state = state
@@ -83,6 +116,8 @@ FAILED: dict[str, Callable[[], Any]] = {
         [shapes.agno_event("RunContentEvent", content="Order"), shapes.agno_event("RunErrorEvent", content=WORDS)]
     ),
     "Google ADK, the last event": lambda: iter([*shapes.adk_events()[:-1], adk_error()]),
+    "Agno, a workflow": lambda: shapes.make("agno.run.workflow:WorkflowRunOutput", content=WORDS, status="ERROR", step_results=[]),
+    "Agno, a stream of a workflow": lambda: iter(workflow_events(agno_step("one"), completed=False, error=WORDS)),
 }
 
 
@@ -143,6 +178,20 @@ OPEN: dict[str, tuple[Callable[[], Any], str]] = {
         ),
         WORDS,
     ),
+    "Agno, a workflow with a step that failed": (
+        lambda: agno_workflow(agno_step("one", success=False, error=WORDS), agno_step("two"), runs=(agno_member("two"),)),
+        WORDS,
+    ),
+    "Agno, a workflow with a failed step inside of another": (
+        lambda: agno_workflow(agno_step("all", None, steps=[agno_step("one", success=False, error=WORDS)])),
+        WORDS,
+    ),
+    "Agno, a workflow that waits": (lambda: agno_workflow(agno_step("one"), status="PAUSED", runs=(agno_member("one"),)), "PAUSED"),
+    "Agno, a stream of a workflow with a step that failed": (
+        lambda: iter(workflow_events(agno_step("one", None, success=False, error=WORDS), agno_step("two"))),
+        WORDS,
+    ),
+    "Agno, a stream of a workflow without its end": (lambda: iter(workflow_events(agno_step("one"), completed=False)), "end"),
     "smolagents, stopped at max_steps": (lambda: smol_run("max_steps_error"), "max_steps"),
     "Strands, stopped by a limit": (lambda: shapes.strands_run(stop_reason="limit_turns"), "limit_turns"),
     "Strands, cancelled": (lambda: shapes.strands_run(stop_reason="cancelled"), "cancelled"),
@@ -187,6 +236,39 @@ def test_a_tool_that_was_confirmed_was_called() -> None:
     assert [call.name for call in evidence.tool_calls or ()] == ["lookup_order"] and "tool_calls" not in not_known(evidence)
 
 
+# --- workflows of Agno --------------------------------------------------------------------------------------------------------
+
+
+def test_the_output_of_a_workflow_shows_the_calls_of_its_steps() -> None:
+    evidence = drive(lambda message: agno_workflow(agno_step("one"), runs=(agno_member("one"),)))
+    assert evidence.text == shapes.TEXT and [call.name for call in evidence.tool_calls or ()] == ["lookup_order"]
+    assert not {"tool_calls", "answer"} & not_known(evidence)
+
+
+def test_the_events_of_a_workflow_show_the_calls_of_its_steps() -> None:
+    evidence = drive(lambda message: iter(workflow_events(agno_step("one"))))
+    assert evidence.text == shapes.TEXT and [call.name for call in evidence.tool_calls or ()] == ["lookup_order"]
+    assert not {"tool_calls", "answer"} & not_known(evidence)
+
+
+UNSEEN: dict[str, Callable[[], Any]] = {
+    "a step that is a function": lambda: agno_workflow(agno_step("one", "function")),
+    "a step without its run": lambda: agno_workflow(agno_step("one")),
+    "a workflow without steps": lambda: agno_workflow(),
+    "events of a step that is a function": lambda: iter(workflow_events(agno_step("one", "function"), agno_step("two"))),
+    "events without those of the agents": lambda: iter(
+        [event for event in workflow_events(agno_step("one")) if "Run" not in type(event).__name__.removeprefix("Workflow")]
+    ),
+}
+
+
+@pytest.mark.parametrize("name", UNSEEN)
+def test_calls_of_workflow_code_are_unknown(name: str) -> None:
+    evidence = drive(lambda message: UNSEEN[name]())
+    assert evidence.text == shapes.TEXT
+    assert "tool_calls" in not_known(evidence) and "answer" not in not_known(evidence)
+
+
 # --- other forms of the same results ----------------------------------------------------------------------------------------
 
 
@@ -198,11 +280,12 @@ def test_a_list_of_agno_messages_is_read() -> None:
     assert "tool_calls" not in not_known(evidence)
 
 
-@pytest.mark.parametrize("kind", ["WorkflowRunOutput", "WorkflowCompletedEvent"])
-def test_what_a_workflow_of_agno_returns_is_refused(kind: str) -> None:
-    returned = shapes.make(f"agno.run.workflow:{kind}", ("BaseWorkflowRunOutputEvent", "BaseRunOutputEvent"), content=shapes.TEXT)
-    for value in (returned, [returned], iter([shapes.agno_event("RunStartedEvent"), returned])):
-        assert fault_of(lambda message, value=value: value).code == "bad_answer"
+def test_a_serialised_smolagents_result_is_read_like_the_result() -> None:
+    run = shapes.smol_run()
+    written = {"output": run.output, "state": run.state, "steps": run.steps, "token_usage": None, "timing": {"duration": 1.0}}
+    evidence = drive(lambda message: written)
+    assert evidence.text == shapes.TEXT and [call.name for call in evidence.tool_calls or ()] == ["lookup_order"]
+    assert {"tool_calls", "answer"} <= not_known(drive(lambda message: {**written, "state": "max_steps_error"}))
 
 
 def test_framework_results_are_read_as_evidence_in_python() -> None:

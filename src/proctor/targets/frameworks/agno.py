@@ -1,15 +1,18 @@
-"""Agno: the output of a run of an agent or a team, and the events of a stream.
+"""Agno: the output of a run of an agent, a team or a workflow, and the events of a stream.
 
 History is left out. A team member that was called has its own run, whose calls are added. A stream
 shows calls if events were requested (`stream_events=True`), or ends with the output (`yield_run_output=True`).
+The steps of a workflow are agents and teams, whose runs show their calls, and functions, which may do anything unseen. A step that failed
+passes its error to the next step as if it were an answer; the effect of that is unknown.
 
 Tried with agno 3.1.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 from proctor.evidence.messages.frameworks import is_waiting
 from proctor.evidence.shared.calls import CONTENT_ERROR
@@ -43,11 +46,14 @@ _MODEL_EVENTS = ("ModelRequestStartedEvent", "TeamModelRequestStartedEvent", "Mo
 _CONTENT_EVENTS = ("RunContentEvent", "TeamRunContentEvent")
 _ERRORS = ("RunErrorEvent", "TeamRunErrorEvent")
 _CANCELLED = ("RunCancelledEvent", "TeamRunCancelledEvent")
+_SEEN = ("agent", "team")
 _PAUSED = ("RunPausedEvent", "TeamRunPausedEvent")
 
 
 def read(value: object, budget: Budget) -> RunData | None:
-    """Read the output of a run."""
+    """Read the output of a run or a workflow."""
+    if is_instance_of(value, "agno", "WorkflowRunOutput"):
+        return _read_workflow(value, budget)
     return _read_run(value, budget) if is_instance_of(value, "agno", *_RUNS) else None
 
 
@@ -76,11 +82,7 @@ def _read_run(value: object, budget: Budget) -> RunData:
     elif not has_ended:
         run.mark_all(f"the run was not over: its status is {status!r}")
     for member in list_members(value, "member_responses"):
-        inner = _read_run(member, budget) if is_instance_of(member, "agno", *_RUNS) else None
-        if inner is None or inner.format != "agno":
-            run.mark_calls("a member of the team keeps no messages, so its calls are unknown")
-        else:
-            run.add_run(inner, "a member of the team")
+        _add_inner_run(member, run, budget, "a member of the team")
     return run
 
 
@@ -97,27 +99,32 @@ def _name_calls(message: Any) -> Any:
     return {**message, "tool_calls": calls}
 
 
+def _add_inner_run(output: object, run: RunData, budget: Budget, label: str) -> None:
+    inner = _read_run(output, budget) if is_instance_of(output, "agno", *_RUNS) else None
+    if inner is None or inner.format != "agno":
+        run.mark_calls(f"{label} keeps no messages, so its calls are unknown")
+    else:
+        run.add_run(inner, label)
+
+
 def read_stream(items: list[object], budget: Budget) -> RunData | None:
     """Read a stream that ends with the output of the run, or its events, or a list of messages."""
     if are_instances(items, "agno", "Message"):
         written = [simplify(call_member(item, "to_dict"), budget, f"$[{at}]") for at, item in enumerate(items)]
         new_messages = [_name_calls(message) for message in written if find_entry(message, "from_history") is not True]
         return RunData(document=new_messages, format="agno", needs_message=True)
-    if items and is_instance_of(items[-1], "agno", *_RUNS):
+    if items and is_instance_of(items[-1], "agno", "WorkflowRunOutput", *_RUNS):
         return read_last(items, read, budget)
     if not are_instances(items, "agno", "BaseRunOutputEvent", "BaseAgentRunEvent", "BaseTeamRunEvent"):
         return None
-    if any(is_instance_of(item, "agno", "BaseWorkflowRunOutputEvent") for item in items):
-        return None  # a workflow runs code of its own, which its events do not show
-    return _read_events(items, budget)
+    is_workflow = any(is_instance_of(item, "agno", "BaseWorkflowRunOutputEvent") for item in items)
+    return _read_workflow_events(items, budget) if is_workflow else _read_events(items, budget)
 
 
 def _read_events(events: list[object], budget: Budget) -> RunData:
     ended = [event for event in events if is_instance_of(event, "agno", *_COMPLETED)]
     pieces = [event for event in events if is_instance_of(event, "agno", *_CONTENT_EVENTS)]
-    content = read_member(ended[-1], "content") if ended else join_texts(pieces, "content", budget)
-    run = RunData(document={"text": content if isinstance(content, str) else None})
-    run.add_body(content, budget, "$.content")
+    run = _write_answer(read_member(ended[-1], "content") if ended else join_texts(pieces, "content", budget), budget)
     _check_end(events, run)
     if not any(is_instance_of(event, "agno", *_STARTED) for event in events):
         run.mark_calls("this stream has content events only: use `stream_events=True`, or for `yield_run_output=True`")
@@ -135,6 +142,12 @@ def _read_events(events: list[object], budget: Budget) -> RunData:
     requests = [type(event).__name__ for event in events if is_instance_of(event, "agno", *_MODEL_EVENTS)]
     if not done and not begun and (not requests or len(set(requests)) < len(requests)):
         run.mark_calls("model requests are missing from these events, so tool events may be missing too: yield all events")
+    return run
+
+
+def _write_answer(content: object, budget: Budget) -> RunData:
+    run = RunData(document={"text": content if isinstance(content, str) else None})
+    run.add_body(content, budget, "$.content")
     return run
 
 
@@ -167,6 +180,96 @@ def _write_call(tool: object, budget: Budget) -> Json:
     if read_member(tool, "tool_call_error") is True:
         return {**call, "error": result or "the tool failed", "error_kind": CONTENT_ERROR}
     return {**call, "result": result}
+
+
+# --- workflows ----------------------------------------------------------------------------------------------------------
+
+
+def _read_workflow(value: object, budget: Budget) -> RunData:
+    content = read_member(value, "content")
+    run = _write_answer(content, budget)
+    status = read_member(value, "status")
+    word = str(getattr(status, "value", status)).upper()
+    if word == "ERROR":
+        run.failed = content if isinstance(content, str) and content else _NO_WORDS
+    elif word != "COMPLETED":
+        run.mark_all(f"the workflow was not over: its status is {word!r}")
+        run.document["text"] = None
+    steps = list(_list_steps(list_members(value, "step_results")))
+    _check_steps(steps, run)
+    outputs = [*list_members(value, "step_executor_runs"), read_member(value, "workflow_agent_run")]
+    for output in (output for output in outputs if output is not None):
+        inner = _read_workflow(output, budget) if is_instance_of(output, "agno", "WorkflowRunOutput") else None
+        if inner is None:
+            _add_inner_run(output, run, budget, "a step")
+            continue
+        for part, why in inner.unknowns:
+            run.mark((part,), f"a workflow in it: {why}")
+        run.calls = (*(run.calls or ()), *(inner.calls or ()))
+    ids = {read_member(output, "run_id") for output in outputs}
+    if not steps or any(read_member(step, "executor_type") in _SEEN and read_member(step, "step_run_id") not in ids for step in steps):
+        run.mark_calls("this output of a workflow does not keep the runs of all its steps")
+    run.calls = run.calls or ()
+    return run
+
+
+def _read_workflow_events(items: list[object], budget: Budget) -> RunData:
+    run = _read_events(items, budget)
+    ended = [event for event in items if is_instance_of(event, "agno", "WorkflowCompletedEvent")]
+    broken = [event for event in items if is_instance_of(event, "agno", "WorkflowErrorEvent")]
+    if ended:
+        # An error of an agent in it is an error of that step; the workflow continued.
+        _mark_failure(run)
+        answer = _write_answer(read_member(ended[-1], "content"), budget)
+        run.document["text"], run.body = answer.document["text"], answer.body
+    elif broken:
+        run.failed = str(read_member(broken[-1], "error") or _NO_WORDS)
+    else:
+        _mark_failure(run)
+        run.mark_all("the workflow did not come to its end")
+        run.document["text"] = run.document["text"] or None
+    for event in items:
+        if is_instance_of(event, "agno", "StepErrorEvent"):
+            run.mark_all(_describe_failed_step(event))
+    results = [step for event in ended for step in list_members(event, "step_results")]
+    responses = [read_member(event, "step_response") for event in items if is_instance_of(event, "agno", "StepCompletedEvent")]
+    steps = list(_list_steps([*results, *responses]))
+    _check_steps(steps, run)
+    begun = {read_member(event, "step_id") for event in items if is_instance_of(event, "agno", "RunStartedEvent", "TeamRunStartedEvent")}
+    if not steps or any(read_member(step, "executor_type") in _SEEN and read_member(step, "step_id") not in begun for step in steps):
+        run.mark_calls("these events do not show the runs of all steps: ask for `stream_events=True`")
+    return run
+
+
+def _mark_failure(run: RunData) -> None:
+    if run.failed is not None:
+        run.mark_all(f"a run in it ended in an error: {shorten(run.failed, 200)}")
+        run.failed = None
+
+
+def _list_steps(results: list[Any]) -> Iterator[object]:
+    """Yield the steps that acted themselves: steps may contain others, and be in lists."""
+    for result in results:
+        inner = cast("list[Any]", result) if isinstance(result, list) else list_members(result, "steps") if result is not None else []
+        if inner:
+            yield from _list_steps(inner)
+        if not isinstance(result, list) and result is not None and (not inner or read_member(result, "success") is False):
+            yield result
+
+
+def _check_steps(steps: list[object], run: RunData) -> None:
+    for step in steps:
+        name = read_member(step, "step_name") or "without a name"
+        if read_member(step, "success") is False or read_member(step, "error"):
+            run.mark_all(_describe_failed_step(step))
+        elif read_member(step, "is_paused") is True:
+            run.mark_all(f"the step {name!r} is paused")
+        if read_member(step, "executor_type") not in _SEEN:
+            run.mark_calls(f"what the step {name!r} does is not seen: it runs no agent and no team, but code of its own")
+
+
+def _describe_failed_step(step: object) -> str:
+    return f"the step {read_member(step, 'step_name')!r} failed: {shorten(str(read_member(step, 'error') or _NO_WORDS), 200)}"
 
 
 FRAMEWORK = Framework(name="Agno", page="agno", packages=("agno",), read=read, read_stream=read_stream, has_stop_reason=False)

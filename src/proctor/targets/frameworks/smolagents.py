@@ -15,6 +15,7 @@ from proctor.targets.frameworks.base import Framework, RunData, call_member, fin
 from proctor.targets.frameworks.simplify import Budget, simplify
 
 _MANAGED = "Here is the final answer from your managed agent"
+_RUN_KEYS = {"output", "state", "steps", "token_usage", "timing"}
 _CUT_OFF = "the run was stopped at max_steps (max_steps_error): what it would have done then is unknown"
 # The model's input grows with every step; the provider's answer is already in the step; pictures have no JSON form.
 _LEFT_OUT = frozenset(("model_input_messages", "raw", "observations_images", "task_images"))
@@ -24,17 +25,31 @@ def read(value: object, budget: Budget) -> RunData | None:
     """Read a full result, or a memory."""
     if is_instance_of(value, "smolagents", "RunResult"):
         steps = list_members(value, "steps") or list_members(value, "messages")
-        run = _read_steps(steps, budget)
-        run.add_body(read_member(value, "output"), budget, "$.output")
-        state = read_member(value, "state")
-        if state != "success":
-            run.mark_all(_CUT_OFF if state == "max_steps_error" else f"the run ended with the state {state!r}")
-        return run
+        return _read_result(steps, read_member(value, "output"), read_member(value, "state"), budget)
+    if _is_written_run(value):
+        return _read_result(find_entry(value, "steps"), find_entry(value, "output"), find_entry(value, "state"), budget)
     if is_instance_of(value, "smolagents", "FinalAnswerStep"):
         return _read_answer(value, budget)
     if is_instance_of(value, "smolagents", "AgentMemory"):
         return _read_steps(cast("list[Any]", call_member(value, "get_full_steps")), budget)
     return None
+
+
+def _is_written_run(value: object) -> bool:
+    """Return whether this is the output of `RunResult.dict()`."""
+    if not isinstance(find_entry(value, "steps"), list) or not isinstance(find_entry(value, "state"), str):
+        return False
+    return isinstance(find_entry(value, "timing"), dict) and set(cast("dict[str, Any]", value)) == _RUN_KEYS
+
+
+def _read_result(steps: list[Any], output: object, state: object, budget: Budget) -> RunData:
+    run = _read_steps(steps, budget)
+    run.add_body(output, budget, "$.output")
+    if state == "max_steps_error":
+        run.mark_all(_CUT_OFF)
+    elif state != "success":
+        run.mark_all(f"the run ended with the state {state!r}")
+    return run
 
 
 def read_stream(items: list[object], budget: Budget) -> RunData | None:
