@@ -99,19 +99,19 @@ def completion(text: str = "", calls: list[tuple[str, Any]] | None = None) -> Sc
     )
 
 
-def clerk(asked: ReceivedRequest) -> ScriptedResponse:
-    """Looks the order up, then says what it was asked for."""
-    messages = asked.body["messages"]
+def clerk(request: ReceivedRequest) -> ScriptedResponse:
+    """Looks the order up, then answers with its status or total."""
+    messages = request.body["messages"]
     if messages[-1]["role"] != "tool":
         return completion("I will look.", [("lookup_order", {"id": 17})])
     prompt = next(message["content"] for message in messages if message["role"] == "user")
     return completion('{"total": 9.5}' if "total" in prompt else "It has shipped.")
 
 
-def restless(asked: ReceivedRequest) -> ScriptedResponse:
+def restless(request: ReceivedRequest) -> ScriptedResponse:
     """Never comes to an end."""
     return completion("", [("lookup_order", {"id": 17})])
 
 
 def answering(text: str) -> Callable[[ReceivedRequest], ScriptedResponse]:
-    return lambda asked: completion(text)
+    return lambda request: completion(text)

@@ -49,9 +49,9 @@ Answers = dict[str, Any]
 every_dialect = pytest.mark.parametrize("dialect", list(TABLE))
 
 
-def answer(asked: ReceivedRequest) -> ScriptedResponse:
-    """The agent of the workspace, and the model behind MCPLab's own agent."""
-    return ScriptedResponse(body=ANSWER) if asked.path == "/agent" else clerk(asked)
+def answer(request: ReceivedRequest) -> ScriptedResponse:
+    """The agent of the workspace, and the model of MCPLab's own agent."""
+    return ScriptedResponse(body=ANSWER) if request.path == "/agent" else clerk(request)
 
 
 class World:

@@ -130,7 +130,7 @@ def test_a_sample_is_drawn_from_each_outcome_and_figures_are_weighted(tmp_path: 
     # Deterministic checks cover every trace: 20 of 100 fail.
     assert (refund.rate.passed, refund.rate.decided, refund.rate.counts) == (80, 100, {"fail": 20, "pass": 80})
     assert refund.judged is not None and tone.judged is not None and plain.judged is None
-    assert (refund.judged.judged, refund.judged.of, tone.judged.judged) == (40, 100, 20) and len(judge.asked) == 60
+    assert (refund.judged.judged, refund.judged.of, tone.judged.judged) == (40, 100, 20) and len(judge.questions) == 60
     rows = pq.read_table(tmp_path / "out" / "judged").to_pylist()
     drawn = [row["verdicts"][0]["outcome"] for row in rows if row["case"] == "refund"]
     assert (drawn.count("pass"), drawn.count("fail")) == (20, 20)
@@ -182,7 +182,7 @@ def test_the_same_batch_again_draws_the_same_sample(tmp_path: Path) -> None:
     first, second = ScriptedJudge(say), ScriptedJudge(say)
     evaluate(tmp_path, JudgeBounds(sample=30), first)
     evaluate(tmp_path, JudgeBounds(sample=30), second)
-    assert [question.material for question in first.asked] == [question.material for question in second.asked]
+    assert [question.material for question in first.questions] == [question.material for question in second.questions]
 
 
 def test_an_undecided_judgement_is_no_pass(tmp_path: Path) -> None:
@@ -241,7 +241,7 @@ def test_an_unjudged_case_has_not_passed(tmp_path: Path) -> None:
     suite = proctor.load_suite(write_suite(tmp_path, text=f"proctor: 1\nname: Judged\ncases:\n{cases}"))
     judge = ScriptedJudge(lambda question: Opinion(outcome="pass", score=1.0))
     summary = run_batch(suite, options, InlineExecutor(), open_judge=lambda memory: judge)
-    assert len(judge.asked) == 2 and summary.is_complete and not summary.has_passed
+    assert len(judge.questions) == 2 and summary.is_complete and not summary.has_passed
     assert any("no result of 3 cases (c2, c3, c4) was judged, so they did not pass" in warning for warning in summary.warnings)
     whole = msgspec.structs.replace(options, judging=JudgeBounds(sample=10))
     assert run_batch(suite, whole, InlineExecutor(), open_judge=lambda memory: judge).has_passed
@@ -283,7 +283,7 @@ def test_a_judge_that_reports_no_tokens_stops_at_the_budget(tmp_path: Path) -> N
     write_traces(tmp_path, 200)
     judge = ScriptedJudge(lambda question: Opinion(outcome="pass", score=1.0))
     summary = evaluate(tmp_path, JudgeBounds(max_tokens=1000), judge)
-    assert len(judge.asked) <= 16 and any("reports no tokens" in warning for warning in summary.warnings)
+    assert len(judge.questions) <= 16 and any("reports no tokens" in warning for warning in summary.warnings)
 
 
 def test_a_budget_of_tokens_is_exceeded_by_little(tmp_path: Path) -> None:

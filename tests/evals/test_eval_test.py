@@ -16,7 +16,8 @@ from proctor.evals.agents.test_agent import EvalAgent, MockAgent, TestAgent
 from proctor.evals.eval_suite import EvalSuite
 from proctor.evals.eval_test import NO_FAILURES, EvalTest
 from proctor.evals.grading.results import EvalRunResult, Tokens
-from proctor.llm.ports import ModelFault
+from proctor.llm.ports import ChatReply, ChatRequest, ModelFault
+from proctor.llm.scripted import ScriptedModel
 from tests.evals.agents import answering, calling, result, saying, scripted
 from tests.tables import rows
 from tests.targets.mcp_twins import run
@@ -494,29 +495,29 @@ def test_pytest_does_not_take_them_for_tests() -> None:
         assert kind.__test__ is False
 
 
-def test_an_iteration_with_a_timed_out_prompt_fails_whatever_its_function_returns() -> None:
-    async def never(message: str) -> PromptResult:
-        await asyncio.Event().wait()
-        raise AssertionError
+async def never(request: ChatRequest) -> ChatReply:
+    await asyncio.Event().wait()
+    raise AssertionError
 
-    async def does_not_care(agent: MockAgent) -> bool:
+
+SILENT = TestAgent(model=ScriptedModel(never), tools=[])
+
+
+def test_an_iteration_with_a_timed_out_prompt_fails_whatever_its_function_returns() -> None:
+    async def does_not_care(agent: TestAgent) -> bool:
         await agent.prompt("x")
         return True
 
-    found = evaluate(EvalTest("careless", does_not_care), TestAgent.mock(never), timeout_ms=50).iteration_details[0]
+    found = evaluate(EvalTest("careless", does_not_care), SILENT, timeout_ms=50).iteration_details[0]
     assert not found.passed and found.error == "Operation timed out after 50ms"
     assert found.prompts[0].get_error() == "the iteration ran out of time"
 
 
 def test_a_limit_of_the_prompt_is_left_to_the_function() -> None:
-    async def never(message: str) -> PromptResult:
-        await asyncio.Event().wait()
-        raise AssertionError
-
-    async def gives_up(agent: MockAgent) -> bool:
+    async def gives_up(agent: TestAgent) -> bool:
         return (await agent.prompt("x", timeout_ms=20)).get_error() == "Operation timed out after 20ms"
 
-    assert evaluate(EvalTest("gives up", gives_up), TestAgent.mock(never)).successes == 1
+    assert evaluate(EvalTest("gives up", gives_up), SILENT).successes == 1
 
 
 class Doing:

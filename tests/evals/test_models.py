@@ -19,13 +19,13 @@ HELLO = {
 }
 
 
-def asked_of(
-    model: str, *said: ScriptedResponse, environment: dict[str, str] | None = None, **options: Any
+def prompt_provider(
+    model: str, *replies: ScriptedResponse, environment: dict[str, str] | None = None, **options: Any
 ) -> tuple[PromptResult, list[ReceivedRequest]]:
-    """A prompt to a loopback provider; `URL` stands for its address."""
+    """A prompt to a loopback provider; `URL` is replaced by its address."""
 
     async def main() -> tuple[PromptResult, list[ReceivedRequest]]:
-        async with provider(list(said or (ScriptedResponse(body=HELLO),))) as seen:
+        async with provider(list(replies or (ScriptedResponse(body=HELLO),))) as seen:
             with pytest.MonkeyPatch.context() as patch:
                 for name, value in (environment or {}).items():
                     patch.setenv(name, value.replace("URL", seen.url))
@@ -43,7 +43,7 @@ def _placed(value: Any, seen: Provider) -> Any:
 
 
 def test_key_and_address_come_from_the_environment() -> None:
-    result, requests = asked_of("openai/some/model", environment={"OPENAI_BASE_URL": "URL/v1", "OPENAI_API_KEY": "sk-env-1"})
+    result, requests = prompt_provider("openai/some/model", environment={"OPENAI_BASE_URL": "URL/v1", "OPENAI_API_KEY": "sk-env-1"})
     assert (
         result.text == "Hello." and result.total_tokens() == 6 and (result.get_provider(), result.get_model()) == ("openai", "some/model")
     )
@@ -53,7 +53,7 @@ def test_key_and_address_come_from_the_environment() -> None:
 
 def test_given_options_win_over_the_environment() -> None:
     environment = {"OPENAI_BASE_URL": "http://127.0.0.1:9/v1", "OPENAI_API_KEY": "sk-env-1"}
-    _, requests = asked_of("openai/m", environment=environment, base_url="URL/v1", api_key="sk-given-1")
+    _, requests = prompt_provider("openai/m", environment=environment, base_url="URL/v1", api_key="sk-given-1")
     assert requests[0].headers["authorization"] == "Bearer sk-given-1"
 
 
@@ -67,30 +67,30 @@ def test_given_options_win_over_the_environment() -> None:
     ],
 )
 def test_an_environment_key_is_not_sent_to_another_address(model: str, environment: dict[str, str]) -> None:
-    _, requests = asked_of(model, environment=environment, base_url="URL/v1")
+    _, requests = prompt_provider(model, environment=environment, base_url="URL/v1")
     assert len(requests) == 1 and not {"authorization", "x-api-key", "api-key"} & set(requests[0].headers)
     assert "sk-env-1" not in repr(requests[0])
 
 
 def test_the_key_of_a_custom_provider_is_not_sent_to_another_address() -> None:
     custom = {"mine": {"base_url": "http://127.0.0.1:9/v1", "api_key_env_var": "MY_KEY"}}
-    _, requests = asked_of("mine/m", environment={"MY_KEY": "key-of-mine"}, custom_providers=custom, base_url="URL/v1")
+    _, requests = prompt_provider("mine/m", environment={"MY_KEY": "key-of-mine"}, custom_providers=custom, base_url="URL/v1")
     assert len(requests) == 1 and "authorization" not in requests[0].headers
 
 
 def test_a_compatible_provider_speaks_the_protocol_of_openai() -> None:
-    result, requests = asked_of("ollama/llama", environment={"OLLAMA_BASE_URL": "URL/api"}, api_key="none")
+    result, requests = prompt_provider("ollama/llama", environment={"OLLAMA_BASE_URL": "URL/api"}, api_key="none")
     assert result.text == "Hello." and requests[0].path == "/v1/chat/completions"
 
 
 def test_a_custom_provider() -> None:
     custom = {"mine": {"protocol": "openai-compatible", "base_url": "URL/v1", "model_ids": ["m"], "api_key_env_var": "MY_KEY"}}
-    result, requests = asked_of("mine/m", environment={"MY_KEY": "key-of-mine"}, custom_providers=custom)
+    result, requests = prompt_provider("mine/m", environment={"MY_KEY": "key-of-mine"}, custom_providers=custom)
     assert result.text == "Hello." and result.get_provider() == "mine" and requests[0].headers["authorization"] == "Bearer key-of-mine"
 
 
 def test_a_refusal_is_a_result_without_the_key() -> None:
-    result, _ = asked_of(
+    result, _ = prompt_provider(
         "openai/m", ScriptedResponse(status=401, body={"error": {"message": "bad key sk-given-1"}}), base_url="URL/v1", api_key="sk-given-1"
     )
     assert result.get_error_code() == "unauthorized" and "sk-given-1" not in (result.get_error() or "")

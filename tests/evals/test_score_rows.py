@@ -25,7 +25,7 @@ from proctor.evals.grading.score_rows import (
     canonical_json,
     definition_hash,
     evaluation_config_hash,
-    gating_verdict,
+    is_passed,
     make_error_outcome,
     make_row,
     not_applicable,
@@ -192,7 +192,7 @@ def test_the_threshold_decides(value: float, passed: bool) -> None:
 
 @pytest.mark.parametrize("value", [1.5, -0.1, math.nan, math.inf, 10**400, "1", None, [1]])
 def test_an_invalid_score_is_an_error_and_is_never_clamped(value: Any) -> None:
-    row = make_row(defined(), ScoreOutcome(kind="scored", value=value, rationale="said"))
+    row = make_row(defined(), ScoreOutcome(kind="scored", value=value, rationale="why"))
     assert row.status == "error" and row.value is None and row.passed is None and "0 to 1" in (row.error or "") and row.rationale is None
 
 
@@ -262,23 +262,19 @@ def given_rows(given: dict[str, Any]) -> tuple[EvaluationConfig, list[Any]]:
 @rows("conformance/mcpjam/scoring.yaml")
 def test_an_iteration_passes_by_its_rows(row: dict[str, Any]) -> None:
     config, found = given_rows(row["given"])
-    assert gating_verdict(found, config).passed is row["expect"]
+    assert is_passed(found, config) is row["expect"]
 
 
-def test_a_verdict_lists_disagreeing_missing_and_unknown_scorers() -> None:
-    config, found = given_rows(
-        {"rows": [{"status": "scored", "value": 0}, {"status": "error"}, {"status": "none"}, {"status": "scored", "value": 1}]}
-    )
-    lost = make_row(defined("stranger"), scored(1))
-    verdict = gating_verdict([*found, lost], config)
-    assert (verdict.disagreeing, verdict.unresolved, verdict.unknown) == (("s0",), ("s1", "s2"), ("stranger",))
+def test_a_row_without_a_definition_fails_an_iteration() -> None:
+    config, found = given_rows({"rows": [{"status": "scored", "value": 1}]})
+    assert is_passed(found, config) and not is_passed([*found, make_row(defined("stranger"), scored(1))], config)
 
 
 @pytest.mark.parametrize("change", [{"pass_threshold": 0.1, "passed": True}, {"passed": True}, {"value": 1.0}])
 def test_a_row_cannot_bring_its_own_verdict(change: dict[str, Any]) -> None:
     definition = defined()
     forged = msgspec.structs.replace(make_row(definition, scored(0.2)), **change)
-    assert not gating_verdict([forged], EvaluationConfig.of([definition])).passed
+    assert not is_passed([forged], EvaluationConfig.of([definition]))
     assert score_integrity([forged], [definition]) == "invalid"
 
 

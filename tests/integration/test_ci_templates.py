@@ -24,7 +24,7 @@ AGENT = """\
 import os
 
 def answer(message):
-    return "no idea" if message in os.environ.get("AGENT_FAILS", "").split() else f"you said {message}"
+    return "no idea" if message in os.environ.get("AGENT_FAILS", "").split() else f"you sent {message}"
 """
 GH = """\
 #!{python}
@@ -110,7 +110,7 @@ class Job:
 
 @pytest.fixture
 def job(tmp_path: Path) -> Job:
-    cases = [{"id": case, "input": case, "expect": [{"response_contains": "you said"}]} for case in ("a", "b", "c")]
+    cases = [{"id": case, "input": case, "expect": [{"response_contains": "you sent"}]} for case in ("a", "b", "c")]
     (tmp_path / "suite.yaml").write_text(json.dumps({"proctor": 1, "name": "Gate", "cases": cases}))
     (tmp_path / "agent.py").write_text(AGENT)
     (tmp_path / "proctor.yaml").write_text('targets: {agent: {type: callable, function: "agent:answer"}}\n')
@@ -194,9 +194,9 @@ def test_an_agent_that_did_not_change_does_not_fail_a_pull_request_by_chance(job
         "import itertools, os\n"
         "calls = itertools.count(int(os.environ['START']))\n"
         "def answer(message):\n"
-        "    return 'no idea' if next(calls) % 20 == 7 else f'you said {message}'\n"
+        "    return 'no idea' if next(calls) % 20 == 7 else f'you sent {message}'\n"
     )
-    cases = [{"id": f"c{n}", "input": "hi", "expect": [{"response_contains": "you said"}]} for n in range(30)]
+    cases = [{"id": f"c{n}", "input": "hi", "expect": [{"response_contains": "you sent"}]} for n in range(30)]
     (job.folder / "suite.yaml").write_text(json.dumps({"proctor": 1, "name": "Gate", "cases": cases}))
     job.environment["START"] = "0"
     on_main(job)

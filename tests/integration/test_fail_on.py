@@ -21,13 +21,13 @@ def answer(message):
         return "no idea"
     if message in os.environ.get("AGENT_FLAKY", "").split() and next(calls) % 2:
         return "no idea"
-    return f"you said {message}"
+    return f"you sent {message}"
 """
 CASES = ["a", "b", "c"]
 
 
 def write_suite(path: Path, cases: list[str], **more: object) -> None:
-    written = [{"id": case, "input": case, "expect": [{"response_contains": "you said"}], **more} for case in cases]
+    written = [{"id": case, "input": case, "expect": [{"response_contains": "you sent"}], **more} for case in cases]
     path.write_text(json.dumps({"proctor": 1, "name": "Gated", "cases": written}))
 
 
@@ -53,7 +53,7 @@ def check(place: Path, answers: dict[str, str], *flags: str) -> Done:
     return proctor("check", "suite.yaml", "evidence.jsonl", "--quiet", *flags)
 
 
-GOOD, BAD = "you said it", "no idea"
+GOOD, BAD = "you sent it", "no idea"
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,7 @@ def answer(message):
         log.write(message + "\\n")
     if message == "b" and os.environ.get("AGENT_BREAKS"):
         raise RuntimeError("broken")
-    return "no idea" if message in os.environ.get("AGENT_FAILS", "").split() else f"you said {message}"
+    return "no idea" if message in os.environ.get("AGENT_FAILS", "").split() else f"you sent {message}"
 """
 CASES = ["a", "b", "c", "d"]
 
@@ -28,7 +28,7 @@ CASES = ["a", "b", "c", "d"]
 def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "agent.py").write_text(AGENT)
     (tmp_path / "proctor.yaml").write_text('targets: {agent: {type: callable, function: "agent:answer"}}\n')
-    cases = [{"id": case, "input": case, "expect": [{"response_contains": "you said"}, {"response_contains": case}]} for case in CASES]
+    cases = [{"id": case, "input": case, "expect": [{"response_contains": "you sent"}, {"response_contains": case}]} for case in CASES]
     (tmp_path / "suite.yaml").write_text(json.dumps({"proctor": 1, "name": "Chosen", "cases": cases}))
     (tmp_path / "other.yaml").write_text(json.dumps({"proctor": 1, "name": "Other", "cases": cases[:1]}))
     monkeypatch.chdir(tmp_path)
@@ -137,7 +137,7 @@ def test_a_missing_judge_is_reported_before_the_agent_is_imported(place: Path, m
 
 
 def test_a_check_stops_at_its_first_failure(place: Path) -> None:
-    answers = {"a": "you said a", "b": "no", "c": "no", "d": "you said d"}
+    answers = {"a": "you sent a", "b": "no", "c": "no", "d": "you sent d"}
     (place / "evidence.jsonl").write_text("".join(json.dumps({"case": case, "text": text}) + "\n" for case, text in answers.items()))
     done = proctor("check", "suite.yaml", "evidence.jsonl", "-x", "--format", "jsonl")
     assert done.code == 2 and [json.loads(line)["id"] for line in done.out.splitlines()] == ["a", "b"]
@@ -152,5 +152,5 @@ def test_every_assertion_is_shown_as_its_case_ends(place: Path, monkeypatch: pyt
     done = proctor(command, "suite.yaml", *given, "-k", "id=a", "-v", "--format", "json")
     lines = done.err.splitlines()
     start = lines.index("✗ a")
-    assert lines[start + 1].startswith("    ✗ response_contains") and "you said" in lines[start + 1] and "found" in lines[start + 1]
+    assert lines[start + 1].startswith("    ✗ response_contains") and "you sent" in lines[start + 1] and "found" in lines[start + 1]
     assert lines[start + 2].startswith("    ✓ response_contains") and json.loads(done.out)["counts"]["fail"] == 1

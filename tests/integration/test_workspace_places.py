@@ -11,8 +11,8 @@ import pytest
 from proctor.actions.workspace.run_history import find_database_home
 from tests.integration.running import proctor
 
-AGENT = "def answer(message):\n    return f'you said {message}'\n\ndef other(message):\n    return 'no'\n"
-SUITE = {"proctor": 1, "name": "Placed", "cases": [{"id": "a", "input": "a", "expect": [{"response_contains": "you said"}]}]}
+AGENT = "def answer(message):\n    return f'you sent {message}'\n\ndef other(message):\n    return 'no'\n"
+SUITE = {"proctor": 1, "name": "Placed", "cases": [{"id": "a", "input": "a", "expect": [{"response_contains": "you sent"}]}]}
 TABLE = """\
 [project]
 name = "shop"

@@ -99,7 +99,7 @@ def test_mibo_semantic_assertions_use_score_and_threshold(row: dict[str, Any]) -
     assert [verdict.outcome for verdict in result.verdicts] == row["expect"]["outcomes"]
     assert [verdict.score for verdict in result.verdicts] == row["expect"]["scores"]
     for start, subject in row.get("subjects", {}).items():
-        assert [each.material.subject for each in judge.asked if each.criterion.startswith(start)] == [subject]
+        assert [each.material.subject for each in judge.questions if each.criterion.startswith(start)] == [subject]
 
 
 @pytest.mark.parametrize("path", TABLES)

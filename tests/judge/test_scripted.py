@@ -26,7 +26,7 @@ def test_a_scripted_judge_returns_booleans_scores_and_opinions() -> None:
     assert opinions[0].reason == "the judge function decided: yes"
     assert opinions[1].reason == "the judge function decided: no"
     assert opinions[-1] is decided
-    assert judge.asked == questions
+    assert judge.questions == questions
     asyncio.run(judge.close())
     assert judge.closed
 

@@ -141,13 +141,13 @@ async def seed(hub: Hub) -> None:
 
 
 async def add_label(hub: Hub) -> None:
-    """The label `ann_said` of the whole trace `trc_shop`."""
+    """The label `ann_note` of the whole trace `trc_shop`."""
     at = "2026-11-15T12:00:00.000Z"
     ours = {"organization_id": LOCAL.organization_id, "project_id": "proj_home", "agent_id": "agent_home_1"}
     about = {"subject": "trace", "subject_id": "trc_shop", "parent_id": "trc_shop", "claim": None}
     fields = {"label": "fail", "note": "too curt", "author": "key_seed", "created_at": at, "updated_at": at}
     async with hub.database.writing() as connection:
-        await connection.execute(annotation_rows.insert().values(id="ann_said", **ours, **about, **fields))
+        await connection.execute(annotation_rows.insert().values(id="ann_note", **ours, **about, **fields))
 
 
 class WorldTemplate(NamedTuple):

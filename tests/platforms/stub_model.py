@@ -94,7 +94,7 @@ def answer_to(body: dict[str, Any]) -> dict[str, Any] | None:
         return _spoken(f"You began with: {texts[0]}")
     if last.startswith("calculate "):
         return _called(body, last.removeprefix("calculate ").split(" and "))
-    return _spoken(f"You said: {last}")
+    return _spoken(f"You sent: {last}")
 
 
 def _results(messages: list[dict[str, Any]]) -> list[str]:

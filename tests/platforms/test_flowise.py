@@ -38,11 +38,11 @@ proctor: 1
 cases:
   - id: echo
     input: hello
-    expect: [{response_equals: 'You said: hello'}, {http_status: 200}, no_tools_called, {responded_within: 20000}]
+    expect: [{response_equals: 'You sent: hello'}, {http_status: 200}, no_tools_called, {responded_within: 20000}]
   - id: remembers
     turns:
       - my name is Ada
-      - {input: and again, expect: [response_equals: 'You said: and again']}
+      - {input: and again, expect: [response_equals: 'You sent: and again']}
       - {input: first word of ours, expect: [response_equals: 'You began with: my name is Ada']}
     expect: [turns_within: 3]
   - id: another-session
@@ -50,7 +50,7 @@ cases:
     expect: [response_equals: 'You began with: first word of ours']
   - id: body
     body: {question: hello from a body}
-    expect: [response_equals: 'You said: hello from a body']
+    expect: [response_equals: 'You sent: hello from a body']
   - id: untrue
     input: hello
     expect: [response_contains: goodbye]

@@ -95,7 +95,7 @@ cases:
       - response_contains: Order
   - id: remembers
     turns:
-      - {input: my name is Ada, expect: [no_tools_called, {response_equals: 'You said: my name is Ada'}]}
+      - {input: my name is Ada, expect: [no_tools_called, {response_equals: 'You sent: my name is Ada'}]}
       - {input: calculate 6*7, expect: [tool_called: Calculator, response_contains: '42']}
       - {input: first word of ours, expect: [response_equals: 'You began with: my name is Ada']}
     expect:

@@ -134,7 +134,7 @@ def test_the_export_is_what_calibrating_a_judge_reads(service: Service, key: str
         monkeypatch.setenv("PROCTOR_JUDGE_API_KEY", "k-123456789")
         monkeypatch.setenv("PROCTOR_JUDGE_MODEL", "stub")
         done = proctor("judge", "calibrate", file)
-        asked = json.dumps([data_of(body) for body in server.requests])
+        sent = json.dumps([data_of(body) for body in server.requests])
     assert done.code == 0, done.err
     assert "4 labelled answers, 2 right and 2 wrong" in done.out
-    assert "42.50 was refunded" in asked and "says sorry" not in asked, "a judge sees the answer, and no label"
+    assert "42.50 was refunded" in sent and "says sorry" not in sent, "a judge sees the answer, and no label"

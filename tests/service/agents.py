@@ -40,7 +40,7 @@ class Agent:
     @property
     def times(self) -> Counter[str]:
         """How often every message came."""
-        return Counter(asked.json["input"] for asked in self.server.requests)
+        return Counter(request.json["input"] for request in self.server.requests)
 
     @property
     def target(self) -> dict[str, Any]:
@@ -49,9 +49,9 @@ class Agent:
 
 @contextlib.asynccontextmanager
 async def an_agent() -> AsyncIterator[Agent]:
-    async def answer(asked: ReceivedRequest) -> Reply:
+    async def answer(request: ReceivedRequest) -> Reply:
         await asyncio.sleep(agent.slow_s)
-        return Reply(body={"text": agent.answer.format(asked.json["input"])})
+        return Reply(body={"text": agent.answer.format(request.json["input"])})
 
     async with serve(answer) as server:
         agent = Agent(server)

@@ -108,7 +108,7 @@ async def callable_target() -> AsyncIterator[tuple[Target, Server | None]]:
 
 @contextlib.asynccontextmanager
 async def command_target() -> AsyncIterator[tuple[Target, Server | None]]:
-    script = f'said=$(cat); case "$said" in *{HANG}*) sleep 1000;; esac; printf "re %s" "$said"'
+    script = f'text=$(cat); case "$text" in *{HANG}*) sleep 1000;; esac; printf "re %s" "$text"'
     yield build_target("it", {"type": "command", "command": ["sh", "-c", script]}), None
 
 
@@ -206,7 +206,7 @@ def test_turns_are_in_order_in_the_evidence(kind: str) -> None:
 def with_user(*lines: str, timeout_s: float = 30.0, **user: Any) -> Attempt:
     """An attempt whose messages come from a scripted user."""
     case = case_with({"script": list(lines), **user})
-    go = attempt("unsaid", timeout_s=timeout_s)
+    go = attempt("unused", timeout_s=timeout_s)
     return msgspec.structs.replace(go, case=case, speaker=speaker_of(case))
 
 
@@ -250,7 +250,7 @@ def test_a_failing_user_is_a_fault_that_keeps_earlier_turns(kind: str) -> None:
 
     async def work(target: Target, server: Server | None) -> TargetFault:
         with pytest.raises(TargetFault) as caught:
-            await target.run(msgspec.structs.replace(attempt("unsaid"), speaker=Lost()), LIVE)
+            await target.run(msgspec.structs.replace(attempt("unused"), speaker=Lost()), LIVE)
         return caught.value
 
     fault = on(kind, work)

@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from proctor.evals.agents.calling import run_blocking
 from proctor.evals.agents.test_agent import EvalAgent
 from proctor.evals.eval_test import EvalTest, Figures, OnProgress
-from proctor.evals.grading.results import Counts, EvalRunResult, EvalSuiteResult, SuiteAggregate, SuiteTokens, accuracy, summarise_latency
+from proctor.evals.grading.results import (
+    EvalRunResult,
+    EvalSuiteResult,
+    IterationResult,
+    SuiteAggregate,
+    SuiteTokens,
+    accuracy,
+    summarise_latency,
+)
 from proctor.evals.grading.score_rows import suite_config_hash
-from proctor.evals.grading.scorers import Scorer
 
 
 class EvalSuite(Figures):
-    """Tests by name. A test without match options uses those of the suite; scorers of the suite grade every test."""
+    """Tests by name. A test without match options uses those of the suite."""
 
     __test__ = False
 
@@ -23,12 +30,10 @@ class EvalSuite(Figures):
         name: str = "EvalSuite",
         *,
         match_options: Mapping[str, object] | None = None,
-        scorers: Iterable[Scorer] = (),
         tests: Iterable[EvalTest] = (),
     ) -> None:
         self._name = name
         self._match_options = match_options
-        self._scorers = tuple(scorers)
         self._tests: dict[str, EvalTest] = {}
         self._result: EvalSuiteResult | None = None
         for test in tests:
@@ -43,8 +48,8 @@ class EvalSuite(Figures):
             raise ValueError(f"suite {self._name!r} has a test named {test.get_name()!r} already")
         if any(test.get_id() == other.get_id() for other in self._tests.values()):
             raise ValueError(f"suite {self._name!r} has a test with the id {test.get_id()!r} already")
-        if self._match_options is not None or self._scorers:
-            test.inherit(self._match_options, self._scorers)
+        if self._match_options is not None:
+            test.inherit_match_options(self._match_options)
         self._tests[test.get_name()] = test
         return self
 
@@ -90,25 +95,14 @@ class EvalSuite(Figures):
         """`run` for code that is not asynchronous."""
         return run_blocking(self.run(agent, **options))
 
-    @property
-    def expects_calls(self) -> bool:
-        """Whether any test expects calls by name."""
-        return any(test.expects_calls for test in self._tests.values())
-
-    def add_counts(self, counts: Counts, *, expecting: bool = False) -> Counts:
-        """Add the iterations of every test to some counts; `expecting`: only of tests that expect calls by name."""
-        for test in self._tests.values():
-            if test.expects_calls or not expecting:
-                test.add_counts(counts)
-        return counts
+    def list_runs(self) -> list[tuple[Sequence[IterationResult], int]]:
+        """Return the iterations of every test in its last run, and the number of calls it expects."""
+        return [run for test in self._tests.values() for run in test.list_runs()]
 
     def _get_totals(self) -> SuiteAggregate:
         if self._result is None:
             raise RuntimeError(f"suite {self._name!r} has not been run yet")
         return self._result.aggregate
-
-    def _describe_without_calls(self) -> str:
-        return f"no test of suite {self._name!r} has any"
 
 
 def _aggregate(results: Iterable[EvalRunResult]) -> SuiteAggregate:

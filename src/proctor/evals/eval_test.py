@@ -15,7 +15,6 @@ from typing import Any, Final
 import msgspec
 
 from proctor.evals.agents.calling import DEADLINE, Deadline, call_function, copy_context, describe_exception, end_task, run_blocking
-from proctor.evals.agents.options import suggest_options
 from proctor.evals.agents.prompt_result import LatencyBreakdown, PromptResult
 from proctor.evals.agents.test_agent import EvalAgent
 from proctor.evals.grading.expectations import Expectations, Predicate
@@ -35,7 +34,7 @@ from proctor.evals.grading.score_rows import (
     ScoreOutcome,
     ScoreResult,
     canonical_digest,
-    gating_verdict,
+    is_passed,
     make_error_outcome,
     make_row,
     not_applicable,
@@ -60,53 +59,49 @@ class Figures(ABC):
 
     def precision(self) -> float:
         """Return the share of calls that were expected. Raises `ValueError` without `expected_tool_calls`."""
-        return self._count_expected("precision").precision()
+        return self._count_calls("precision").precision()
 
     def recall(self) -> float:
         """Return the share of expected calls that were made. Raises `ValueError` without `expected_tool_calls`."""
-        return self._count_expected("recall").recall()
+        return self._count_calls("recall").recall()
 
     def true_positive_rate(self) -> float:
         """Return the same as `recall`."""
-        return self._count_expected("true_positive_rate").recall()
+        return self._count_calls("true_positive_rate").recall()
 
     def unexpected_tool_call_rate(self) -> float:
         """Return the share of iterations with a call that was not expected."""
-        self._get_totals()
-        return self.add_counts(Counts()).unexpected_rate()
+        return self._count_calls().unexpected_rate()
 
     def false_positive_rate(self) -> float:
         """Return the share of iterations with a call that was not expected; without expected calls, of those that failed."""
         totals = self._get_totals()
-        return self.unexpected_tool_call_rate() if self.expects_calls else accuracy(totals.failures, totals.iterations)
+        expects_calls = any(expected for _, expected in self.list_runs())
+        return self.unexpected_tool_call_rate() if expects_calls else accuracy(totals.failures, totals.iterations)
 
     def average_token_use(self) -> float:
         """Tokens per iteration."""
         totals = self._get_totals()
         return accuracy(totals.token_usage.total, totals.iterations)
 
-    def _count_expected(self, what: str) -> Counts:
+    def _count_calls(self, figure: str | None = None) -> Counts:
+        """Return the counts over all tests, or, for a figure that needs expected calls, over those that have any."""
         self._get_totals()
-        if not self.expects_calls:
-            raise ValueError(f"{what} needs expected_tool_calls, and {self._describe_without_calls()}")
-        return self.add_counts(Counts(), expecting=True)
+        runs = [(iterations, expected) for iterations, expected in self.list_runs() if expected or figure is None]
+        if figure is not None and not runs:
+            raise ValueError(f"{figure} needs expected_tool_calls, and there are none")
+        counts = Counts()
+        for iterations, expected in runs:
+            counts.add(iterations, expected)
+        return counts
 
-    @property
     @abstractmethod
-    def expects_calls(self) -> bool:
-        """Whether calls are expected by name."""
-
-    @abstractmethod
-    def add_counts(self, counts: Counts, *, expecting: bool = False) -> Counts:
-        """Add the iterations of the last run to some counts; `expecting`: only of tests that expect calls by name."""
+    def list_runs(self) -> list[tuple[Sequence[IterationResult], int]]:
+        """Return the iterations of every test in its last run, and the number of calls it expects."""
 
     @abstractmethod
     def _get_totals(self) -> EvalRunResult | SuiteAggregate:
         """Return the sums of the last run. Raises `RuntimeError` before the first."""
-
-    @abstractmethod
-    def _describe_without_calls(self) -> str:
-        """Return the message that no calls are expected."""
 
 
 TestFunction = Callable[[Any], object | Awaitable[object]]
@@ -144,7 +139,7 @@ async def run_iteration(
         await asyncio.sleep(_FIRST_WAIT_S * 2**tried)
         tried += 1
     rows = (*result.scores, *await grading.make_scorer_rows(result.prompts, limits, iteration=number, failed=attempt.again))
-    return msgspec.structs.replace(result, scores=rows, passed=gating_verdict(rows, grading.config).passed)
+    return msgspec.structs.replace(result, scores=rows, passed=is_passed(rows, grading.config))
 
 
 def _decide_attempt(attempt: _Attempt, grading: Grading, tried: int) -> IterationResult:
@@ -217,7 +212,6 @@ class EvalTest(Figures):
 
     __test__ = False
 
-    @suggest_options
     def __init__(
         self,
         name: str,
@@ -244,34 +238,23 @@ class EvalTest(Figures):
         self._negative = is_negative_test
         self._expected_output = expected_output
         self._scorers = tuple(scorers)
-        self._grading = self._make_grading()
+        self._grading = self._make_grading(self._match_options or {})
         self._result: EvalRunResult | None = None
 
     def __repr__(self) -> str:
         return f"EvalTest(name={self._name!r}, id={self._id!r})"
 
-    def _make_grading(self) -> Grading:
-        expectations = Expectations(self._calls, self._match_options or {}, self._predicates, negative=self._negative)
+    def _make_grading(self, match_options: Mapping[str, object]) -> Grading:
+        expectations = Expectations(self._calls, match_options, self._predicates, negative=self._negative)
         scenario = Scenario(title=self._name, key=self._id, is_negative_test=self._negative)
         return Grading(expectations, self._scorers, scenario, self._expected_output)
 
-    def inherit(self, match_options: Mapping[str, object] | None, scorers: Iterable[Scorer]) -> None:
-        """Put the scorers of a suite before those of the test, and use the suite's match options if the test has none.
-
-        Raises `ValueError` if two scorers have the same id, and the errors of invalid options.
-        """
-        before = self._match_options, self._scorers
-        if self._match_options is None and match_options is not None:
+    def inherit_match_options(self, match_options: Mapping[str, object]) -> None:
+        """Use the match options of a suite if the test has none. Raises the errors of invalid options."""
+        if self._match_options is None:
+            self._grading = self._make_grading(match_options)
             self._match_options = dict(match_options)
-        self._scorers = (*(scorer for scorer in scorers if scorer not in self._scorers), *self._scorers)
-        try:
-            self._grading = self._make_grading()
-        except Exception:
-            # Restored, so that the test can still be used without the suite.
-            self._match_options, self._scorers = before
-            raise
 
-    @suggest_options
     async def run(
         self,
         agent: EvalAgent,
@@ -328,17 +311,9 @@ class EvalTest(Figures):
         """`run` for code that is not asynchronous."""
         return run_blocking(self.run(agent, **options))
 
-    @property
-    def expects_calls(self) -> bool:
-        """Whether calls are expected by name."""
-        return bool(self._calls)
-
-    def add_counts(self, counts: Counts, *, expecting: bool = False) -> Counts:
-        """Add the iterations of the last run to some counts; `expecting`: only if calls are expected by name."""
-        return counts if expecting and not self._calls else counts.add(self._get_totals().iteration_details, len(self._calls))
-
-    def _describe_without_calls(self) -> str:
-        return f"test {self._name!r} has none"
+    def list_runs(self) -> list[tuple[Sequence[IterationResult], int]]:
+        """Return the iterations of the last run, and the number of expected calls."""
+        return [(self._get_totals().iteration_details, len(self._calls))]
 
     def _get_totals(self) -> EvalRunResult:
         if self._result is None:

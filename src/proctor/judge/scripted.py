@@ -30,12 +30,12 @@ class ScriptedJudge:
 
     def __init__(self, decide: Callable[[Question], Decision | Awaitable[Decision]]) -> None:
         self._decide = decide
-        self.asked: list[Question] = []
+        self.questions: list[Question] = []
         self.closed = False
 
     async def judge(self, questions: Sequence[Question], *, case: str, attempt: int, tape: Tape) -> list[Opinion]:
         """Return one opinion per question, in order; the tape is not used."""
-        self.asked.extend(questions)
+        self.questions.extend(questions)
         return [await self._decide_one(question) for question in questions]
 
     async def _decide_one(self, question: Question) -> Opinion:

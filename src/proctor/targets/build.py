@@ -9,21 +9,27 @@ from __future__ import annotations
 import importlib
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from proctor.cassettes.ports import Tape
 from proctor.errors import InputError, SpecError
 from proctor.formats.text.references import References
 from proctor.formats.workspace_file import Section
 from proctor.llm.ports import ChatModel
-from proctor.model.attempt import Attempt
 from proctor.model.case import Case, Suite
-from proctor.model.evidence import Evidence, Json
+from proctor.model.evidence import Json
 from proctor.model.problem import Problem
 from proctor.model.show import show
 
 if TYPE_CHECKING:
+    from proctor.targets.local.callable import CallableTarget
+    from proctor.targets.local.command import CommandTarget
+    from proctor.targets.local.recorded import RecordedTarget
+    from proctor.targets.mcp.agent import McpAgent
+    from proctor.targets.platforms.http import WireTarget
     from proctor.targets.shared.wire import MakeTransport
+
+    BuiltTarget = CallableTarget | CommandTarget | McpAgent | RecordedTarget | WireTarget
 
 TYPES: dict[str, str] = {
     "http": "an agent with an HTTP API",
@@ -34,8 +40,6 @@ TYPES: dict[str, str] = {
     "command": "a program that reads the message and prints the answer",
     "recorded": "an agent that was recorded",
 }
-
-
 _MODULES = {
     "http": ("platforms.http", "Http"),
     "flowise": ("platforms.flowise", "Flowise"),
@@ -45,27 +49,6 @@ _MODULES = {
     "recorded": ("local.recorded", "Recorded"),
 }
 """The module of each kind, and what the names of its settings and its target begin with."""
-
-
-class BuiltTarget(Protocol):
-    """A target that the runner can drive, built from settings."""
-
-    @property
-    def name(self) -> str:
-        """The name that reports show."""
-        ...
-
-    async def open(self) -> None:
-        """Open resources shared by all attempts."""
-        ...
-
-    async def run(self, attempt: Attempt, tape: Tape) -> Evidence:
-        """Drive the agent through the case."""
-        ...
-
-    async def close(self) -> None:
-        """Close everything that `open` opened."""
-        ...
 
 
 def build_target(

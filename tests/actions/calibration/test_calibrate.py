@@ -28,10 +28,10 @@ def run(items: Sequence[LabelledAnswer], judge: object, **more: object):  # type
 def test_the_judge_sees_answer_criterion_and_context_and_neither_label_nor_reason() -> None:
     judge = ScriptedJudge(lambda question: 0.9)
     run([item("yes", True, context="the facts", why="SECRET", tags=("SECRET",), id="SECRET"), item("no", False)], judge, threshold=0.6)
-    first, second = judge.asked
+    first, second = judge.questions
     assert (first.criterion, first.material.subject, first.material.context) == ("It is right.", "yes", {"context": "the facts"})
     assert (first.threshold, second.threshold, second.material.context) == (0.6, 0.6, {})
-    assert "SECRET" not in repr(judge.asked)
+    assert "SECRET" not in repr(judge.questions)
 
 
 def test_table_disagreements_and_undecided_items_are_separate() -> None:
@@ -63,7 +63,7 @@ def test_yes_or_no_questions_have_no_sweep() -> None:
     judge = ScriptedJudge(lambda question: question.material.subject == "a")
     found = run([item("a", True), item("b", False)], judge, threshold=None)
     assert (found.sweep, found.cut, found.threshold) == ((), None, None)
-    assert {question.threshold for question in judge.asked} == {None}
+    assert {question.threshold for question in judge.questions} == {None}
     assert found.table.kappa == 1
 
 
@@ -180,6 +180,6 @@ def test_every_item_is_judged_in_its_own_form() -> None:
     judge = ScriptedJudge(lambda question: True)
     items = [item("a", True), item("b", True, threshold=0.5), item("c", True, threshold=0.5)]
     assert run(items, judge, threshold=None).threshold is None
-    assert [question.threshold for question in judge.asked] == [None, 0.5, 0.5]
+    assert [question.threshold for question in judge.questions] == [None, 0.5, 0.5]
     assert run(items[1:], judge, threshold=None).threshold == 0.5
-    assert run(items, judge, threshold=0.7).threshold == 0.7 and {question.threshold for question in judge.asked[-3:]} == {0.7}
+    assert run(items, judge, threshold=0.7).threshold == 0.7 and {question.threshold for question in judge.questions[-3:]} == {0.7}

@@ -24,7 +24,7 @@ every_rubric = pytest.mark.parametrize("name", RUBRICS)
 def run(name: str, decide: Any, **more: Any) -> tuple[Calibration, list[Question]]:
     judge = ScriptedJudge(decide)
     items = read_labels([rubric_labels(name)], name).items
-    return asyncio.run(calibrate(items, judge, **more)), judge.asked
+    return asyncio.run(calibrate(items, judge, **more)), judge.questions
 
 
 @every_rubric

@@ -42,7 +42,7 @@ def run_claims(folder: Path, claims: list[Any], judge: Any, **more: Any) -> None
 
 def write_questions(judge: ScriptedJudge) -> bytes:
     """The questions to a judge as JSON, without the claims' names."""
-    return msgspec.json.encode([msgspec.structs.replace(question, label="") for question in judge.asked])
+    return msgspec.json.encode([msgspec.structs.replace(question, label="") for question in judge.questions])
 
 
 def fill_in(folder: Path, lines: list[dict[str, Any]]) -> Path:
@@ -62,9 +62,9 @@ def test_a_label_sends_the_question_of_its_claim(row: dict[str, Any], tmp_path: 
     assert {key: line[key] for key in row.get("has", {})} == row.get("has", {})
     (item,) = read_labels([fill_in(tmp_path, [line])]).items
     calibration = asyncio.run(calibrate([item], in_calibration))
-    assert in_run.asked and write_questions(in_calibration) == write_questions(in_run)
+    assert in_run.questions and write_questions(in_calibration) == write_questions(in_run)
     assert calibration.items[0].agrees
-    first = in_run.asked[0]
+    first = in_run.questions[0]
     assert calibration.threshold == (None if first.choices else first.threshold), "a score only if the claim has one"
     (tmp_path / "again.jsonl").write_bytes(write_labels([item]))
     assert msgspec.structs.replace(read_labels([tmp_path / "again.jsonl"]).items[0], origin=item.origin) == item
@@ -132,7 +132,11 @@ def test_an_object_as_context_has_its_parts_by_name(tmp_path: Path) -> None:
     contexts = [{"tool_results": [1]}, "the facts", ["a"]]
     path.write_text("".join(json.dumps({"answer": "x", "criterion": str(c), "label": True, "context": c}) + "\n" for c in contexts))
     asyncio.run(calibrate(read_labels([path]).items, judge))
-    assert [question.material.context for question in judge.asked] == [{"tool_results": [1]}, {"context": "the facts"}, {"context": ["a"]}]
+    assert [question.material.context for question in judge.questions] == [
+        {"tool_results": [1]},
+        {"context": "the facts"},
+        {"context": ["a"]},
+    ]
 
 
 def test_a_label_of_a_turn_is_about_that_turn(tmp_path: Path) -> None:
@@ -143,4 +147,4 @@ def test_a_label_of_a_turn_is_about_that_turn(tmp_path: Path) -> None:
     found = list_run_labels(tmp_path / ".proctor", "latest")
     assert [line["answer"] for line in found.lines] == ["Where is RX-1? In Linz.", "Where is RX-2? In Linz."]
     asyncio.run(calibrate(read_labels([fill_in(tmp_path, found.lines)]).items, in_calibration))
-    assert in_run.asked and write_questions(in_calibration) == write_questions(in_run)
+    assert in_run.questions and write_questions(in_calibration) == write_questions(in_run)

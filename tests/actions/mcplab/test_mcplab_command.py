@@ -17,7 +17,7 @@ from tests.targets.mcp_twins import http_shop
 
 
 @contextmanager
-def model_server(says: Callable[[ReceivedRequest], ScriptedResponse] = clerk) -> Iterator[str]:
+def model_server(reply: Callable[[ReceivedRequest], ScriptedResponse] = clerk) -> Iterator[str]:
     """The scripted OpenAI-compatible server in a thread of its own, since the command has its own event loop."""
     started, stop = threading.Event(), None
     address: list[str] = []
@@ -26,7 +26,7 @@ def model_server(says: Callable[[ReceivedRequest], ScriptedResponse] = clerk) ->
     async def serve() -> None:
         nonlocal stop
         stop = asyncio.Event()
-        async with provider(says) as seen:
+        async with provider(reply) as seen:
             address.append(seen.url)
             started.set()
             await stop.wait()

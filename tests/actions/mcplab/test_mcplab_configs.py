@@ -45,9 +45,9 @@ run_defaults: {selected_agents: [mini]}
 """
 
 
-def clerk(asked: ReceivedRequest) -> ScriptedResponse:
-    """Looks the order up, then says what it was asked for; the prompt may have files beside it."""
-    messages = asked.body["messages"]
+def clerk(request: ReceivedRequest) -> ScriptedResponse:
+    """Looks the order up, then answers with its status or total; the prompt may have files attached."""
+    messages = request.body["messages"]
     if messages[-1]["role"] != "tool":
         return completion("I will look.", [("lookup_order", {"id": 17})])
     return completion('{"total": 9.5}' if "total" in json.dumps(messages[:2]) else "It has shipped.")
@@ -104,9 +104,9 @@ def test_both_configs_run_as_one_with_their_own_agents_servers_and_files(tmp_pat
     assert {case.outcome for case in live.result.cases} == {"pass"}
     assert len(live.result.cases) == 10
     assert f"mcplab-run:{live.result.run_id}:lookup:own:Refunds/lookup-own-run1" in ids
-    own = [asked for asked in seen.requests if asked.body["model"] == "own-test"]
-    assert own and all(asked.body["messages"][0]["content"] == "Refund nothing." for asked in own)
-    assert "note.txt" in json.dumps([asked.body for asked in own])
+    own = [request for request in seen.requests if request.body["model"] == "own-test"]
+    assert own and all(request.body["messages"][0]["content"] == "Refund nothing." for request in own)
+    assert "note.txt" in json.dumps([request.body for request in own])
     folders = {path.name for path in (live.folder / "mcplab").iterdir()}
     assert folders == {"orders", "refunds"}
     orders, refunds = (json.loads((live.folder / "mcplab" / name / "results.json").read_text()) for name in ("orders", "refunds"))
@@ -141,7 +141,7 @@ def test_the_same_id_may_mean_another_agent_and_another_server_in_each_config(tm
         live, seen = drive(select(load_suite(folder), "not lookup"), clerk, tmp_path / "home")
         assert [headers for headers in gate.seen if "x-request-id" in headers]
     assert [(case.id, case.outcome) for case in live.result.cases] == [("total", "pass"), ("refund", "pass")]
-    assert {asked.body["model"] for asked in seen.requests} == {"gpt-test", "other-test"}
+    assert {request.body["model"] for request in seen.requests} == {"gpt-test", "other-test"}
 
 
 def test_a_failure_in_one_config_fails_the_whole(tmp_path: Path) -> None:
@@ -188,7 +188,7 @@ def test_a_stopped_run_resumes_where_it_ended(tmp_path: Path) -> None:
         results.write_text("".join(line for line in text if '"refund' not in line and '"ended"' not in line))
         again, seen = drive(suite, clerk, tmp_path / "home", resume=live.result.run_id, artifacts=True)
     assert again.result.counts["pass"] == 4
-    assert {asked.body["model"] for asked in seen.requests} == {"mini-test"}
+    assert {request.body["model"] for request in seen.requests} == {"mini-test"}
 
 
 def test_missing_settings_are_reported_once_for_all_configs(tmp_path: Path) -> None:

@@ -87,7 +87,7 @@ def test_reaching_the_turn_limit_is_no_pass_even_where_every_rule_holds(tmp_path
 def test_a_call_of_a_tool_that_no_server_has_ends_the_run_in_an_error(tmp_path: Path) -> None:
     config = CONFIG.split("  - id: total")[0].replace("- ref: lookup", "- {id: only, prompt: go, mcp_servers: [{ref: shop}]}")
 
-    def invents(asked: ReceivedRequest) -> ScriptedResponse:
+    def invents(request: ReceivedRequest) -> ScriptedResponse:
         return completion(calls=[("teleport", {})])
 
     with http_shop() as (url, _):
@@ -109,7 +109,7 @@ def test_every_scenario_runs_with_every_selected_agent_and_browser_agents_are_sk
         ("total-mini", "pass", None),
         ("total-page", "skip", "unsupported_agent"),
     ]
-    assert {asked.body["model"] for asked in seen.requests} == {"gpt-test", "mini-test"}
+    assert {request.body["model"] for request in seen.requests} == {"gpt-test", "mini-test"}
     assert live.result["lookup-mini"].case.tags == {"agent": "mini", "scenario": "lookup"}
 
 
@@ -154,8 +154,8 @@ def test_a_token_written_into_a_file_is_sent_and_not_copied(tmp_path: Path) -> N
 
 
 def test_the_trace_of_a_real_run_is_decided_alike(tmp_path: Path) -> None:
-    def half_right(asked: ReceivedRequest) -> ScriptedResponse:
-        return completion("shipped? sorry") if asked.body["messages"][-1]["role"] == "tool" else clerk(asked)
+    def half_right(request: ReceivedRequest) -> ScriptedResponse:
+        return completion("shipped? sorry") if request.body["messages"][-1]["role"] == "tool" else clerk(request)
 
     with http_shop() as (url, _):
         path = workspace(tmp_path / "mcplab", url)
@@ -206,16 +206,16 @@ def test_attachments_reach_the_model(tmp_path: Path) -> None:
         (tmp_path / "mcplab" / "files").mkdir()
         (tmp_path / "mcplab" / "files" / "a.png").write_bytes(b"\x89PNG picture")
 
-        def look(asked: ReceivedRequest) -> ScriptedResponse:
-            parts = next(message["content"] for message in asked.body["messages"] if message["role"] == "user")
-            if asked.body["messages"][-1]["role"] == "tool":
+        def look(request: ReceivedRequest) -> ScriptedResponse:
+            parts = next(message["content"] for message in request.body["messages"] if message["role"] == "user")
+            if request.body["messages"][-1]["role"] == "tool":
                 return completion('{"total": 9.5} shipped' if isinstance(parts, str) else '{"total": 9.5}')
             return completion("", [("lookup_order", {"id": 17})])
 
         live, seen = drive(path, look, tmp_path / "home")
     assert live.result.outcome == "pass"
     wanted = "data:image/png;base64," + base64.b64encode(b"\x89PNG picture").decode()
-    assert wanted in json.dumps([asked.body for asked in seen.requests])
+    assert wanted in json.dumps([request.body for request in seen.requests])
 
 
 def test_a_recorded_run_is_replayed_without_servers_keys_or_variables(tmp_path: Path) -> None:
@@ -450,11 +450,11 @@ def test_the_resolved_config_is_the_same_suite_without_secrets(tmp_path: Path) -
 def test_a_cancelled_run_stores_finished_results_and_leaves_no_process(tmp_path: Path) -> None:
     started = asyncio.Event()
 
-    def slow(asked: ReceivedRequest) -> ScriptedResponse:
-        if "total of" in json.dumps(asked.body["messages"]):
+    def slow(request: ReceivedRequest) -> ScriptedResponse:
+        if "total of" in json.dumps(request.body["messages"]):
             started.set()
             return ScriptedResponse(silent=True)
-        return clerk(asked)
+        return clerk(request)
 
     async def work() -> LiveRun:
         async with provider(slow) as seen:

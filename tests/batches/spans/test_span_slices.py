@@ -106,7 +106,7 @@ def test_a_sample_of_traces_of_spans_is_judged_and_judged_again(tmp_path: Path) 
     write_spans(tmp_path / "data" / "b.jsonl", range(30, 40))
     write_parquet(tmp_path / "data" / "c.parquet", [{"text": f"answer {number}"} for number in range(40, 50)])
     summary, judge, _ = judge_spans(tmp_path, JudgeBounds(sample=50))
-    assert summary.is_complete and summary.traces == 50 and len(judge.asked) == 50
+    assert summary.is_complete and summary.traces == 50 and len(judge.questions) == 50
     assert not (tmp_path / "out" / "spans").exists()
     judged = [row for file in sorted((tmp_path / "out" / "judged").glob("*.parquet")) for row in pq.read_table(file).to_pylist()]
     results = {(row["file"], row["row"], row["trace"]): row for row in read_results(tmp_path / "out")}
@@ -119,4 +119,4 @@ def test_a_sample_of_traces_of_spans_is_judged_and_judged_again(tmp_path: Path) 
     # The spans are gone with the first batch: they are gathered again, and nothing is decided twice.
     again, judge, tasks = judge_spans(tmp_path, JudgeBounds(sample=50))
     assert again.is_complete and again.evaluated == 0 and tasks > 0
-    assert len(judge.asked) == 50 and again.cases == summary.cases
+    assert len(judge.questions) == 50 and again.cases == summary.cases

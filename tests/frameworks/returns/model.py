@@ -108,7 +108,7 @@ def decide(request: dict[str, Any]) -> Step:
     numbers = [int(found) for found in re.findall(r"order (\d+)", parsed.question)]
     steps = max(parsed.results, len([name for name in parsed.called if is_shop(name)]))
     if "break" in parsed.question and steps:
-        raise LookupError("the model breaks, as it was asked to")
+        raise LookupError("the model breaks, as the script requires")
     lookup, pay, over = find(parsed, "lookup_order"), find(parsed, "refund"), find_handoff(parsed)
     if "expert" in parsed.question and over is not None and lookup is None and not parsed.called and not parsed.results:
         return Step(calls=((over, fill(parsed.tools[over])),))
@@ -178,7 +178,7 @@ def decide_fields(prompt: str) -> Step:
     numbers = [int(found) for found in re.findall(r"order (\d+)", task)]
     steps = len(set(re.findall(r"\[\[ ## observation_(\d+) ## \]\]", prompt)))
     if "break" in task and steps:
-        raise LookupError("the model breaks, as it was asked to")
+        raise LookupError("the model breaks, as the script requires")
     wanted = len(numbers) if "Compare" in task else 1 if numbers else 0
     if "`[[ ## next_tool_name ## ]]`" not in prompt:
         fields = {"reasoning": "All is done."} if "`[[ ## reasoning ## ]]`" in prompt else {}

@@ -403,7 +403,7 @@ def test_labels_of_other_checks_are_measured_and_not_improved(judge: Judge, tmp_
     (tmp_path / "labels.jsonl").write_text(json.dumps(line), encoding="utf-8")
     report = json.loads(proctor("judge", "calibrate", "labels.jsonl", "--format", "json").out)
     assert report["table"]["true_pass"] == 1 and checks_of(judge.requests[0])[0]["label"] == "tone, rubric version 1"
-    assert not (tmp_path / ".proctor" / "calibrations.json").exists(), "it is asked with other texts than a criterion"
+    assert not (tmp_path / ".proctor" / "calibrations.json").exists(), "its requests have other texts than a criterion"
     done = proctor("judge", "improve", "labels.jsonl")
     assert done.code == 4 and "left out: 1 of tone" in done.err
 

@@ -16,6 +16,11 @@ import pytest
 from proctor.evals.agents.test_agent import EvalAgent
 from proctor.evals.eval_test import EvalTest
 from proctor.evals.grading.judge_scorer import judge_scorer
+from proctor.evals.grading.results import EvalRunResult
+from proctor.judge.llm_judge import LlmJudge
+from proctor.judge.settings import JudgeSettings
+from proctor.llm.build import build_model
+from proctor.llm.settings import ModelSettings
 from tests.evals.agents import result, saying
 from tests.integration.judge_server import agreeable, prompt_of
 from tests.integration.running import proctor
@@ -183,17 +188,24 @@ def test_the_cost_is_that_of_the_requests(
 
 @pytest.mark.parametrize("flaw", FLAWS)
 def test_an_mcpjam_scorer_reports_the_cost_of_its_requests(flaw: str, stub: Stub) -> None:
-    model = {"provider": "openai", "model": "stub-1", "base_url": stub.url, "api_key": "sk-1"}
-    prices = {"input_price": INPUT_PRICE, "output_price": OUTPUT_PRICE}
+    settings = ModelSettings(provider="openai", model="stub-1", base_url=stub.url, api_key="sk-1")
+    judge = LlmJudge([build_model(settings)], JudgeSettings(), costs={"stub-1": (INPUT_PRICE, OUTPUT_PRICE)})
     stub.flaw = FLAWS[flaw]
 
     async def ask(agent: EvalAgent) -> bool:
         return not (await agent.prompt("Where is my order?")).has_error()
 
-    scorers = [judge_scorer(id=f"tone {number}", model={**model, **prices}, rubric=[f"is polite {number}"]) for number in range(2)]
+    scorers = [judge_scorer(id=f"tone {number}", judge=judge, rubric=[f"is polite {number}"]) for number in range(2)]
     test = EvalTest("Says where", ask, id="where", scorers=scorers)
     agent = saying(result("lookup", text="good, score 0.9"))
-    found = run_async(test.run(agent, iterations=2)).iteration_details
+
+    async def work() -> EvalRunResult:
+        try:
+            return await test.run(agent, iterations=2)
+        finally:
+            await judge.close()
+
+    found = run_async(work()).iteration_details
     rows = [row for each in found for row in each.scores if (row.details or {}).get("judge_requests")]
     costs = [request["cost"] for row in rows for request in (row.details or {})["judge_requests"]]
     assert sum(costs) == pytest.approx(stub.cost, abs=1e-9) and stub.cost > 0

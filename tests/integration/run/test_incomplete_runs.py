@@ -17,11 +17,11 @@ SUITE = """\
 proctor: 1
 name: Endings
 cases:
-  - {id: first, input: one, expect: [response_contains: you said]}
-  - {id: second, input: two, expect: [response_contains: you said]}
-  - {id: third, input: three, expect: [response_contains: you said]}
+  - {id: first, input: one, expect: [response_contains: you sent]}
+  - {id: second, input: two, expect: [response_contains: you sent]}
+  - {id: third, input: three, expect: [response_contains: you sent]}
 """
-AGENT = "def answer(message):\n    return f'you said {message}'\n"
+AGENT = "def answer(message):\n    return f'you sent {message}'\n"
 INCOMPLETE = 2
 
 
@@ -111,7 +111,7 @@ def test_a_selection_is_complete_if_its_results_are_there(place: Path) -> None:
 
 
 def test_a_failure_stays_a_failure_in_an_incomplete_run(place: Path) -> None:
-    (place / "suite.yaml").write_text(SUITE.replace("two, expect: [response_contains: you said]", "two, expect: [response_contains: no]"))
+    (place / "suite.yaml").write_text(SUITE.replace("two, expect: [response_contains: you sent]", "two, expect: [response_contains: no]"))
     assert proctor("run", "suite.yaml", "-j", "1", "--max-failures", "1", "--quiet").code == INCOMPLETE
     document = json.loads(proctor("show", "latest", "--format", "json").out)
     assert document["outcome"] == "fail" and document["incomplete"]["ended"] == "budget"
@@ -191,5 +191,5 @@ def interrupted_check(place: Path, monkeypatch: pytest.MonkeyPatch) -> Done:
 
     real = command.read_records
     monkeypatch.setattr(command, "read_records", stopped)
-    (place / "evidence.jsonl").write_text('{"case": "first", "text": "you said"}\n{"case": "second", "text": "you said"}\n')
+    (place / "evidence.jsonl").write_text('{"case": "first", "text": "you sent"}\n{"case": "second", "text": "you sent"}\n')
     return proctor("check", "suite.yaml", "evidence.jsonl", "--format", "junit")

@@ -23,19 +23,19 @@ import os, time
 from pathlib import Path
 
 def answer(message):
-    with open(Path(__file__).parent / "asked.log", "a") as log:
+    with open(Path(__file__).parent / "inputs.log", "a") as log:
         log.write(message + "\\n")
     time.sleep(float(os.environ.get("AGENT_SECONDS", "0")))
     if os.environ.get("AGENT_FAILS") and message.endswith("7"):
         return "no idea"
-    return {"text": f"you said {message}", "tool_calls": [{"name": "search", "arguments": {"q": message}}]}
+    return {"text": f"you sent {message}", "tool_calls": [{"name": "search", "arguments": {"q": message}}]}
 """
 WORKSPACE = 'targets: {agent: {type: callable, function: "agent:answer"}}\n'
 
 
 def suite_text(count: int) -> str:
     cases = "\n".join(
-        f"  - {{id: c{number}, input: hello {number}, expect: [response_contains: you said, tool_called: search]}}"
+        f"  - {{id: c{number}, input: hello {number}, expect: [response_contains: you sent, tool_called: search]}}"
         for number in range(count)
     )
     return f"proctor: 1\nname: Live\ncases:\n{cases}\n"
@@ -52,7 +52,7 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def read_inputs(place: Path) -> list[str]:
-    path = place / "asked.log"
+    path = place / "inputs.log"
     return path.read_text().splitlines() if path.exists() else []
 
 
@@ -81,7 +81,7 @@ def test_a_run_of_chosen_cases_is_shown_with_the_places_of_its_claims(place: Pat
 
 def test_recheck_decides_with_another_suite(place: Path) -> None:
     proctor("run", "suite.yaml", "--quiet")
-    (place / "strict.yaml").write_text(suite_text(10).replace("you said", "goodbye"))
+    (place / "strict.yaml").write_text(suite_text(10).replace("you sent", "goodbye"))
     done = proctor("recheck", "latest", "--suite", "strict.yaml", "--format", "json")
     assert (done.code, json.loads(done.out)["counts"]["fail"]) == (1, 10)
 
@@ -194,9 +194,9 @@ def test_a_missing_variable_is_named(place: Path) -> None:
 
 def test_python_runs_a_function(place: Path) -> None:
     def agent(message: str) -> str:
-        return f"you said {message}"
+        return f"you sent {message}"
 
-    suite = package.parse_suite("{proctor: 1, cases: [{id: a, input: hi, expect: [response_contains: you said hi]}]}")
+    suite = package.parse_suite("{proctor: 1, cases: [{id: a, input: hi, expect: [response_contains: you sent hi]}]}")
     assert package.run(suite, target=agent, home=place / "home").passed
 
     async def inside() -> bool:
@@ -210,7 +210,7 @@ def test_failures_are_annotations_on_github(place: Path, monkeypatch: pytest.Mon
     monkeypatch.setenv("GITHUB_ACTIONS", "true")
     done = proctor("run", "suite.yaml")
     notes = [line for line in done.err.splitlines() if line.startswith("::error")]
-    place_and_title = "::error file=suite.yaml,line=11,col=39,title=c7%3A response_contains · you said::"
+    place_and_title = "::error file=suite.yaml,line=11,col=39,title=c7%3A response_contains · you sent::"
     assert notes[0].startswith(place_and_title + "expected the answer to contain")
     assert "10/10" in done.err and "fail  c7  expected" in done.err
 

@@ -17,12 +17,12 @@ import os
 def answer(message):
     if os.environ.get("AGENT_FAILS") and message.endswith(os.environ["AGENT_FAILS"]):
         return "no <b>idea</b>"
-    return f"you said {message}"
+    return f"you sent {message}"
 """
 
 
 def suite_text(name: str, count: int = 4) -> str:
-    cases = "\n".join(f"  - {{id: c{number}, input: hello {number}, expect: [response_contains: you said]}}" for number in range(count))
+    cases = "\n".join(f"  - {{id: c{number}, input: hello {number}, expect: [response_contains: you sent]}}" for number in range(count))
     return f"proctor: 1\nname: {name}\ncases:\n{cases}\n"
 
 

@@ -14,12 +14,12 @@ import pytest
 
 from proctor.cli.watch import list_watched_files, look_at, wait_for_change
 
-SUITE = {"proctor": 1, "name": "Watched", "cases": [{"id": "a", "input": "a", "expect": [{"response_contains": "you said"}]}]}
+SUITE = {"proctor": 1, "name": "Watched", "cases": [{"id": "a", "input": "a", "expect": [{"response_contains": "you sent"}]}]}
 
 
 @pytest.fixture
 def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    (tmp_path / "agent.py").write_text("def answer(message):\n    return f'you said {message}'\n")
+    (tmp_path / "agent.py").write_text("def answer(message):\n    return f'you sent {message}'\n")
     (tmp_path / "proctor.yaml").write_text('targets: {agent: {type: callable, function: "agent:answer"}}\n')
     (tmp_path / "suite.yaml").write_text(json.dumps(SUITE))
     monkeypatch.chdir(tmp_path)

@@ -29,7 +29,7 @@ class Agent:
             def do_POST(self) -> None:
                 text_in: str = json.loads(self.rfile.read(int(self.headers["content-length"])))["input"]
                 agent.may_answer.wait(30)
-                text = f"you said {text_in}" if not agent.bad or text_in in ("hello", "parcel 7") else "I do not know."
+                text = f"you sent {text_in}" if not agent.bad or text_in in ("hello", "parcel 7") else "I do not know."
                 body = json.dumps({"text": text}).encode()
                 with contextlib.suppress(OSError):  # the client has gone
                     self.send_response(200)
@@ -121,7 +121,7 @@ class Visitor:
 
     def _note_request(self, request: Any) -> None:
         if not request.url.startswith(self.place.server.url):
-            self.complaints.append(f"asked for {request.url}")
+            self.complaints.append(f"requested {request.url}")
 
     def log_in(self) -> None:
         self.page.goto("/ui/login")

@@ -276,7 +276,7 @@ SCREENS = (
     "traces", "traces?q=charged&outcome=fail", "traces?q=nobody", "traces/trc_rude", "traces/trc_shop?span=0000000000000005&q=order",
     "traces/trc_large?level=99", "traces/trc_plain", "traces/trc_shop?view=conversation", "labels",
     "labels?subject=result&id=res_shop&claim=1",
-    "labels/all", "labels/ann_said", "labels/ann_said/change", "labels/ann_said/delete", "traces/reevaluate?case=case_apology",
+    "labels/all", "labels/ann_note", "labels/ann_note/change", "labels/ann_note/delete", "traces/reevaluate?case=case_apology",
     "traces/reevaluate?done=2", "cases/new?trace=trc_shop",
 )  # fmt: skip
 

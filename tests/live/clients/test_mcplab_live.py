@@ -49,9 +49,9 @@ scenarios:
 """
 
 
-def obedient(asked: ReceivedRequest) -> ScriptedResponse:
+def obedient(request: ReceivedRequest) -> ScriptedResponse:
     """Calls the tool that the prompt names with the arguments it gives, and repeats what came back."""
-    last = asked.body["messages"][-1]
+    last = request.body["messages"][-1]
     if last["role"] == "tool":
         return completion(last["content"])
     tool, _, arguments = last["content"].partition(" ")

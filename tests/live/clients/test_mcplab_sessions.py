@@ -76,17 +76,17 @@ def served() -> Iterator[str]:
             thread.join(10)
 
 
-def shopper(asked: ReceivedRequest) -> ScriptedResponse:
-    """Buys tea, looks into the cart, and says what is there."""
-    results = [json.loads(message["content"]) for message in asked.body["messages"] if message["role"] == "tool"]
+def shopper(request: ReceivedRequest) -> ScriptedResponse:
+    """Buys tea, looks into the cart, and answers with its content."""
+    results = [json.loads(message["content"]) for message in request.body["messages"] if message["role"] == "tool"]
     if not results:
         return completion("", [("add", {"item": "tea"})])
     return completion("", [("show", {})]) if len(results) == 1 else completion(results[-1]["content"][0]["text"])
 
 
-def reckoner(asked: ReceivedRequest) -> ScriptedResponse:
-    """Asks for the total, and says what the structured content says."""
-    last = asked.body["messages"][-1]
+def reckoner(request: ReceivedRequest) -> ScriptedResponse:
+    """Requests the total, and answers with the structured content."""
+    last = request.body["messages"][-1]
     if last["role"] != "tool":
         return completion("", [("total", {"ids": [1, 2]})])
     found = json.loads(last["content"]).get("structuredContent") or {}
@@ -146,7 +146,7 @@ def test_structured_content_alone_reaches_the_model_and_the_evidence(stdio: bool
         path = written(tmp_path, STRUCTURED, url)
         live, seen = drive(path, reckoner, tmp_path / "home", repeat=2, reached_by=over_stdio() if stdio else {})
     assert live.result.counts == {"pass": 2, "fail": 0, "error": 0, "skip": 0}
-    told = json.loads(seen.requests[-1].body["messages"][-1]["content"])
-    assert told == {"content": [], "structuredContent": {"total": 3, "currency": "EUR"}, "isError": False}
-    kept = live.entries["total", 0].evidence
-    assert kept is not None and kept.tool_calls is not None and kept.tool_calls[0].result == told
+    sent = json.loads(seen.requests[-1].body["messages"][-1]["content"])
+    assert sent == {"content": [], "structuredContent": {"total": 3, "currency": "EUR"}, "isError": False}
+    evidence = live.entries["total", 0].evidence
+    assert evidence is not None and evidence.tool_calls is not None and evidence.tool_calls[0].result == sent

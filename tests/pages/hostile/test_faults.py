@@ -63,7 +63,7 @@ FORMS: dict[str, dict[str, str]] = {
     f"{HOME}/traces/reevaluate": {"trace_ids": TYPED},
     f"{HOME}/traces/trc_shop/label": {"note": TYPED, "label": "fail"},
     f"{HOME}/labels": CLAIM,
-    f"{HOME}/labels/ann_said/change": {"note": TYPED, "label": "pass"},
+    f"{HOME}/labels/ann_note/change": {"note": TYPED, "label": "pass"},
 }
 """Every form with input fields, filled in with valid values."""
 BUTTONS = frozenset(

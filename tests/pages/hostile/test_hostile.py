@@ -105,19 +105,19 @@ def test_text_of_agents_stays_text(world: World) -> None:
         for number, text in enumerate(HOSTILE)
     ]
     document = json.dumps({"proctor": 1, "name": "said", "cases": cases})
-    world.service.run(lambda hub: add_run(hub, "run_said", entries, at="2026-11-16T10:00:00.000Z", document=document))
-    run = "/ui/p/proj_home/runs/run_said"
+    world.service.run(lambda hub: add_run(hub, "run_text", entries, at="2026-11-16T10:00:00.000Z", document=document))
+    run = "/ui/p/proj_home/runs/run_text"
     assert "<script>alert(" in check_pages(find_pages(world, run))
     for number, text in enumerate(HOSTILE):
         if number % 3 == 0:
-            words = check_pages([world.get(f"{run}/r/att_said_{number}", "organization").text])
+            words = check_pages([world.get(f"{run}/r/att_text_{number}", "organization").text])
             assert ("expected" in words) == (number % 2 == 0 or not text)
             if text.isascii() and text.isprintable() and len(text) < 100:
                 assert " ".join(text.split()) in words
-    check_pages([world.get("/ui/p/proj_home/compare?runs=run_before,run_said", "organization").text])
+    check_pages([world.get("/ui/p/proj_home/compare?runs=run_before,run_text", "organization").text])
     world.service.run(lambda hub: add_run(hub, "run_again", entries[::-1], at="2026-11-16T11:00:00.000Z", document=document))
     for number in range(0, len(HOSTILE), 12):
-        query = f"runs=run_said,run_again&case=h{number}"
+        query = f"runs=run_text,run_again&case=h{number}"
         check_pages([world.get(f"/ui/p/proj_home/compare/answers?{query}", "organization").text])
 
 

@@ -12,7 +12,7 @@ from tests.pages.markup import Markup
 from tests.pages.world import World
 
 LABELS = "/ui/p/proj_home/labels"
-SEEDED = f"{LABELS}/ann_said"
+SEEDED = f"{LABELS}/ann_note"
 
 
 def send(world: World, path: str, who: str = "organization", *, form: str | None = None, **fields: str) -> Any:
@@ -76,7 +76,7 @@ def test_labels_of_one_question_name_their_authors_and_lead_to_each_other(world:
 def test_a_label_is_changed_with_its_author_and_an_entry_in_the_audit_log(world: World) -> None:
     form = world.get(f"{SEEDED}/change", "organization").text
     assert '<option value="fail" selected>' in form and "too curt</textarea>" in form
-    assert '<a href="/ui/p/proj_home/labels/ann_said">' in world.get("/ui/p/proj_home/traces/trc_shop", "organization").text
+    assert '<a href="/ui/p/proj_home/labels/ann_note">' in world.get("/ui/p/proj_home/traces/trc_shop", "organization").text
     answer = send(world, f"{SEEDED}/change", label="pass", note="on second thought:\r\nfine\r\n")
     assert (answer.status_code, answer.headers["location"]) == (303, SEEDED)
     stored = read(world)

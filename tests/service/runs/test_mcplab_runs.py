@@ -90,7 +90,7 @@ def test_a_suite_is_driven_by_its_own_agents_on_its_own_servers(database: TestDa
             run = await driven(hub, await with_keys(hub, seen), suite=config(url), repeat=2)
             assert (run["status"], run["outcome"], run["target"], run["dialect"]) == ("completed", "pass", "gpt", "mcplab"), run
             assert run["counts"]["pass"] == run["attempts"] == 2
-            assert {asked.headers["authorization"] for asked in seen.requests} == {f"Bearer {KEY}"}
+            assert {request.headers["authorization"] for request in seen.requests} == {f"Bearer {KEY}"}
             ids = {headers["x-request-id"] for headers in gate.seen if "x-request-id" in headers}
             assert ids == {f"mcplab-run:{run['id']}:lookup:gpt:lookup-gpt-run{number}" for number in (1, 2)}
             page = await list_run_results(hub, LOCAL, run["id"])
@@ -132,7 +132,7 @@ def test_every_scenario_runs_with_every_selected_agent(sqlite: TestDatabase) -> 
             assert {id: row["outcome"] for id, row in found.items()} == {"lookup-gpt": "pass", "lookup-mini": "pass", "lookup-page": "skip"}
             report = json.loads(await run_report(hub, LOCAL, run["id"], "json"))
             assert sorted(case["id"] for case in report["cases"]) == sorted(found)
-            assert {asked.body["model"] for asked in seen.requests} == {"gpt-test", "mini-test"}
+            assert {request.body["model"] for request in seen.requests} == {"gpt-test", "mini-test"}
 
     with http_shop() as (url, _):
         sqlite.run_hub(use, allowed_addresses=LOOPBACK)
@@ -287,10 +287,10 @@ def test_a_case_of_the_project_is_driven_by_the_agents_of_its_library(sqlite: Te
 def test_claims_about_the_agent_go_to_the_judge_of_the_project_or_of_the_service(
     whose: str, sqlite: TestDatabase, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def answer(asked: ReceivedRequest) -> ScriptedResponse:
-        if asked.body["model"] != "the-judge":
-            return clerk(asked)
-        (check, *_) = re.findall(r"check-[0-9]+-[0-9a-f]{12}", json.dumps(asked.body))
+    def answer(request: ReceivedRequest) -> ScriptedResponse:
+        if request.body["model"] != "the-judge":
+            return clerk(request)
+        (check, *_) = re.findall(r"check-[0-9]+-[0-9a-f]{12}", json.dumps(request.body))
         return completion(json.dumps({"results": [{"id": check, "quotes": [], "reason": "so it says", "pass": True}]}))
 
     async def use(hub: Hub) -> None:
@@ -305,11 +305,11 @@ def test_claims_about_the_agent_go_to_the_judge_of_the_project_or_of_the_service
             sent = config(url)
             sent["scenarios"][0]["eval"] = {"agent_assertions": [{"label": "where", "prompt": "says where the order is"}]}
             run = await driven(hub, await with_keys(hub, seen, **judge), suite=sent)
-            asked = [one for one in seen.requests if one.body["model"] == "the-judge"]
-            assert (run["status"], run["outcome"], len(asked)) == ("completed", "pass", 1), (run, await results(hub, run["id"]))
+            judged = [one for one in seen.requests if one.body["model"] == "the-judge"]
+            assert (run["status"], run["outcome"], len(judged)) == ("completed", "pass", 1), (run, await results(hub, run["id"]))
             used = KEY if whose == "project" else "sk-of-the-service-1234"
-            assert asked[0].headers["authorization"] == f"Bearer {used}"
-            assert {one.headers["authorization"] for one in seen.requests if one not in asked} == {f"Bearer {KEY}"}
+            assert judged[0].headers["authorization"] == f"Bearer {used}"
+            assert {one.headers["authorization"] for one in seen.requests if one not in judged} == {f"Bearer {KEY}"}
 
     with http_shop() as (url, _):
         sqlite.run_hub(use, allowed_addresses=LOOPBACK)
@@ -319,10 +319,10 @@ def test_claims_about_the_agent_go_to_the_judge_of_the_project_or_of_the_service
 def test_a_run_that_was_interrupted_goes_on_with_each_combination_once(database: TestDatabase) -> None:
     times: Counter[str] = Counter()
 
-    def slowly(asked: ReceivedRequest) -> ScriptedResponse:
-        if asked.body["messages"][-1]["role"] != "tool":
-            times[asked.body["model"]] += 1
-        return clerk(asked)
+    def slowly(request: ReceivedRequest) -> ScriptedResponse:
+        if request.body["messages"][-1]["role"] != "tool":
+            times[request.body["model"]] += 1
+        return clerk(request)
 
     agents = [{"id": id, "provider": "openai", "model": id} for id in ("one", "two")]
 
@@ -353,8 +353,8 @@ def test_a_run_that_was_interrupted_goes_on_with_each_combination_once(database:
 
 
 def test_a_judge_that_fails_is_reported_in_the_words_of_mcplab(sqlite: TestDatabase) -> None:
-    def answer(asked: ReceivedRequest) -> ScriptedResponse:
-        return clerk(asked) if asked.body["model"] != "the-judge" else completion("no idea")
+    def answer(request: ReceivedRequest) -> ScriptedResponse:
+        return clerk(request) if request.body["model"] != "the-judge" else completion("no idea")
 
     async def use(hub: Hub) -> None:
         async with provider(answer) as seen:

@@ -72,7 +72,7 @@ def make_refund(number: int) -> dict[str, Any]:
 
 
 def _spec(project: str, **more: Any) -> NewProposal:
-    return NewProposal(**{"project_id": project, "document": DOCUMENT, "because": "a customer asked", **more})
+    return NewProposal(**{"project_id": project, "document": DOCUMENT, "because": "a customer wanted it", **more})
 
 
 async def _refuse(call: Any) -> Refusal:

@@ -293,8 +293,8 @@ def test_a_run_that_progressed_and_stalled_returns_to_the_queue(sqlite: TestData
         monkeypatch.setattr(worker, name, seconds)
 
     async def use(hub: Hub) -> None:
-        async def second_hangs(asked: ReceivedRequest) -> Reply:
-            if asked.json["input"] == "a" and agent.times["a"] == 2:
+        async def second_hangs(request: ReceivedRequest) -> Reply:
+            if request.json["input"] == "a" and agent.times["a"] == 2:
                 await asyncio.sleep(60)
             return Reply(body={"text": "hello"})
 

@@ -38,7 +38,7 @@ async def test_a_model_on_this_machine_is_not_reached_and_learns_nothing() -> No
 
 
 async def test_a_model_that_an_administrator_allowed_is_called_over_reused_connections() -> None:
-    async with provider(lambda asked: ScriptedResponse(body={"number": asked.body["number"]})) as server:
+    async with provider(lambda request: ScriptedResponse(body={"number": request.body["number"]})) as server:
         wire = guarded_wire("127.0.0.1")
         for _ in range(2):
             answers = await asyncio.gather(*(wire.post(server.url, {"number": number}) for number in range(5)))

@@ -44,7 +44,7 @@ def reply_of(given: dict[str, Any]) -> Reply:
 
 
 def packed(given: dict[str, Any], data: bytes) -> bytes:
-    """The data packed as the header says, then cut off or followed by extra bytes as the row says."""
+    """The data packed by the method of the header, then cut off or followed by extra bytes, as in the row."""
     how = given.pop("packed")
     # Incompressible bytes, so that there is a middle to cut; then the answer, and the forbidden text after the cut.
     whole = random.Random(7).randbytes(3000).hex().encode() + data + b" refund done"

@@ -34,15 +34,11 @@ def answered(value: object) -> Evidence:
 @pytest.mark.parametrize(
     "value",
     [
-        (ANSWER, MESSAGES),
-        (MESSAGES, ANSWER),
-        [ANSWER, MESSAGES],
-        (ANSWER, {"messages": MESSAGES}),
-        (ANSWER, MESSAGES[:-1]),
         {"text": ANSWER, "messages": MESSAGES},
-        (f"  {ANSWER}\n", MESSAGES),
+        {"text": ANSWER, "messages": MESSAGES[:-1]},
+        {"text": f"  {ANSWER}\n", "messages": MESSAGES},
     ],
-    ids=["text first", "text last", "list", "state", "messages without the answer", "mapping", "white space"],
+    ids=["all messages", "messages without the answer", "white space"],
 )
 def test_a_text_with_messages_is_the_answer_and_the_messages_show_the_calls(value: object) -> None:
     evidence = answered(value)
@@ -52,41 +48,27 @@ def test_a_text_with_messages_is_the_answer_and_the_messages_show_the_calls(valu
 
 
 def test_a_text_that_differs_from_the_messages_is_unknown() -> None:
-    for value in (("thread-17", MESSAGES), {"text": "thread-17", "messages": MESSAGES}, ("thread-17", {"text": ANSWER})):
-        evidence = answered(value)
-        assert evidence.account is not None and DIFFERS in evidence.account.unknown["answer"]
+    evidence = answered({"text": "thread-17", "messages": MESSAGES})
+    assert evidence.account is not None and DIFFERS in evidence.account.unknown["answer"]
 
 
 def test_a_text_adds_no_calls_to_incomplete_messages() -> None:
-    for value in ((ANSWER, MESSAGES[-1:]), (ANSWER, {"tokens": 5}), (ANSWER, {})):
-        evidence = answered(value)
-        assert evidence.text == ANSWER
-        assert evidence.tool_calls is None or (evidence.account is not None and "tool_calls" in evidence.account.unknown)
+    evidence = answered({"text": ANSWER, "messages": MESSAGES[-1:]})
+    assert evidence.text == ANSWER
+    assert evidence.account is not None and "tool_calls" in evidence.account.unknown
 
 
 @pytest.mark.parametrize(
     ("value", "description"),
     [
-        (("hi", None), "a tuple (text, null)"),
-        (("hi", 5), "a tuple (text, number)"),
-        (("hi", "ho"), "a tuple (text, text)"),
-        (("hi", {}, []), "a tuple (text, object, list)"),
-        (("hi", ("hi", {})), "a tuple (text, a tuple (text, object))"),
+        ((ANSWER, MESSAGES), "returned tuple"),
         (["hi", {"type": "image_url", "image_url": {}}], "a list of 2 (text, object)"),
     ],
 )
-def test_other_tuples_are_refused_with_their_content(value: object, description: str) -> None:
+def test_a_text_next_to_something_else_is_refused(value: object, description: str) -> None:
     with pytest.raises(TargetError) as refused:
         answered(value)
     assert refused.value.code == "bad_answer" and description in refused.value.message and "--evidence-format" not in refused.value.message
-
-
-def test_a_pair_that_contains_itself_is_refused() -> None:
-    value: list[Any] = ["hi"]
-    value.append(value)
-    with pytest.raises(TargetError) as refused:
-        answered(value)
-    assert refused.value.code == "bad_answer"
 
 
 def test_unreadable_evidence_names_no_command_line_option() -> None:
@@ -107,7 +89,7 @@ def test_a_returned_conversation_yields_the_text_of_this_turn() -> None:
         if message == "first":
             messages.extend([CALL, RESULT])
         messages.append({"role": "assistant", "content": f"Answer to {message}"})
-        return f"Answer to {message}", list(messages)
+        return {"text": f"Answer to {message}", "messages": list(messages)}
 
     suite = proctor.parse_suite(
         "proctor: 1\ncases: [{id: a, turns: [first, {input: second, expect: [no_tools_called, {response_equals: Answer to second}]}]}]"

@@ -320,7 +320,7 @@ def test_spans_of_proctor_itself_belong_to_no_case() -> None:
         async def judge() -> Evidence:
             seen = await target.run(attempt("one", marker="1"), LIVE)
             await judging.wait()
-            say("the judge says yes")
+            say("the judge agrees")
             answered.set()
             return seen
 

@@ -194,7 +194,7 @@ def test_an_empty_answer_is_a_fault(returned: Any) -> None:
     assert caught.value.code == "empty_answer"
 
 
-def test_calls_without_text_are_kept_and_the_answer_is_unknown() -> None:
+def test_calls_without_text_are_recorded_and_the_answer_is_unknown() -> None:
     evidence = drive(lambda _: {"text": "", "tool_calls": [{"name": "look"}]}, attempt("hi"))
     assert evidence.account is not None and evidence.account.unknown.keys() == {"answer"}
     assert [call.name for call in evidence.tool_calls or ()] == ["look"]

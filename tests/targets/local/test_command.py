@@ -84,7 +84,7 @@ def test_turns_share_a_session_and_are_counted() -> None:
     ("words", "more", "source"), [(["{messages}"], {}, "sys.argv[1]"), ([], {"stdin": "{messages}"}, "sys.stdin.read()")]
 )
 def test_a_stateless_program_gets_the_whole_conversation(words: list[str], more: dict[str, str], source: str) -> None:
-    code = f'import json, sys; said = json.loads({source}); print([f\'{{m["role"][0]}}: {{m["content"]}}\' for m in said][-3:])'
+    code = f'import json, sys; messages = json.loads({source}); print([f\'{{m["role"][0]}}: {{m["content"]}}\' for m in messages][-3:])'
     evidence = drive([sys.executable, "-c", code, *words], attempt("eins", "zwei \u00e9"), **more)
     assert [turn.text for turn in evidence.turns or ()] == [
         "['u: eins']",

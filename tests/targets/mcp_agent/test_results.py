@@ -81,15 +81,6 @@ def test_a_result_over_stdio_reaches_model_and_evidence_whole(era: Any) -> None:
     check_whole(ServerSettings(id="cart", command=sys.executable, args=("-m", "tests.targets.cart_server"), cwd=ROOT, era=era))
 
 
-def test_results_as_text_are_complete() -> None:
-    server = ServerSettings(id="cart", transport="in_process", server=cart_server())
-    _, (total, mixed, refuse, everything) = ask(server, *RESULTS, tool_results="text")
-    assert total == '{"total":3,"currency":"EUR"}'
-    assert mixed == 'see the data\n{"secret":42}'
-    assert refuse == 'Error: out of stock\n{"left":0}'
-    assert [everything.count(word) for word in ("a picture:", "image/png", "audio/wav", "buy tea", "note two", '{"blocks":5}')] == [1] * 6
-
-
 def test_a_failed_call_is_reported_as_the_settings_say() -> None:
     server = ServerSettings(id="cart", transport="in_process", server=cart_server())
     _, (text,) = ask(server, "no_such_tool")

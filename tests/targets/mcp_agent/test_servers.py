@@ -343,7 +343,7 @@ def test_children_of_a_server_end_with_it(tmp_path: Any) -> None:
     note = tmp_path / "pid"
     code = (
         f"import subprocess, sys\nchild = subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(60)'])\n"
-        f"open({str(note)!r}, 'w').write(str(child.pid))\nsys.exit('left a child behind')"
+        f"open({str(note)!r}, 'w').write(str(child.pid))\nsys.exit('left a child running')"
     )
     fault_of(python(code))
     pid = int(note.read_text())

@@ -56,7 +56,7 @@ def fault_of(answer: Answer, go: Any, **more: Any) -> TargetFault:
 
 
 def echo(request: ReceivedRequest) -> Reply:
-    return Reply(body={"text": f"you said {request.json['input']}"})
+    return Reply(body={"text": f"you wrote {request.json['input']}"})
 
 
 # --- requests ---------------------------------------------------------------------------------------------------------------
@@ -69,7 +69,7 @@ def test_a_message_is_posted_with_the_template_and_request_id() -> None:
     assert request.headers["x-request-id"] == "request-a-0001"
     assert request.headers["content-type"] == "application/json"
     assert "authorization" not in request.headers and "cookie" not in request.headers
-    assert (evidence.case, evidence.input, evidence.text, evidence.http_status) == ("case-1", "hello", "you said hello", 200)
+    assert (evidence.case, evidence.input, evidence.text, evidence.http_status) == ("case-1", "hello", "you wrote hello", 200)
     assert evidence.duration_ms is not None and evidence.duration_ms > 0
     assert evidence.metadata == {"request_id": "request-a-0001", "session_id": "session-a-0001"}
     assert evidence.tool_calls is None, "an answer without tool calls shows nothing about tools"
@@ -278,7 +278,7 @@ def test_the_attempt_time_limit_keeps_earlier_turns() -> None:
     fault = fault_of(answer, attempt("one", "two", timeout_s=0.2))
     assert (fault.code, fault.message) == ("timeout", "shop: not finished after 0.2 s (in turn 2 of 2)")
     assert fault.evidence is not None and fault.evidence.turns is not None
-    assert [turn.text for turn in fault.evidence.turns] == ["you said one"]
+    assert [turn.text for turn in fault.evidence.turns] == ["you wrote one"]
 
 
 @pytest.mark.parametrize(
@@ -317,7 +317,7 @@ def test_a_redirect_on_the_same_host_is_followed_with_method_body_and_token() ->
         return Reply(status=302, headers={"location": "/new"}, data=b"") if request.path == "/chat" else echo(request)
 
     evidence, server = drive(answer, attempt("hi"), auth={"type": "bearer", "token": SECRET})
-    assert evidence.text == "you said hi"
+    assert evidence.text == "you wrote hi"
     assert [(request.method, request.path, request.headers["authorization"]) for request in server.requests] == [
         ("POST", "/chat", f"Bearer {SECRET}"),
         ("POST", "/new", f"Bearer {SECRET}"),

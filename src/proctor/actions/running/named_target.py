@@ -15,7 +15,7 @@ import os
 import re
 import shlex
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 import msgspec
 
@@ -30,9 +30,6 @@ from proctor.model.evidence import Evidence, Json
 from proctor.model.show import shorten, show, suggest
 from proctor.runner.ports import Target
 from proctor.targets.build import build_target
-
-if TYPE_CHECKING:
-    from proctor.targets.build import BuiltTarget
 
 WAYS = 'module:function, a URL, or a command in quotes ("python agent.py")'
 """The forms of a target that no file describes."""
@@ -77,7 +74,7 @@ def parse_target(text: str) -> GivenTarget | None:
     return GivenTarget(kind="command", name=name, settings={"type": "command", "command": [_keep_literal(word) for word in words]})
 
 
-def choose_target(target: str | None, suite: Suite, home: Path, *, capture: str | None = None) -> str | BuiltTarget | None:
+def choose_target(target: str | None, suite: Suite, home: Path, *, capture: str | None = None) -> str | Target | None:
     """Return the name of a described target, else the target that `given` itself describes. Raises `InputError`.
 
     `capture` adds the spans of a Python function to the evidence.
@@ -108,7 +105,7 @@ def find_address(value: object) -> GivenTarget | None:
     return parse_target(value) if isinstance(value, str) and _URL.fullmatch(value.strip()) else None
 
 
-def build_given(target: GivenTarget) -> BuiltTarget:
+def build_given(target: GivenTarget) -> Target:
     """Return a target that the command line describes; functions and programs are looked for in the current folder."""
     return build_target(target.name, target.settings, References({}), base=Path.cwd())
 

@@ -11,14 +11,14 @@ thread with a running event loop, a blocking call would stop that loop, so it is
 from __future__ import annotations
 
 import asyncio
-import atexit
 import contextvars
 import threading
 import time
 from collections.abc import Callable, Coroutine
+from contextlib import suppress
 from contextvars import ContextVar
 from inspect import isawaitable, iscoroutinefunction
-from typing import Any, Final, TypeVar
+from typing import Any, TypeVar
 
 from proctor.model.show import exception_text
 from proctor.processes.threads import is_interrupt, is_loop_running, run_in_thread
@@ -114,7 +114,6 @@ T = TypeVar("T")
 HOME_LOOP: ContextVar[asyncio.AbstractEventLoop | None] = ContextVar("HOME_LOOP", default=None)
 """The loop for blocking calls in this context; None: the shared one."""
 
-_FAREWELL_S: Final = 5.0
 _lock = threading.Lock()
 _shared: asyncio.AbstractEventLoop | None = None
 
@@ -140,39 +139,13 @@ def _get_shared_loop() -> asyncio.AbstractEventLoop:
         if _shared is None:
             _shared = asyncio.new_event_loop()
             # A daemon: a test function that never ends must not block the exit of the process.
-            thread = threading.Thread(target=_serve_loop, args=(_shared,), name="proctor blocking calls", daemon=True)
-            thread.start()
-            # Python stops a daemon thread abruptly at exit; this lets the loop close its connections first.
-            atexit.register(_stop_loop, _shared, thread)
+            threading.Thread(target=_serve_loop, args=(_shared,), name="proctor blocking calls", daemon=True).start()
         return _shared
 
 
 def _serve_loop(loop: asyncio.AbstractEventLoop) -> None:
     asyncio.set_event_loop(loop)
-    try:
-        _run_until_stopped(loop)
-    finally:
-        unfinished = asyncio.all_tasks(loop)
-        for task in unfinished:
-            task.cancel()
-        if unfinished:
-            # Child processes of servers that were not closed end here.
-            loop.run_until_complete(asyncio.wait(unfinished, timeout=_FAREWELL_S))
-        loop.run_until_complete(loop.shutdown_asyncgens())
-        loop.close()
-
-
-def _run_until_stopped(loop: asyncio.AbstractEventLoop) -> None:
-    """Run the loop until it is stopped; a task that calls `sys.exit` ends itself, not the shared loop."""
     while True:
-        try:
-            return loop.run_forever()
-        except (SystemExit, KeyboardInterrupt):
-            continue  # the exception is the result of the task that raised it
-
-
-def _stop_loop(loop: asyncio.AbstractEventLoop, thread: threading.Thread) -> None:
-    # `stop` alone only sets a flag, which does not wake a loop that waits for input.
-    loop.call_soon_threadsafe(loop.stop)
-    # One second more than the loop gives its tasks, so that it can close after them.
-    thread.join(_FAREWELL_S + 1)
+        # A task that calls `sys.exit` stops the loop; the exception is the result of that task.
+        with suppress(SystemExit, KeyboardInterrupt):
+            loop.run_forever()

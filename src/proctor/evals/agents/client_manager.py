@@ -84,9 +84,8 @@ class MCPClientManager:
         self._elicit_all: Elicit | None = None
         self._pending: dict[str, asyncio.Future[dict[str, Json]]] = {}
         self._settings: dict[str, ServerSettings] = {}
-        self._connected: dict[str, McpServers] = {}
+        self._connected: dict[str, Connection] = {}
         self._status: dict[str, Status] = {}
-        self._listings: dict[str, Listing] = {}
         for name, server in (servers or {}).items():
             self._settings[name] = self._read_settings(name, server)
 
@@ -168,7 +167,7 @@ class MCPClientManager:
         """Return every server with its status, and the identity of connected ones."""
         listed: list[dict[str, Json]] = []
         for name in self._settings:
-            known = self._listings.get(name)
+            known = self._find_listing(name)
             identity = {} if known is None else {"name": known.name, "version": known.version, "protocol": known.protocol}
             listed.append({"id": name, "status": self.get_connection_status(name), **identity})
         return listed
@@ -176,7 +175,7 @@ class MCPClientManager:
     async def connect_all(self) -> None:
         """Connect all servers concurrently. Raises `TargetError` that names each unreachable server; then none is connected."""
         # Wait for every server, so that the message names all unreachable ones and none is still connecting afterwards.
-        outcomes = await asyncio.gather(*(self._get_listing(name) for name in self._settings), return_exceptions=True)
+        outcomes = await asyncio.gather(*(self._connect(name) for name in self._settings), return_exceptions=True)
         faults = [outcome for outcome in outcomes if isinstance(outcome, BaseException)]
         if not faults:
             return
@@ -196,14 +195,13 @@ class MCPClientManager:
             if server in self._settings:
                 await self.disconnect_server(server)
             self._settings[server] = settings
-        await self._get_listing(server)
+        await self._connect(server)
 
     async def disconnect_server(self, server: str) -> None:
         """Disconnect one server, if it is connected."""
         self._check_known(server)
         connection = self._connected.pop(server, None)
         self._status.pop(server, None)
-        self._listings.pop(server, None)
         if connection is not None:
             await connection.close()
 
@@ -222,14 +220,13 @@ class MCPClientManager:
 
     async def ping_server(self, server: str) -> bool:
         """Return whether a server responds; connects it if needed."""
-        await self._get_listing(server)
-        answers = await self._connected[server].is_answering(server)
+        answers = await (await self._connect(server)).is_answering()
         self._status[server] = "connected" if answers else "disconnected"
         return answers
 
     async def list_tools(self, server: str) -> list[AgentTool]:
         """Return the tools of one server."""
-        listing = await self._get_listing(server)
+        listing = await (await self._connect(server)).get_listing()
         return [
             AgentTool(
                 **msgspec.structs.asdict(tool),
@@ -255,7 +252,7 @@ class MCPClientManager:
 
     def get_all_tools_metadata(self, server: str) -> dict[str, dict[str, Json]]:
         """Return the `_meta` of every tool that has one, as it was last listed."""
-        listing = self._listings.get(server)
+        listing = self._find_listing(server)
         return {tool.name: tool.meta for tool in listing.tools if tool.meta} if listing is not None else {}
 
     def get_tool_metadata(self, server: str, tool: str) -> dict[str, Json] | None:
@@ -278,7 +275,7 @@ class MCPClientManager:
         An unknown tool gives a result with `isError`, however the server reports it. With `task`, such as `{"ttl": 60000}` or `{}`, the
         server makes a task of the call, and the result has its `task`. `retries` repeats the call after a timeout or a lost connection.
         """
-        listing = await self._get_listing(server)
+        listing = await (await self._connect(server)).get_listing()
         if task is not None:
             params: dict[str, Json] = {"name": tool, "arguments": dict(arguments or {}), "task": dict(task)}
             created = await self._request(server, "tools/call", params, timeout_ms, on_progress, retries=retries)
@@ -527,8 +524,11 @@ class MCPClientManager:
 
     def _find_connection(self, server: str) -> Connection | None:
         self._check_known(server)
-        servers = self._connected.get(server)
-        return servers.get_connection(server) if servers is not None else None
+        return self._connected.get(server)
+
+    def _find_listing(self, server: str) -> Listing | None:
+        connection = self._connected.get(server)
+        return connection.listing if connection is not None else None
 
     def _make_hooks(self, server: str) -> ClientHooks:
         logger = self._rpc_logger
@@ -557,31 +557,26 @@ class MCPClientManager:
             hint = f"; the name here is {ours!r}" if ours != name and hasattr(type(self), ours) else ""
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}{hint}")
 
-    async def _get_listing(self, server: str) -> Listing:
+    async def _connect(self, server: str) -> Connection:
+        """Return the connection to a server, after connecting if needed."""
         self._check_known(server)
         connection = self._connected.get(server)
         if connection is None:
-            connection = self._connected[server] = McpServers(
-                [self._settings[server]], waits_s=self._waits_s, hooks=self._make_hooks(server)
-            )
-        if self._status.get(server) != "connected":
+            servers = McpServers([self._settings[server]], waits_s=self._waits_s, hooks=self._make_hooks(server))
+            connection = self._connected[server] = servers.get_connection(server)
+        is_new = self._status.get(server) != "connected"
+        if is_new:
             self._status[server] = "connecting"
         try:
-            listing = await connection.get_listing(server)
+            await connection.get_listing()
         # Also if cancelled: `connect_to_server` rejects a server that is `connecting`, and this one would stay so.
         except BaseException:
             self._status[server] = "disconnected"
             raise
-        is_new = self._listings.get(server) is None or self._status.get(server) != "connected"
         self._status[server] = "connected"
-        self._listings[server] = listing
         if is_new and self._handlers.get(server):
-            await connection.get_connection(server).listen(sorted(self._subscribed.get(server, ())))
-        return listing
-
-    async def _connect(self, server: str) -> Connection:
-        await self._get_listing(server)
-        return self._connected[server].get_connection(server)
+            await connection.listen(sorted(self._subscribed.get(server, ())))
+        return connection
 
     def _check_known(self, server: str) -> None:
         if server not in self._settings:

@@ -14,7 +14,7 @@ from typing import Final
 import msgspec
 
 from proctor.errors import SpecError
-from proctor.evals.agents.options import to_camel
+from proctor.evals.agents.camel_case import to_camel
 from proctor.llm.build import build_model
 from proctor.llm.ports import ChatModel
 from proctor.llm.providers import is_provider
@@ -41,9 +41,7 @@ PROVIDERS: Final = ("openai", "openai_responses", "anthropic", "azure", *_COMPAT
 _PROTOCOLS: Final = {"openai-compatible": "openai", "anthropic-compatible": "anthropic"}
 
 
-class CustomProvider(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """A custom provider with a known protocol."""
-
+class _CustomProvider(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     name: str = ""
     protocol: str = "openai-compatible"
     base_url: str
@@ -51,12 +49,9 @@ class CustomProvider(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     api_key: str | None = None
     api_key_env_var: str | None = None
 
-    def __repr__(self) -> str:
-        # Without the key, because printed objects end up in logs.
-        return f"CustomProvider(name={self.name!r}, protocol={self.protocol!r})"
 
-
-CustomProviders = Mapping[str, CustomProvider | Mapping[str, object]]
+CustomProviders = Mapping[str, Mapping[str, object]]
+"""Providers with a known protocol by name, with the fields of `CustomProvider` in MCPJam."""
 
 
 def split_model(model: str) -> tuple[str, str]:
@@ -80,8 +75,12 @@ def make_model(
     # A key of the environment is sent only to the provider's own address.
     known_keys = environment if base_url is None else {}
     if provider in PROVIDERS:
-        key = api_key or _find_key(provider, known_keys)
-        protocol, address = _find_address(provider, base_url, environment)
+        key = api_key or _find_first(known_keys, _KEYS.get(provider, (f"{provider.partition('_')[0].upper()}_API_KEY",)))
+        address = base_url or _find_first(environment, _ADDRESSES.get(provider, ())) or _COMPATIBLE.get(provider)
+        # Ollama's own tools use the bare host or `/api`; its OpenAI protocol is under `/v1`.
+        if provider == "ollama" and address is not None and not address.rstrip("/").endswith("/v1"):
+            address = f"{address.rstrip('/').removesuffix('/api')}/v1"
+        protocol = "openai" if provider in _COMPATIBLE else provider
         return build_model(ModelSettings(provider=protocol, model=name, base_url=address, api_key=key))
     known = {provider_name: _read_custom(provider_name, settings) for provider_name, settings in custom.items()}
     if provider not in known and is_provider(provider):
@@ -101,45 +100,11 @@ def make_model(
     return build_model(ModelSettings(provider=protocol, model=name, base_url=base_url or chosen.base_url, api_key=key or None))
 
 
-def complete_settings(given: ModelSettings | Mapping[str, object], environment: Mapping[str, str]) -> ModelSettings:
-    """Return the settings of a model; a missing key is read from the environment for the provider's own address. Raises `SpecError`."""
-    if isinstance(given, ModelSettings):
-        settings = given
-    else:
-        for key in given:
-            if key not in ModelSettings.__struct_fields__:
-                close = nearest(key, ModelSettings.__struct_fields__)
-                raise SpecError(f"settings of a model have no member {show(key)}", field="model", nearest=close)
-        try:
-            settings = convert_to(dict(given), ModelSettings)
-        except msgspec.ValidationError as error:
-            raise SpecError(str(error), field="model") from None
-    # A key of the environment is the provider's, and must not be sent to a custom address.
-    if settings.base_url is not None or settings.provider not in PROVIDERS:
-        return settings
-    protocol, address = _find_address(settings.provider, None, environment)
-    key = settings.api_key or _find_key(settings.provider, environment)
-    return msgspec.structs.replace(settings, provider=protocol, base_url=address, api_key=key)
-
-
-def _find_address(provider: str, base_url: str | None, environment: Mapping[str, str]) -> tuple[str, str | None]:
-    address = base_url or _find_first(environment, _ADDRESSES.get(provider, ())) or _COMPATIBLE.get(provider)
-    # Ollama's own tools use the bare host or `/api`; its OpenAI protocol is under `/v1`.
-    if provider == "ollama" and address is not None and not address.rstrip("/").endswith("/v1"):
-        address = f"{address.rstrip('/').removesuffix('/api')}/v1"
-    return "openai" if provider in _COMPATIBLE else provider, address
-
-
-def _find_key(provider: str, environment: Mapping[str, str]) -> str | None:
-    return _find_first(environment, _KEYS.get(provider, (f"{provider.partition('_')[0].upper()}_API_KEY",)))
-
-
-def _read_custom(name: str, provider: CustomProvider | Mapping[str, object]) -> CustomProvider:
-    if not isinstance(provider, CustomProvider):
-        try:
-            provider = convert_to({to_camel(key): value for key, value in provider.items()}, CustomProvider)
-        except msgspec.ValidationError as error:
-            raise SpecError(f"custom provider {name!r}: {error}", field="custom_providers") from None
+def _read_custom(name: str, settings: Mapping[str, object]) -> _CustomProvider:
+    try:
+        provider = convert_to({to_camel(key): value for key, value in settings.items()}, _CustomProvider)
+    except msgspec.ValidationError as error:
+        raise SpecError(f"custom provider {name!r}: {error}", field="custom_providers") from None
     if provider.protocol not in _PROTOCOLS:
         close = nearest(provider.protocol, _PROTOCOLS)
         raise SpecError(f"custom provider {name!r}: unknown protocol {show(provider.protocol)}", nearest=close)

@@ -12,7 +12,6 @@ import msgspec
 
 from proctor.errors import EvidenceError
 from proctor.evals.agents.messages import Message, compose_messages, write_indented
-from proctor.evals.agents.options import suggest_options
 from proctor.evidence.shared.calls import read_call
 from proctor.evidence.shared.usage import add_usage, read_usage
 from proctor.evidence.values.text import parse_json
@@ -63,7 +62,6 @@ class PromptResult:
     Without `messages` these are built from prompt, calls and text. `latency` is in milliseconds; a number is the time of the whole prompt.
     """
 
-    @suggest_options
     def __init__(
         self,
         *,

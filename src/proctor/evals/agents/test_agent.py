@@ -9,15 +9,15 @@ from __future__ import annotations
 
 import asyncio
 import os
+from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable
 from contextlib import asynccontextmanager
 from inspect import Parameter, isawaitable, signature
-from typing import TYPE_CHECKING, Any, Final, Protocol, Self, cast
+from typing import TYPE_CHECKING, Any, Final, Self, cast
 
 from proctor.errors import ProctorError, TargetError
 from proctor.evals.agents.calling import PromptLimit, run_blocking
 from proctor.evals.agents.models import CustomProviders, make_model, split_model
-from proctor.evals.agents.options import suggest_options
 from proctor.evals.agents.prompt_result import PromptResult
 from proctor.evals.agents.prompting import Prompting, PromptOptions, StopCondition, Timeout, read_options
 from proctor.evals.agents.tools import AgentTool, ToolsLike, list_tools_of
@@ -34,34 +34,21 @@ LONGEST_PROMPT_S: Final = 600.0
 Context = PromptResult | Iterable[PromptResult] | None
 
 
-class EvalAgent(Protocol):
-    """The agent that a test function gets: one of ours, or anything with this interface."""
-
-    @property
-    def prompt(self) -> Callable[..., Awaitable[PromptResult]]:
-        """Ask one thing."""
-        ...
-
-    @property
-    def with_options(self) -> Callable[..., EvalAgent]:
-        """Return a new agent with an empty history."""
-        ...
-
-    def get_prompt_history(self) -> list[PromptResult]:
-        """Return the results so far."""
-        ...
-
-
-class _RememberingAgent:
-    """The common part of agents: the history, and the variants of `prompt`."""
+class EvalAgent(ABC):
+    """The agent that a test function gets: the variants of `prompt`, and the history."""
 
     __test__ = False
 
     def __init__(self) -> None:
         self._history: list[PromptResult] = []
 
+    @abstractmethod
+    def with_options(self, **options: Any) -> EvalAgent:
+        """Return a new agent with these options changed, and an empty history."""
+
+    @abstractmethod
     async def _answer(self, message: str, options: PromptOptions) -> PromptResult:
-        raise AssertionError("an agent answers in its own way")
+        """Answer one message, and add the result to the history."""
 
     async def prompt(
         self,
@@ -112,14 +99,13 @@ class _RememberingAgent:
         return last.tools_called() if last is not None else []
 
 
-class TestAgent(_RememberingAgent):
+class TestAgent(EvalAgent):
     """An agent with a model and tools.
 
     `model` is `provider/model` or a chat model of ours, with its key by default from the environment; `tools` come from
     `MCPClientManager.get_tools()`. Without `tools` the agent has all of `mcp_client_manager`. `temperature` is from 0 to 2.
     """
 
-    @suggest_options
     def __init__(
         self,
         *,
@@ -207,7 +193,8 @@ class TestAgent(_RememberingAgent):
         provider, _, name = self.get_model().partition("/")
         work = Prompting(message, options, provider=provider if name else None, model=name or provider)
         try:
-            result = await self._run_in_time(work, _limit(options))
+            limit_s = LONGEST_PROMPT_S if options.timeout_ms is None else options.timeout_ms / 1000
+            result = await self._run_in_time(work, PromptLimit(limit_s))
         except asyncio.CancelledError:
             # After an external cancellation, the partial result is still available.
             self._history.append(work.make_result("the prompt was cancelled", "timeout"))
@@ -261,7 +248,7 @@ class TestAgent(_RememberingAgent):
             await model.close()
 
 
-class MockAgent(_RememberingAgent):
+class MockAgent(EvalAgent):
     """An agent that answers by a function, to test evals."""
 
     def __init__(self, function: Callable[..., PromptResult | Awaitable[PromptResult]]) -> None:
@@ -274,25 +261,13 @@ class MockAgent(_RememberingAgent):
 
     async def _answer(self, message: str, options: PromptOptions) -> PromptResult:
         answer = self._function(message, options) if _takes_two(self._function) else self._function(message)
-        limit = _limit(options)
         if isawaitable(answer):
-            bound = asyncio.timeout(max(0.0, limit.seconds))
-            try:
-                async with bound:
-                    answer = await answer
-            except TimeoutError:
-                if not bound.expired():
-                    raise
-                answer = PromptResult.error(limit.explain_expiry(), limit.seconds * 1000, message)
+            answer = await answer
         # The return value may differ from the annotation.
         if not isinstance(answer, PromptResult):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise TypeError(f"a mock answers with a PromptResult, found {type(cast(object, answer)).__name__}")
         self._history.append(answer)
         return answer
-
-
-def _limit(options: PromptOptions) -> PromptLimit:
-    return PromptLimit(LONGEST_PROMPT_S if options.timeout_ms is None else options.timeout_ms / 1000)
 
 
 def _takes_two(function: Callable[..., object]) -> bool:

@@ -9,7 +9,7 @@ import msgspec
 
 from proctor.checks.registry import Decide, default_registry
 from proctor.errors import CheckFault, InputError
-from proctor.evals.agents.options import to_camel
+from proctor.evals.agents.camel_case import to_camel
 from proctor.evals.agents.prompt_result import PromptResult, join_evidence
 from proctor.evals.grading.results import PredicateResult
 from proctor.formats.mcpjam.predicates import PREDICATES, read_predicate

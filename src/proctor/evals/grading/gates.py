@@ -20,7 +20,7 @@ from typing import Any, Final, Literal, NamedTuple, cast
 
 import msgspec
 
-from proctor.evals.agents.options import to_camel
+from proctor.evals.agents.camel_case import to_camel
 from proctor.evals.grading.results import EvalRunResult, EvalSuiteResult
 from proctor.evals.grading.score_rows import (
     EvaluationConfig,
@@ -36,7 +36,7 @@ from proctor.evals.grading.score_rows import (
 )
 from proctor.model.json_values import is_finite, is_integer, is_number
 from proctor.model.show import show, suggest_one
-from proctor.scoring.intervals import Counts, Interval, newcombe
+from proctor.scoring.intervals import Counts, newcombe
 
 GateStatus = Literal["passed", "failed", "non_gateable", "usage_error"]
 GateOutcome = Literal["passed", "failed", "incomplete", "usage_error"]
@@ -64,7 +64,7 @@ class GateInput(msgspec.Struct, frozen=True, kw_only=True):
     definitions: tuple[ScoreDefinition, ...] = ()
     config_hash: str = ""
     scores: tuple[ScoreResult, ...] = ()
-    score_integrity: Integrity | None = None
+    score_integrity: Integrity = "valid"
     cases: dict[str, CaseRun] = {}
     """By the id of the test."""
 
@@ -88,7 +88,7 @@ class GateReport(msgspec.Struct, frozen=True, kw_only=True):
 
     outcome: GateOutcome
     verdicts: tuple[GateVerdict, ...]
-    score_integrity: Literal["valid", "invalid", "unknown"]
+    score_integrity: Integrity
 
     @property
     def passed(self) -> bool:
@@ -188,9 +188,7 @@ def _apply_gate(gate: str, value: object, decide: Callable[[Any], _Finding]) -> 
     return GateVerdict(gate=gate, status="passed" if holds else "failed", message=message, observed=observed, threshold=threshold)
 
 
-def _evaluate(
-    policy: Mapping[str, object], runs: Sequence[GateInput], others: str, integrity: Literal["valid", "invalid", "unknown"]
-) -> GateReport:
+def _evaluate(policy: Mapping[str, object], runs: Sequence[GateInput], others: str, integrity: Integrity) -> GateReport:
     """Return the report about one run or two; `others` is why a gate of the other kind cannot be decided. The worst verdict counts."""
     verdicts: list[GateVerdict] = []
     for spelling, value in policy.items():
@@ -244,7 +242,7 @@ def evaluate_gates(result: Gateable, policy: Mapping[str, object] | None = None,
     """
     inputs = gate_input(result)
     others = "this gate compares two runs: use evaluate_compare_gates"
-    return _evaluate({**(policy or {}), **more}, [inputs], others, inputs.score_integrity or "unknown")
+    return _evaluate({**(policy or {}), **more}, [inputs], others, inputs.score_integrity)
 
 
 def assert_gate(result: Gateable, policy: Mapping[str, object] | None = None, **more: object) -> GateReport:
@@ -317,20 +315,10 @@ def _require_rows(inputs: GateInput) -> None:
         raise _Undecided("the run has no grading definitions")
     if inputs.score_integrity == "invalid":
         raise _Undecided("the rows of the run do not belong to its definitions")
-    if inputs.score_integrity != "valid":
-        raise _Undecided("the rows of the run were not checked against its definitions")
 
 
 MIN_SAMPLE_SIZE: Final = 5
 MIN_EFFECT_SIZE: Final = 0.01
-
-
-class PassRateChange(msgspec.Struct, frozen=True, kw_only=True):
-    """How the pass rate changed, and whether it is a significant drop."""
-
-    verdict: Literal["regression", "no_regression", "insufficient_data"]
-    delta: float
-    interval: Interval
 
 
 class FlakyCase(msgspec.Struct, frozen=True, kw_only=True):
@@ -339,17 +327,6 @@ class FlakyCase(msgspec.Struct, frozen=True, kw_only=True):
     case: str
     passed: int
     total: int
-
-
-def assess_pass_rate_regression(
-    base: Counts, compare: Counts, *, min_sample_size: int = MIN_SAMPLE_SIZE, min_effect_size: float = MIN_EFFECT_SIZE
-) -> PassRateChange:
-    """Return whether the pass rate dropped from `base` to `compare`."""
-    delta, interval = compare.rate - base.rate, newcombe(base, compare)
-    if min(base.runs, compare.runs) < max(1, min_sample_size):
-        return PassRateChange(verdict="insufficient_data", delta=delta, interval=interval)
-    dropped = interval.high < 0 and delta <= -min_effect_size
-    return PassRateChange(verdict="regression" if dropped else "no_regression", delta=delta, interval=interval)
 
 
 def detect_flaky_cases(result: Gateable) -> tuple[FlakyCase, ...]:
@@ -368,7 +345,8 @@ def evaluate_compare_gates(base: Gateable, compare: Gateable, policy: Mapping[st
     """
     before, after = gate_input(base), gate_input(compare)
     others = "this gate looks at one run: use evaluate_gates"
-    return _evaluate({**(policy or {}), **more}, [before, after], others, _join_integrity(before, after))
+    integrity = before.score_integrity if after.score_integrity == "valid" else "invalid"
+    return _evaluate({**(policy or {}), **more}, [before, after], others, integrity)
 
 
 def _decide_pass_rate_change(before: GateInput, after: GateInput, value: object) -> _Finding:
@@ -386,12 +364,14 @@ def _decide_pass_rate_change(before: GateInput, after: GateInput, value: object)
     if not is_fraction(options["min_effect_size"]):
         raise _Misused(f"min_effect_size: expected a fraction from 0 to 1, found {show(options['min_effect_size'])}")
     _require_comparable(before, after)
-    finding = assess_pass_rate_regression(Counts(before.total, before.passed), Counts(after.total, after.passed), **options)
-    if finding.verdict == "insufficient_data":
-        least = max(1, options["min_sample_size"])
-        raise _Undecided(f"too few iterations: base {before.total}, compare {after.total}, at least {least} are needed", finding.delta)
-    reason = f"the pass rate changed by {finding.delta:+.4f} (95 % interval {finding.interval.low:+.4f} to {finding.interval.high:+.4f})"
-    return _Finding(finding.verdict == "no_regression", reason, finding.delta)
+    base, compare = Counts(before.total, before.passed), Counts(after.total, after.passed)
+    change, interval = compare.rate - base.rate, newcombe(base, compare)
+    least = max(1, options["min_sample_size"])
+    if min(base.runs, compare.runs) < least:
+        raise _Undecided(f"too few iterations: base {base.runs}, compare {compare.runs}, at least {least} are needed", change)
+    has_dropped = interval.high < 0 and change <= -options["min_effect_size"]
+    reason = f"the pass rate changed by {change:+.4f} (95 % interval {interval.low:+.4f} to {interval.high:+.4f})"
+    return _Finding(not has_dropped, reason, change)
 
 
 def _decide_latency(before: GateInput, after: GateInput, limit: Any) -> _Finding:
@@ -406,7 +386,7 @@ def _decide_latency(before: GateInput, after: GateInput, limit: Any) -> _Finding
 
 def _decide_regressions(before: GateInput, after: GateInput, value: object) -> _Finding:
     _require_true(value)
-    if _join_integrity(before, after) != "valid":
+    if "invalid" in (before.score_integrity, after.score_integrity):
         raise _Undecided("rows that belong to their definitions are needed on both sides")
     shared = [name for name in before.cases if name in after.cases]
     if not any(_was_graded(before.cases[name]) and _was_graded(after.cases[name]) for name in shared):
@@ -457,13 +437,6 @@ def _list_fallen(before: CaseRun, after: CaseRun) -> Iterable[str]:
         had_passed = any(row.status == "scored" for row in then) and all(row_holds(definition, row) for row in then)
         if had_passed and not all(row_holds(definition, row) for row in now):
             yield definition.scorer_id
-
-
-def _join_integrity(before: GateInput, after: GateInput) -> Literal["valid", "invalid", "unknown"]:
-    sides = (before.score_integrity, after.score_integrity)
-    if "invalid" in sides:
-        return "invalid"
-    return "unknown" if None in sides else "valid"
 
 
 def _require_comparable(before: GateInput, after: GateInput) -> None:

@@ -9,14 +9,13 @@ Connections belong to an event loop, and a scorer outlives many loops: a model g
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, Final, cast
 
 import msgspec
 
 from proctor.cassettes.ports import LIVE
-from proctor.evals.agents.models import CustomProviders, complete_settings, make_model
-from proctor.evals.agents.options import suggest_options
+from proctor.evals.agents.models import CustomProviders, make_model
 from proctor.evals.grading.score_rows import (
     Policy,
     Role,
@@ -32,9 +31,7 @@ from proctor.judge.llm_judge import LlmJudge
 from proctor.judge.prompt import load_prompt
 from proctor.judge.request import render_request
 from proctor.judge.settings import JudgeSettings
-from proctor.llm.build import build_model
 from proctor.llm.ports import ChatModel
-from proctor.llm.settings import ModelSettings
 from proctor.model.evidence import Json, ToolCall
 from proctor.model.judgement import Material, Opinion, Question
 from proctor.model.show import show
@@ -42,14 +39,12 @@ from proctor.runner.ports import Judge
 
 DEFAULT_THRESHOLD: Final = 0.7
 BY_RUBRIC: Final = "What the agent did, as the transcript shows it, meets every point of the rubric."
-ModelLike = str | ChatModel | ModelSettings | Mapping[str, object]
 
 
-@suggest_options
 def judge_scorer(
     *,
     id: str,
-    model: ModelLike | None = None,
+    model: str | ChatModel | None = None,
     judge: Judge | None = None,
     api_key: str | None = None,
     base_url: str | None = None,
@@ -66,14 +61,15 @@ def judge_scorer(
 ) -> Scorer:
     """Return a scorer that lets a model decide whether the transcript meets every point of a rubric, or answer `prompt`.
 
-    `model` is `provider/name` with the key from `api_key` or the environment, a mapping of model settings, or a chat model; instead,
-    `judge` may be any judge, such as a jury. Raises `ValueError`, `TypeError` or `SpecError` for invalid options.
+    `model` is `provider/name` with the key from `api_key` or the environment, or a chat model; instead, `judge` may be any judge, such as
+    a jury. Raises `ValueError`, `TypeError` or `SpecError` for invalid options.
     """
     points, instruction = _read_rubric(rubric), (prompt or "").strip()
     _require_one("rubric and prompt", bool(points), bool(instruction))
     _require_one("model and judge", model is not None, judge is not None)
     check_limit(timeout_ms)
-    access = _JudgeAccess(model, judge, (api_key, base_url, custom_providers or {}), timeout_ms / 1000)
+    custom = custom_providers or {}
+    access = _JudgeAccess(model, judge, {"api_key": api_key, "base_url": base_url, "custom": custom}, timeout_ms / 1000)
     definition = ScoreDefinition(
         scorer_id=id.strip(),
         scorer_version=scorer_version,
@@ -104,63 +100,39 @@ def judge_scorer(
 
 
 class _JudgeAccess:
-    def __init__(
-        self, model: ModelLike | None, judge: Judge | None, access: tuple[str | None, str | None, CustomProviders], timeout_s: float
-    ) -> None:
-        self._judge, self._access = judge, access
-        self._settings = JudgeSettings(timeout_s=timeout_s)
-        self._model = self._complete_settings(model) if isinstance(model, (Mapping, ModelSettings)) else model
-        self._prompt = load_prompt()
-        self._judge_settings: Json = None
-        if isinstance(self._judge, LlmJudge):
-            self._settings, self._prompt = self._judge.settings, self._judge.prompt
-            self._judge_settings = msgspec.to_builtins(self._settings)
-        self.name = self._find_name()
-        if self._judge is None:
-            self._open_model()  # an invalid model is rejected now, not in the middle of a run; nothing is connected yet
+    def __init__(self, model: str | ChatModel | None, judge: Judge | None, access: dict[str, Any], timeout_s: float) -> None:
+        self._model, self._judge, self._access = model, judge, access
+        self._settings, self._prompt = JudgeSettings(timeout_s=timeout_s), load_prompt()
+        if isinstance(judge, LlmJudge):
+            self._settings, self._prompt = judge.settings, judge.prompt
+        if isinstance(model, str):
+            self.name = model
+            self._open_model(model)  # an invalid name is rejected now, not in the middle of a run; nothing is connected yet
+        elif model is not None:
+            self.name = f"{model.provider}/{model.name}"
+        else:
+            self.name = str(getattr(judge, "name", None) or type(judge).__name__)
+
+    def _open_model(self, name: str) -> ChatModel:
+        return make_model(name, **self._access, environment=os.environ)
 
     def hash_instruction(self, instruction: Json) -> str:
         """Return the digest that identifies such a scorer: instruction, template, model and the judge's own settings."""
-        parts = {"templateVersion": self._prompt.version, "instruction": instruction, "model": self.name}
-        return canonical_digest({**parts, **({"settings": self._judge_settings} if self._judge_settings else {})})
-
-    def _find_name(self) -> str:
-        model = self._model
-        if model is None:
-            return str(getattr(self._judge, "name", None) or type(self._judge).__name__)
-        if isinstance(model, str):
-            return model
-        return f"{model.provider}/{model.model if isinstance(model, ModelSettings) else model.name}"
-
-    def _complete_settings(self, model: Mapping[str, object] | ModelSettings) -> ModelSettings:
-        api_key, base_url, _ = self._access
-        changes = {key: value for key, value in (("api_key", api_key), ("base_url", base_url)) if value is not None}
-        if isinstance(model, ModelSettings):
-            return complete_settings(msgspec.structs.replace(model, **changes), os.environ)
-        return complete_settings({**model, **changes}, os.environ)
-
-    def _open_model(self) -> tuple[ChatModel, bool]:
-        """Return the model, and whether it is ours to close."""
-        api_key, base_url, custom = self._access
-        if isinstance(self._model, str):
-            return make_model(self._model, api_key=api_key, base_url=base_url, custom=custom, environment=os.environ), True
-        if isinstance(self._model, ModelSettings):
-            return build_model(self._model), True
-        return cast(ChatModel, self._model), False
+        parts: dict[str, Json] = {"templateVersion": self._prompt.version, "instruction": instruction, "model": self.name}
+        if isinstance(self._judge, LlmJudge):
+            parts["settings"] = msgspec.to_builtins(self._settings)
+        return canonical_digest(parts)
 
     async def ask(self, question: Question, context: ScorerContext) -> ScoreOutcome:
-        case, attempt = context.scenario.key or context.scenario.title, context.iteration
-        if self._judge is not None:
-            return self._read_opinion(question, await self._judge.judge([question], case=case, attempt=attempt, tape=LIVE))
-        model, ours = self._open_model()
-        prices: dict[str, tuple[float, float]] = {}
-        if isinstance(settings := self._model, ModelSettings) and settings.input_price is not None and settings.output_price is not None:
-            prices[model.name] = (settings.input_price, settings.output_price)
-        judge = LlmJudge([model], self._settings, costs=prices, plain_words=True)
+        model = self._open_model(self._model) if isinstance(self._model, str) else self._model
+        judge = self._judge if model is None else LlmJudge([model], self._settings, plain_words=True)
+        assert judge is not None
         try:
-            return self._read_opinion(question, await judge.judge([question], case=case, attempt=attempt, tape=LIVE))
+            case = context.scenario.key or context.scenario.title
+            return self._read_opinion(question, await judge.judge([question], case=case, attempt=context.iteration, tape=LIVE))
         finally:
-            if ours:
+            # A model or a judge that was given is closed by its owner.
+            if isinstance(self._model, str):
                 await judge.close()
 
     def _read_opinion(self, question: Question, opinions: Sequence[Opinion]) -> ScoreOutcome:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import statistics
 from collections.abc import Iterable, Sequence
 
 import msgspec
@@ -28,7 +29,7 @@ class Counts:
         self.tp = self.fp = self.fn = 0
         self.matched = self.with_extra = 0
 
-    def add(self, iterations: Iterable[IterationResult], expected: int) -> Counts:
+    def add(self, iterations: Iterable[IterationResult], expected: int) -> None:
         """Count the iterations of one test that expects `expected` calls; with 0, only extra calls count."""
         for iteration in iterations:
             match = iteration.tool_match
@@ -41,7 +42,6 @@ class Counts:
                 self.tp += max(0, expected - missing - mismatched)
                 self.fp += len(match.extra) + mismatched
                 self.fn += missing + mismatched
-        return self
 
     def precision(self) -> float:
         """Return the share of calls that were expected."""
@@ -61,28 +61,17 @@ def accuracy(successes: float, iterations: float) -> float:
     return successes / iterations if iterations else 0.0
 
 
-def calculate_percentile(values: Sequence[float], percentile: float) -> float:
-    """Return a percentile from 0 to 100. Raises `ValueError` for no values."""
-    if not values:
-        raise ValueError("no percentile of no values")
-    if not 0 <= percentile <= 100:
-        raise ValueError(f"expected a percentile from 0 to 100, found {percentile}")
-    ordered = sorted(values)
-    index = percentile / 100 * (len(ordered) - 1)
-    low, high = math.floor(index), math.ceil(index)
-    return ordered[low] + (ordered[high] - ordered[low]) * (index - low)
-
-
 def calculate_latency_stats(values: Sequence[float]) -> LatencyStats:
-    """Return the statistics of some durations. Raises `ValueError` without values."""
+    """Return the statistics of some durations; zeros without values."""
     if not values:
-        raise ValueError("no statistics of no values")
+        return LatencyStats()
+    percentiles = statistics.quantiles(values, n=100, method="inclusive") if len(values) > 1 else [values[0]] * 99
     return LatencyStats(
         min=min(values),
         max=max(values),
         mean=math.fsum(values) / len(values),
-        p50=calculate_percentile(values, 50),
-        p95=calculate_percentile(values, 95),
+        p50=percentiles[49],
+        p95=percentiles[94],
         count=len(values),
     )
 
@@ -90,8 +79,6 @@ def calculate_latency_stats(values: Sequence[float]) -> LatencyStats:
 def summarise_latency(parts: Iterable[LatencyBreakdown]) -> LatencySummary:
     """Return the statistics of each part of the latency; zeros without values."""
     listed = tuple(parts)
-    if not listed:
-        return LatencySummary()
     return LatencySummary(
         e2e=calculate_latency_stats([part.e2e_ms for part in listed]),
         llm=calculate_latency_stats([part.llm_ms for part in listed]),
@@ -133,12 +120,9 @@ class Tokens(msgspec.Struct, frozen=True, kw_only=True):
         return Tokens(total=self.total + other.total, input=self.input + other.input, output=self.output + other.output)
 
 
-class TokenSummary(msgspec.Struct, frozen=True, kw_only=True):
+class TokenSummary(Tokens, frozen=True, kw_only=True):
     """Tokens spent over all iterations."""
 
-    total: int = 0
-    input: int = 0
-    output: int = 0
     per_iteration: tuple[Tokens, ...] = ()
 
 

@@ -16,7 +16,7 @@ from typing import Any, Final, Literal, cast, get_args
 
 import msgspec
 
-from proctor.evals.agents.options import to_camel
+from proctor.evals.agents.camel_case import to_camel
 from proctor.model.evidence import Json
 from proctor.model.json_values import is_number, quote_javascript_text, write_javascript_number
 from proctor.model.show import kind_of, show, suggest_one
@@ -281,18 +281,6 @@ def _explain_unusable(value: object) -> str | None:
     return None if is_fraction(value) else f"the scorer returned {show(value)}, which is not from 0 to 1"
 
 
-class GatingVerdict(msgspec.Struct, frozen=True, kw_only=True):
-    """Whether an iteration passes, and the scorers that fail it."""
-
-    passed: bool
-    disagreeing: tuple[str, ...] = ()
-    """Gating scorers that scored below their threshold."""
-    unresolved: tuple[str, ...] = ()
-    """Gating scorers without a usable row."""
-    unknown: tuple[str, ...] = ()
-    """Rows that belong to no definition."""
-
-
 def row_holds(definition: ScoreDefinition, row: ScoreResult) -> bool:
     """Return whether a row passes its gate. The threshold is that of the definition, not of the row."""
     if definition.role == "advisory" or row.status == "not_applicable":
@@ -302,24 +290,17 @@ def row_holds(definition: ScoreDefinition, row: ScoreResult) -> bool:
     return (definition.on_error if row.status == "error" else definition.on_skipped) == "ignore"
 
 
-def gating_verdict(rows: Iterable[ScoreResult], config: EvaluationConfig) -> GatingVerdict:
-    """Return whether an iteration with these rows passes."""
-    by_hash = {definition_hash(each): each for each in config.definitions}
-    listed = list(rows)
-    unknown = tuple(row.scorer_id for row in listed if row.definition_hash not in by_hash)
-    disagreeing: list[str] = []
-    unresolved: list[str] = []
-    for joined, definition in by_hash.items():
-        if definition.role == "advisory":
-            continue
-        matching = [row for row in listed if row.definition_hash == joined]
-        broken = [row for row in matching if not row_holds(definition, row)]
-        if any(row.status == "scored" for row in broken):
-            disagreeing.append(definition.scorer_id)
-        elif broken or not matching:
-            unresolved.append(definition.scorer_id)
-    passed = not (unknown or disagreeing or unresolved)
-    return GatingVerdict(passed=passed, disagreeing=tuple(disagreeing), unresolved=tuple(unresolved), unknown=unknown)
+def is_passed(rows: Iterable[ScoreResult], config: EvaluationConfig) -> bool:
+    """Return whether an iteration passes: every row belongs to a definition, and every gating definition has rows that hold."""
+    by_hash: dict[str, list[ScoreResult]] = {definition_hash(each): [] for each in config.definitions}
+    for row in rows:
+        if row.definition_hash not in by_hash:
+            return False
+        by_hash[row.definition_hash].append(row)
+    return all(
+        definition.role == "advisory" or (matching and all(row_holds(definition, row) for row in matching))
+        for definition, matching in zip(config.definitions, by_hash.values(), strict=True)
+    )
 
 
 def score_integrity(rows: Iterable[ScoreResult], definitions: Iterable[ScoreDefinition]) -> Integrity:

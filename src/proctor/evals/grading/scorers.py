@@ -8,13 +8,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final, overload
+from typing import Any, Final
 
 import msgspec
 
 from proctor.evals.agents.calling import call_function, copy_context, describe_exception, end_task
 from proctor.evals.agents.messages import Message
-from proctor.evals.agents.options import suggest_options
 from proctor.evals.agents.prompt_result import PromptResult, join_evidence
 from proctor.evals.grading.expectations import Expectations, Predicate
 from proctor.evals.grading.score_rows import (
@@ -146,39 +145,6 @@ class Scorer(msgspec.Struct, frozen=True, kw_only=True):
     """Its own limit; left out, that of the run."""
 
 
-@overload
-def scorer(
-    id: str,
-    function: ScoreFunction,
-    *,
-    threshold: float = ...,
-    role: Role = ...,
-    deterministic: bool = ...,
-    config: Json = ...,
-    on_error: Policy | None = ...,
-    on_skipped: Policy | None = ...,
-    timeout_ms: float | None = ...,
-    label: str | None = ...,
-    model: str | None = ...,
-    scorer_version: str = ...,
-) -> Scorer: ...
-@overload
-def scorer(
-    id: str,
-    function: None = None,
-    *,
-    threshold: float = ...,
-    role: Role = ...,
-    deterministic: bool = ...,
-    config: Json = ...,
-    on_error: Policy | None = ...,
-    on_skipped: Policy | None = ...,
-    timeout_ms: float | None = ...,
-    label: str | None = ...,
-    model: str | None = ...,
-    scorer_version: str = ...,
-) -> Callable[[ScoreFunction], Scorer]: ...
-@suggest_options
 def scorer(
     id: str,
     function: ScoreFunction | None = None,
@@ -193,7 +159,7 @@ def scorer(
     label: str | None = None,
     model: str | None = None,
     scorer_version: str = "1",
-) -> Scorer | Callable[[ScoreFunction], Scorer]:
+) -> Any:
     """Return a scorer from a function of the context, asynchronous or not; without a function, a decorator.
 
     The function returns `scored(...)`, `skipped(...)`, `not_applicable(...)`, a number from 0 to 1, or a boolean. `config` and

@@ -71,14 +71,12 @@ def plain_evidence(evidence: Evidence) -> Evidence:
         raise Unreadable(str(error)) from None
 
 
-def _unpack_structs(value: object, depth: int = 0) -> object:
+def _unpack_structs(value: object) -> object:
     """Return structs as mappings of their fields; leave everything else for `plain_value`."""
-    if depth > MAX_DEPTH:
-        return value
     if isinstance(value, msgspec.Struct):
-        return {name: _unpack_structs(getattr(value, name), depth + 1) for name in value.__struct_fields__}
+        return {name: _unpack_structs(getattr(value, name)) for name in value.__struct_fields__}
     if type(value) is tuple:
-        return [_unpack_structs(item, depth + 1) for item in cast("tuple[object, ...]", value)]
+        return [_unpack_structs(item) for item in cast("tuple[object, ...]", value)]
     return value
 
 

@@ -39,11 +39,8 @@ from proctor.model.evidence import Json
 from proctor.model.json_values import join_surrogates
 from proctor.model.show import exception_text, show
 
-_DEEPEST = 32
-"""Maximum nesting of values."""
 _LARGEST = 2**63
 """Integers have 64 bits on the wire."""
-_UNREADABLE = object()
 
 
 def convert_span(span: ReadableSpan, *, root_id: int | None = None) -> Span:
@@ -75,15 +72,15 @@ def convert_attributes(attributes: Mapping[str, Any] | None) -> dict[str, Json]:
     found: dict[str, Json] = {}
     for key, value in (attributes or {}).items():
         name = join_surrogates(str(key))
-        plain = _convert_value(value, 0)
-        if plain is _UNREADABLE:
+        try:
+            found[name] = _convert_value(value)
+        except (TypeError, RecursionError):
             found[name], found[NOT_UNDERSTOOD] = type(value).__name__, name
-        else:
-            found[name] = plain
     return found
 
 
-def _convert_value(value: object, depth: int) -> Json:
+def _convert_value(value: object) -> Json:
+    """Return an attribute's value as JSON. Raises `TypeError` for a value that OTLP cannot carry."""
     if isinstance(value, str):
         return join_surrogates(value)
     if value is None or isinstance(value, bool):
@@ -96,16 +93,12 @@ def _convert_value(value: object, depth: int) -> Json:
         return float(value) if math.isfinite(value) else None
     if isinstance(value, bytes):
         return value.hex()
-    if depth >= _DEEPEST:
-        return _UNREADABLE
     if isinstance(value, Mapping):
         members = cast("Mapping[object, object]", value)
-        inner = {join_surrogates(str(key)): _convert_value(member, depth + 1) for key, member in members.items()}
-        return _UNREADABLE if any(member is _UNREADABLE for member in inner.values()) else inner
+        return {join_surrogates(str(key)): _convert_value(member) for key, member in members.items()}
     if isinstance(value, Sequence):
-        items = [_convert_value(item, depth + 1) for item in cast("Sequence[object]", value)]
-        return _UNREADABLE if any(item is _UNREADABLE for item in items) else items
-    return _UNREADABLE
+        return [_convert_value(item) for item in cast("Sequence[object]", value)]
+    raise TypeError
 
 
 MAX_SPANS = 10_000

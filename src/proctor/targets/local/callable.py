@@ -20,7 +20,7 @@ import importlib
 import inspect
 import sys
 import threading
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 from typing import Any, Literal, cast
 
@@ -63,15 +63,11 @@ from proctor.targets.shared.wire import Stopwatch
 # --- turns the return value of an agent's function into evidence
 
 _MAX_KINDS = 5
-"""Kinds of items named in a message about a stream or a tuple."""
+"""Kinds of items named in a message about a stream."""
 
 
 def read_returned_value(value: object) -> Evidence | None:
     """Return the evidence in a returned value; None for a value that is not evidence. Raises `EvidenceError` or `Unreadable`."""
-    pair = _split_pair(value)
-    if pair is not None:
-        run, answer = read_returned_value(pair[1]), read_returned_value(pair[0])
-        return None if run is None or answer is None else replace_answer(run, answer)
     if isinstance(value, Streamed):
         return _read_stream(value.items)
     if isinstance(value, Evidence):
@@ -110,27 +106,10 @@ def _read_stream(items: list[object]) -> Evidence | None:
     raise Unreadable(f"its stream held {kinds}")
 
 
-def _split_pair(value: object) -> tuple[str, object] | None:
-    """Return the text of a pair and the other value; None for other values."""
-    if not isinstance(value, (tuple, list)) or len(cast("Sequence[object]", value)) != 2:
-        return None
-    first, second = cast("Sequence[object]", value)
-    text, other = (first, second) if isinstance(first, str) else (second, first)
-    # Nested pairs are not supported; a pair may contain itself.
-    has_text = isinstance(other, (tuple, list)) and any(isinstance(item, str) for item in cast("Sequence[object]", other))
-    is_alone = has_text or other is None or isinstance(other, (str, bool, int, float))
-    # A list of a text and an object may be the parts of one message.
-    is_message = isinstance(value, list) and not isinstance(other, list)
-    return (text, other) if isinstance(text, str) and not is_alone and not is_message else None
-
-
 def describe_kind(value: object) -> str:
     """Return the user's term for this kind of value, else its type."""
-    if isinstance(value, tuple):
-        kinds = ", ".join(describe_kind(item) for item in cast("tuple[object, ...]", value)[:_MAX_KINDS])
-        return f"a tuple ({kinds})"
     word = kind_of(value)
-    return type_name(value) if word == type(value).__name__ else word
+    return type_name(value) if isinstance(value, tuple) or word == type(value).__name__ else word
 
 
 # --- the current exchange -----------------------------------------------------------------------------------------------

@@ -38,7 +38,7 @@ from proctor.model.evidence import Evidence, EvidenceTurn, Json, ToolCall, Usage
 from proctor.model.show import show, suggest
 from proctor.model.stamps import stamp_moment
 from proctor.model.typed import convert_to
-from proctor.targets.mcp.results import RESULT_LIMIT, CallResult, Listing, ResultForm, bound_result, cut_middle, text_for_model
+from proctor.targets.mcp.results import RESULT_LIMIT, CallResult, Listing, bound_result, cut_middle, text_for_model
 from proctor.targets.mcp.servers import OfferedTool, ReachedServers, name_tools
 from proctor.targets.shared.conversation import DirectCall
 
@@ -66,9 +66,6 @@ class AgentSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     seed: int | None = None
     result_limit: int = RESULT_LIMIT
     """Maximum characters of one tool result passed to the model."""
-    tool_results: ResultForm = "whole"
-    """How the model gets a tool result. `whole`: the whole MCP result as compact JSON, as in MCPLab and MCPJam; `text`: its
-    texts, then whatever else there is as compact JSON."""
     unknown_tools: Literal["told", "end"] = "told"
     """The effect of a call of an unknown tool: the model is `told`, or the run `end`s, as in MCPLab."""
     tool_errors: Literal["text", "json"] = "text"
@@ -263,7 +260,7 @@ class AgentConversation:
             self.broken = ("unknown_tool", str(record.error))
         settings = self._settings
         if record.result is not None:
-            answer = text_for_model(record.result, settings.result_limit, settings.tool_results)
+            answer = text_for_model(record.result, settings.result_limit)
         else:
             answer = f"Error: {record.error}" if settings.tool_errors == "text" else msgspec.json.encode({"error": record.error}).decode()
         self._say(ChatMessage(role="tool", text=cut_middle(answer, settings.result_limit), call_id=call.id, name=call.name))

@@ -6,16 +6,14 @@ bounded. A text over the limit loses its middle, with a mark; a result that is s
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Any
 
 import msgspec
 
-from proctor.evidence.values.text import parse_json
 from proctor.model.evidence import Json
 from proctor.model.json_values import join_surrogates
 from proctor.targets.shared.masking import rewrite_texts
 
-ResultForm = Literal["whole", "text"]
 RESULT_LIMIT = 100_000
 """Maximum characters of one text in a tool result."""
 _WHOLE = 4
@@ -105,29 +103,6 @@ def bound_result(value: Json, limit: int = RESULT_LIMIT) -> Json:
     return {**shortened, "isError": True} if isinstance(value, dict) and value.get("isError") is True else shortened
 
 
-def text_for_model(result: Json, limit: int = RESULT_LIMIT, form: ResultForm = "whole") -> str:
-    """Return the text for the model: the whole result as compact JSON, or its texts followed by the rest."""
-    if form == "whole" or not isinstance(result, dict):
-        return cut_middle(_encode_compact(result), limit)
-    content = result.get("content")
-    parts = [_write_part(part) for part in content] if isinstance(content, list) else []
-    structured = result.get("structuredContent")
-    # A server that sends both usually repeats one in the other.
-    if structured is not None and not any(parse_json(part) == structured for part in parts):
-        parts.append(_encode_compact(structured))
-    text = cut_middle("\n".join(parts), limit) or "(no content)"
-    return f"Error: {text}" if result.get("isError") is True else text
-
-
-def _write_part(part: Json) -> str:
-    if isinstance(part, dict):
-        if part.get("type") == "text" and isinstance(part.get("text"), str):
-            return part["text"]
-        if isinstance(part.get("data"), str):
-            # A truncated base64 picture is useless.
-            return _encode_compact({**part, "data": f"({len(part['data']):,} characters of base64)"})
-    return _encode_compact(part)
-
-
-def _encode_compact(value: Json) -> str:
-    return msgspec.json.encode(value).decode()
+def text_for_model(result: Json, limit: int = RESULT_LIMIT) -> str:
+    """Return the text for the model: the whole result as compact JSON, as in MCPLab and MCPJam."""
+    return cut_middle(msgspec.json.encode(result).decode(), limit)

@@ -162,15 +162,19 @@ class McpServers:
         """Connect all servers concurrently. Raises `TargetError` naming every unreachable server."""
         connections = [] if self._offline else [self.get_connection(name) for name in self._settings]
         try:
-            faults = await _connect_all(connections)
+            # Waits for all, so that the error names every unreachable server; if cancelled, no attempt to connect is left.
+            outcomes = await asyncio.gather(*(connection.get_listing() for connection in connections), return_exceptions=True)
         except BaseException:
             await self.close()
             raise
-        if faults:
-            await self.close()
-            if len(faults) == 1:
-                raise faults[0]
-            raise TargetError("\n".join(str(fault) for fault in faults))
+        faults = [outcome for outcome in outcomes if isinstance(outcome, BaseException)]
+        if not faults:
+            return
+        await self.close()
+        other = next((fault for fault in faults if not isinstance(fault, ServerFault)), None)
+        if other is not None or len(faults) == 1:
+            raise other or faults[0]
+        raise TargetError("\n".join(str(fault) for fault in faults))
 
     async def close(self) -> None:
         """Close all servers concurrently. None of their processes is left when this returns or is cancelled."""
@@ -205,10 +209,6 @@ class McpServers:
         """Call a tool of a server, once; a failure is part of the result."""
         return await self.get_connection(server).call(tool, arguments, request_id=request_id)
 
-    async def is_answering(self, server: str) -> bool:
-        """Return whether a connected server answers now."""
-        return await self.get_connection(server).is_answering()
-
     def is_shared(self, server: str) -> bool:
         """Whether all attempts have one session with this server."""
         return server not in self._settings or self._settings[server].session == "shared"
@@ -239,26 +239,6 @@ class McpServers:
                 self._settings[server], waits_s=waits_s, transport=self._transport, fetched=fetched, hooks=self._hooks
             )
         return self._connections[server]
-
-
-async def _connect_all(connections: Sequence[Connection]) -> list[ServerFault]:
-    """Connect concurrently and return those that failed; a cancelled caller leaves no connection attempt running."""
-    if not connections:
-        return []
-    tasks = [asyncio.create_task(connection.get_listing()) for connection in connections]
-    try:
-        # Wait for all, even after a failure, so that the error names every unreachable server.
-        await asyncio.wait(tasks)
-    except BaseException:
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-        raise
-    faults = [error for task in tasks if (error := task.exception()) is not None]
-    for error in faults:
-        if not isinstance(error, ServerFault):
-            raise error
-    return [error for error in faults if isinstance(error, ServerFault)]
 
 
 async def _quietly_close(connections: Sequence[Connection], leaving: Iterable[asyncio.Task[None]] = ()) -> None:

@@ -17,7 +17,7 @@ from proctor.model.evidence import Json
 from proctor.model.json_values import is_finite
 from proctor.model.show import kind_of
 from proctor.model.typed import convert_to
-from proctor.targets.shared.masking import sort_secrets
+from proctor.targets.shared.masking import rewrite_texts, sort_secrets
 
 Transport = Literal["stdio", "http", "sse", "in_process"]
 Era = Literal["auto", "handshake", "stateless"]
@@ -226,14 +226,7 @@ def hide_secrets(text: str, secrets: tuple[str, ...]) -> str:
 
 def hide_secrets_in(value: Json, secrets: tuple[str, ...]) -> Json:
     """Return a JSON value with every secret replaced, keys included."""
-    if not secrets:
-        return value
-    # Replaced in the encoded form: keys and texts at any depth are found in one pass, and quotes in a secret are escaped too.
-    encoded = msgspec.json.encode(value)
-    changed = encoded
-    for secret in secrets:
-        changed = changed.replace(msgspec.json.encode(secret)[1:-1], HIDDEN.encode())
-    return value if changed is encoded or changed == encoded else msgspec.json.decode(changed)
+    return rewrite_texts(value, lambda text: hide_secrets(text, secrets)) if secrets else value
 
 
 def strip_url(url: str) -> str:

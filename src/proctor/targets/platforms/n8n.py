@@ -116,10 +116,13 @@ class N8nTarget(WireTarget):
         # A workflow that answers 401 or 403 itself does not use this realm, which is n8n's own.
         if answer.status == 404 or (answer.status in (401, 403) and answer.headers.get("www-authenticate") == 'Basic realm="Webhook"'):
             return _read_answer(answer, None, message)
-        look = HttpRequest(method="GET", url=self._list_url(None), headers={"x-n8n-api-key": self._settings.api_key or ""})
         # All polls together are one exchange on the tape: their number differs from run to run.
         found = await self._wire.exchange_over_tape(
-            look, lambda: self._wait_for_execution(message.request_id), tape=tape, ids=ids, note=f"until {message.request_id} is finished"
+            self._make_search(),
+            lambda: self._wait_for_execution(message.request_id),
+            tape=tape,
+            ids=ids,
+            note=f"until {message.request_id} is finished",
         )
         try:
             evidence = n8n.read(found.body)[0]
@@ -143,14 +146,15 @@ class N8nTarget(WireTarget):
 
     # --- executions -------------------------------------------------------------------------------------------------
 
-    def _list_url(self, cursor: str | None) -> str:
+    def _make_search(self, cursor: str | None = None) -> HttpRequest:
         settings = self._settings
         query = {"includeData": "true", "limit": str(_PAGE)}
         if settings.workflow_id:
             query["workflowId"] = settings.workflow_id
         if cursor:
             query["cursor"] = cursor
-        return f"{(settings.api or '').rstrip('/').removesuffix('/api/v1')}/api/v1/executions?{urlencode(query)}"
+        url = f"{(settings.api or '').rstrip('/').removesuffix('/api/v1')}/api/v1/executions?{urlencode(query)}"
+        return HttpRequest(method="GET", url=url, headers={"x-n8n-api-key": settings.api_key or ""})
 
     async def _wait_for_execution(self, request_id: str) -> HttpAnswer:
         settings = self._settings
@@ -192,8 +196,7 @@ class N8nTarget(WireTarget):
         cursor: str | None = None
         answer = HttpAnswer(status=0)
         for _ in range(_MOST_PAGES):
-            request = HttpRequest(method="GET", url=self._list_url(cursor), headers={"x-n8n-api-key": self._settings.api_key or ""})
-            answer = await self._wire.send(request, timeout_s=self._settings.timeout_s)
+            answer = await self._wire.send(self._make_search(cursor), timeout_s=self._settings.timeout_s)
             source = f"n8n's API at {self._wire.show_url(self._settings.api or '')}"
             if answer.status in (401, 403):
                 raise TargetFault("unauthorized", f"{source} refused the key (status {answer.status}); it needs the scope execution:list")
