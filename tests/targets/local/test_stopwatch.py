@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 import threading
 from collections.abc import AsyncIterator, Iterator
 from typing import Any
@@ -185,3 +186,34 @@ def test_starting_a_thread_and_reading_the_answer_do_not_count(function: Any, ex
     monkeypatch.setattr(callable_module, "keep_current_exchange", keep_slowly)
     evidence = asyncio.run(CallableTarget("agent", function).run(attempt("hello"), LIVE))
     assert (evidence.text, evidence.duration_ms) == ("ok", expected)
+
+
+class Connection:
+    """A network stream with a socket that records its options."""
+
+    def __init__(self, closed: bool) -> None:
+        self.closed, self.options = closed, list[tuple[int, int, int]]()
+
+    def get_extra_info(self, name: str) -> Connection | None:
+        return self if name == "socket" else None
+
+    def setsockopt(self, *option: int) -> None:
+        if self.closed:
+            raise OSError("closed")
+        self.options.append((option[0], option[1], option[2]))
+
+
+@pytest.mark.skipif(not hasattr(socket, "TCP_QUICKACK"), reason="only Linux holds acknowledgements back so")
+@pytest.mark.parametrize("closed", [False, True])
+def test_the_head_of_a_response_is_acknowledged_at_once(closed: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    connection = Connection(closed)
+    handle = Slow.handle_async_request
+
+    async def handle_connected(self: Slow, request: httpx2.Request) -> httpx2.Response:
+        response = await handle(self, request)
+        response.extensions["network_stream"] = connection
+        return response
+
+    monkeypatch.setattr(Slow, "handle_async_request", handle_connected)
+    assert ask_slow(reports_sending=True).text == "hi"
+    assert connection.options == ([] if closed else [(socket.IPPROTO_TCP, socket.TCP_QUICKACK, 1)])
