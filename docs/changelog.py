@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-TITLES = {"feature": "New", "change": "Changed", "fix": "Fixed"}
+TITLES = {"feature": "New", "change": "Changed", "removal": "Removed", "fix": "Fixed"}
 """What each kind of note is gathered under, in this order."""
 _HEAD = "# Changes\n\nWhat users notice, release by release; the newest first.\n"
 
