@@ -59,7 +59,7 @@ class ProcessGuard:
 
     def _send_to_guard(self, line: bytes) -> None:
         pipe = self._start() if self._pipe is None else self._pipe
-        # A guard that somebody killed is not replaced.
+        # A killed guard is not replaced.
         with suppress(BrokenPipeError):
             os.write(pipe, line)
 

@@ -22,7 +22,7 @@ from proctor.simulators.exchange import Errand, Fetched, Request, Response, refu
 from proctor.simulators.fhir.resources import refuse_fhir
 from proctor.simulators.ports import Desk, Simulator, Surroundings, Tool, find_simulator
 from proctor.simulators.rows import NO_ROWS, Draft, Rows, SandboxStore, apply_changes, list_differences
-from proctor.simulators.tools import find_tools, make_tool_request
+from proctor.simulators.tools import make_tool_request
 from proctor.work import begin_counting, end_counting
 
 Fetch = Callable[[Errand], Awaitable[Fetched]]
@@ -263,11 +263,11 @@ class Sandbox:
 
     def list_tools(self) -> dict[str, tuple[Tool, ...]]:
         """Return the tools for a model, by system name."""
-        return {name: find_tools(simulator) for name, simulator in self._simulators.items()}
+        return {name: simulator.list_tools() for name, simulator in self._simulators.items()}
 
     def make_request(self, system: str, tool: str, arguments: Mapping[str, Json]) -> Request:
         """Return the request for a tool call. Raises `SpecError` for an unknown tool or invalid arguments."""
-        tools = {candidate.name: candidate for candidate in find_tools(self._simulators[system])}
+        tools = {candidate.name: candidate for candidate in self._simulators[system].list_tools()}
         if tool not in tools:
             raise SpecError(f"unknown tool {show(tool)}", field="tool", nearest=nearest(tool, tools))
         return make_tool_request(tools[tool], arguments)
