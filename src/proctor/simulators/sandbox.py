@@ -22,6 +22,7 @@ from proctor.simulators.exchange import Errand, Fetched, Request, Response, refu
 from proctor.simulators.fhir.resources import refuse_fhir
 from proctor.simulators.ports import Desk, Simulator, Surroundings, Tool, find_simulator
 from proctor.simulators.rows import NO_ROWS, Draft, Rows, SandboxStore, apply_changes, list_differences
+from proctor.simulators.seeds import check_step
 from proctor.simulators.tools import make_tool_request
 from proctor.work import begin_counting, end_counting
 
@@ -56,13 +57,7 @@ def provision_rows(systems: tuple[System, ...], around: Surroundings, *, with_la
             _blame(f"{system.name}.datasets.{index}", lambda: simulator.seed(seed, desk))  # noqa: B023 - called at once
         for index, step in enumerate(system.scenario):
             at = f"{system.name}.scenario.{index}"
-            if step.name not in simulator.steps:
-                known = ", ".join(simulator.steps) or "none"
-                raise SpecError(
-                    f"a system of kind {simulator.kind} has no step {show(step.name)}; there are: {known}",
-                    field=at,
-                    nearest=nearest(step.name, simulator.steps),
-                )
+            check_step(system.kind, step.name, at)
             if step.after_s > 0 and not with_late:
                 continue
             _blame(f"{at}.{step.name}", lambda: simulator.perform(step.name, step.given, desk))  # noqa: B023 - called at once

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import re
 import uuid
-from typing import cast
+from typing import Annotated, cast
 
 import msgspec
 
@@ -32,7 +32,17 @@ from proctor.paths.dotted import find_dotted
 from proctor.simulators import exchange
 from proctor.simulators.ports import Desk, Tool
 from proctor.simulators.rows import Draft
-from proctor.simulators.seeds import holds_condition, join_place, read_condition, read_items, read_members, read_word, refuse_doubles
+from proctor.simulators.seeds import (
+    NotRead,
+    ReadBy,
+    holds_condition,
+    join_place,
+    read_as,
+    read_condition,
+    read_members,
+    read_word,
+    refuse_doubles,
+)
 from proctor.simulators.tools import make_tool
 
 OUTCOMES = ("accepted", "overridden", "ignored")
@@ -58,9 +68,9 @@ class CdsSimulator:
         members = read_members(seed, self.config_names)
         if members.get("fhir_server") is not None:
             desk.rows.put(_CONFIG, "fhir_server", read_word(members["fhir_server"], "fhir_server", default=""))
-        services = [(at, read_service(item, at)) for at, item in read_items(members.get("services"), "services")]
-        refuse_doubles(((f"{at}.id", service.id) for at, service in services), "the service")
-        for _, service in services:
+        services = read_as(tuple[Service, ...], members.get("services"), "services")
+        refuse_doubles(((f"services.{index}.id", service.id) for index, service in enumerate(services)), "the service")
+        for service in services:
             desk.rows.put(_SERVICES, service.id, msgspec.to_builtins(service))
 
     def perform(self, step: str, content: Json, desk: Desk) -> None:
@@ -291,33 +301,6 @@ class Canned(msgspec.Struct, frozen=True):
     card: dict[str, Json]
 
 
-class Service(msgspec.Struct, frozen=True, kw_only=True):
-    """A service for a hook."""
-
-    id: str
-    hook: str
-    title: str = ""
-    description: str = ""
-    url: str = ""
-    """Its address; empty for a service that the suite simulates."""
-    cards: tuple[Canned, ...] = ()
-
-
-READ_SERVICE = make_json_decoder(Service)
-
-
-def read_service(value: Json, at: str) -> Service:
-    """Return a service from a suite. Raises `SpecError` for an invalid one."""
-    members = read_members(value, ("id", "hook", "title", "description", "cards"), at, required=("id", "hook"))
-    return Service(
-        id=read_word(members["id"], join_place(at, "id")),
-        hook=_read_hook(members["hook"], join_place(at, "hook")),
-        cards=tuple(_read_canned(item, place) for place, item in read_items(members.get("cards"), join_place(at, "cards"))),
-        title=read_word(members.get("title"), join_place(at, "title"), default=""),
-        description=read_word(members.get("description"), join_place(at, "description"), default=""),
-    )
-
-
 def _read_hook(value: Json, at: str) -> str:
     hook = read_word(value, at)
     if not HOOK.fullmatch(hook):
@@ -336,6 +319,21 @@ def _read_canned(value: Json, at: str) -> Canned:
     if problem:
         raise SpecError(problem, field=at)
     return Canned(when, card)
+
+
+class Service(msgspec.Struct, frozen=True, kw_only=True):
+    """A service for a hook."""
+
+    id: str
+    hook: Annotated[str, ReadBy(_read_hook)]
+    title: str = ""
+    description: str = ""
+    url: Annotated[str, NotRead] = ""
+    """Its address; empty for a service that the suite simulates."""
+    cards: tuple[Annotated[Canned, ReadBy(_read_canned)], ...] = ()
+
+
+READ_SERVICE = make_json_decoder(Service)
 
 
 def find_problem(card: Json) -> str:

@@ -18,7 +18,9 @@ messages; rejected ones are only in the requests. The first error of a message d
 
 from __future__ import annotations
 
+import functools
 import re
+from typing import Annotated, Literal
 
 import msgspec
 
@@ -29,7 +31,7 @@ from proctor.model.show import show
 from proctor.model.typed import make_json_decoder
 from proctor.simulators.exchange import Refused, Request, Response, answer_json, read_payload, refuse, require_method, split_path
 from proctor.simulators.ports import Desk, Tool
-from proctor.simulators.seeds import join_place, read_flag, read_items, read_members, read_word
+from proctor.simulators.seeds import ReadBy, join_place, read_as, read_flag, read_items, read_members, read_word
 from proctor.simulators.tools import make_tool
 
 MOST_BYTES = 10_000_000
@@ -53,11 +55,11 @@ class Hl7Simulator:
     def seed(self, seed: Json, desk: Desk) -> None:
         """Read `inbox` (messages), `accepts` (types), `rules` and `mllp`; a list is the inbox alone."""
         members = {"inbox": seed} if isinstance(seed, list) else read_members(seed, self.config_names)
-        rules = read_rules(members.get("accepts"), members.get("rules"))
         read_flag(members.get("mllp"), "mllp")
+        given = {name: members[name] for name in Rules.__struct_fields__ if name in members}
         # A dataset with only messages does not change the rules of the config.
-        if members.keys() & {"accepts", "rules"}:
-            desk.rows.put(_CONFIG, "rules", msgspec.to_builtins(rules))
+        if given:
+            desk.rows.put(_CONFIG, "rules", msgspec.to_builtins(read_as(Rules, given)))
         for at, item in read_items(members.get("inbox"), "inbox"):
             self._arrive(item, at, desk)
 
@@ -164,20 +166,39 @@ _TEXTS = {
 """Table 0357."""
 
 
-class Rule(msgspec.Struct, frozen=True):
+def _read_type(value: Json, at: str) -> str:
+    word = read_word(value, at)
+    if not _MESSAGE_TYPE.fullmatch(word):
+        # It would never match, and every message would be rejected.
+        raise SpecError(f"expected a type such as ADT or ADT^A01, found {show(word)}", field=at)
+    return word
+
+
+def _read_when(value: Json, at: str) -> tuple[tuple[str, str | None], ...]:
+    when: list[tuple[str, str | None]] = []
+    for path, expected in read_members(value, value if isinstance(value, dict) else (), at).items():
+        try:
+            compile_segment_path(path)
+        except SpecError as error:
+            raise SpecError(error.message, field=join_place(at, path), hint=error.hint) from None
+        when.append((path, None if expected is None else read_word(expected, join_place(at, path))))
+    return tuple(when)
+
+
+class Rule(msgspec.Struct, frozen=True, kw_only=True):
     """Which messages are rejected, and how."""
 
-    when: tuple[tuple[str, str | None], ...]
+    when: Annotated[tuple[tuple[str, str | None], ...], ReadBy(_read_when)]
     """Paths with their expected values; None for an empty value."""
-    ack: str
+    ack: Literal["AE", "AR"] = "AE"
     reason: str
-    code: str
+    code: Annotated[str, ReadBy(functools.partial(read_word, among=_TEXTS))] = "204"
 
 
 class Rules(msgspec.Struct, frozen=True):
     """The messages that a receiver accepts."""
 
-    accepts: tuple[str, ...] = ()
+    accepts: tuple[Annotated[str, ReadBy(_read_type)], ...] = ()
     """Types such as `ADT` or `ADT^A01`; empty means all."""
     rules: tuple[Rule, ...] = ()
 
@@ -206,38 +227,6 @@ class Answer(msgspec.Struct, frozen=True):
 
 
 READ_RULES = make_json_decoder(Rules)
-
-
-def read_rules(accepts: Json, rules: Json) -> Rules:
-    """Return the rules of a suite. Raises `SpecError` for an invalid one."""
-    types = tuple(_read_type(item, at) for at, item in read_items(accepts, "accepts"))
-    return Rules(types, tuple(_read_rule(item, at) for at, item in read_items(rules, "rules")))
-
-
-def _read_type(value: Json, at: str) -> str:
-    word = read_word(value, at)
-    if not _MESSAGE_TYPE.fullmatch(word):
-        # It would never match, and every message would be rejected.
-        raise SpecError(f"expected a type such as ADT or ADT^A01, found {show(word)}", field=at)
-    return word
-
-
-def _read_rule(value: Json, at: str) -> Rule:
-    members = read_members(value, ("when", "ack", "reason", "code"), at, required=("when", "reason"))
-    place = join_place(at, "when")
-    when: list[tuple[str, str | None]] = []
-    for path, expected in read_members(members["when"], members["when"] if isinstance(members["when"], dict) else (), place).items():
-        try:
-            compile_segment_path(path)
-        except SpecError as error:
-            raise SpecError(error.message, field=join_place(place, path), hint=error.hint) from None
-        when.append((path, None if expected is None else read_word(expected, join_place(place, path))))
-    return Rule(
-        tuple(when),
-        read_word(members.get("ack"), join_place(at, "ack"), default="AE", among=("AE", "AR")),
-        read_word(members["reason"], join_place(at, "reason")),
-        read_word(members.get("code"), join_place(at, "code"), default="204", among=_TEXTS),
-    )
 
 
 def judge_message(text: str, rules: Rules) -> Answer:

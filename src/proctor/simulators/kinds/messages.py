@@ -24,10 +24,10 @@ from proctor.errors import SpecError
 from proctor.model.evidence import Json, MessagesState, State
 from proctor.model.show import show
 from proctor.simulators import exchange
-from proctor.simulators.persona import CHANNELS, READ_BOOK, Book, find_answer, is_address, read_book
+from proctor.simulators.persona import CHANNELS, READ_BOOK, Book, find_answer, is_address, join_books
 from proctor.simulators.ports import Desk, Tool
 from proctor.simulators.rows import Draft
-from proctor.simulators.seeds import NotHeld, read_items, read_members, read_word
+from proctor.simulators.seeds import NotHeld, read_as, read_items, read_members, read_word
 from proctor.simulators.tools import make_tool
 from proctor.simulators.twilio import VERSION, refuse_twilio, show_twilio, show_twilio_page
 
@@ -51,7 +51,9 @@ class MessagesSimulator:
     def seed(self, seed: Json, desk: Desk) -> None:
         """Read `phone` and `email` of the agent, `people` with their `answers`, default `answers`, and `inbox`."""
         members = read_members(seed, self.config_names)
-        desk.rows.put(_CONFIG, "book", msgspec.to_builtins(read_book(members, _load_book(desk.rows))))
+        given = {name: members[name] for name in Book.__struct_fields__ if members.get(name) is not None}
+        book = join_books(_load_book(desk.rows), read_as(Book, given), given)
+        desk.rows.put(_CONFIG, "book", msgspec.to_builtins(book))
         for at, item in read_items(members.get("inbox"), "inbox"):
             self._arrive(item, at, desk)
 

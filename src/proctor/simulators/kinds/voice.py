@@ -26,9 +26,9 @@ from proctor.errors import SpecError
 from proctor.model.evidence import Json, State, VoiceState, VoiceTurn
 from proctor.model.show import show
 from proctor.simulators import exchange
-from proctor.simulators.persona import is_address, read_number, read_script
+from proctor.simulators.persona import Script, is_address, read_number
 from proctor.simulators.ports import Desk, Tool
-from proctor.simulators.seeds import join_place, read_items, read_members, read_word, refuse_doubles
+from proctor.simulators.seeds import join_place, read_as, read_items, read_members, read_word, refuse_doubles
 from proctor.simulators.tools import make_tool
 from proctor.simulators.twilio import VERSION, handle_twilio
 from proctor.simulators.voice.calls import (
@@ -190,7 +190,7 @@ def _read_line(line: dict[str, Json], at: str) -> Menus:
     if "ivr" in line:
         return read_menus(line["ivr"], join_place(at, "ivr"))
     opening = read_word(line.get("opening"), join_place(at, "opening"), default="")
-    return {START: Menu(say=opening, answers=read_script(line["answers"], join_place(at, "answers")))}
+    return {START: Menu(say=opening, answers=read_as(Script, line["answers"], join_place(at, "answers")))}
 
 
 SIMULATOR = VoiceSimulator()
