@@ -18,7 +18,6 @@ from proctor.codecs.addresses import PHONE, fold_address
 from proctor.errors import SpecError
 from proctor.model.evidence import Json
 from proctor.model.show import show
-from proctor.model.typed import make_json_decoder
 from proctor.simulators.seeds import ReadBy, Words, read_as, read_word, refuse_doubles
 
 _WORDS = re.compile(r"\w+")
@@ -116,9 +115,6 @@ class Book(msgspec.Struct, frozen=True, kw_only=True):
     def find_reached(self, channel: str, to: str) -> Person | None:
         """Return the person with an address."""
         return next((person for person in self.people if fold_address(person.find_address(channel)) == fold_address(to)), None)
-
-
-READ_BOOK = make_json_decoder(Book)
 
 
 def join_books(before: Book, more: Book, given: Container[str]) -> Book:

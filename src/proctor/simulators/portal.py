@@ -30,7 +30,6 @@ from proctor.errors import SpecError
 from proctor.model.evidence import Json
 from proctor.model.json_values import is_number
 from proctor.model.show import show
-from proctor.model.typed import make_json_decoder
 from proctor.simulators.exchange import Response, refuse
 from proctor.simulators.seeds import NotRead, ReadBy, read_as, read_word
 
@@ -209,7 +208,6 @@ class Setup(msgspec.Struct, frozen=True, kw_only=True):
         return self.default
 
 
-READ_SETUP = make_json_decoder(Setup)
 SEED_KEYS = ("portal", "username", "password", "payer", "determinations", "default_determination", "patients", "providers", "requests")
 
 

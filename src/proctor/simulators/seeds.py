@@ -65,7 +65,7 @@ def find_config_seed(kind: str, config: Mapping[str, Json] | None) -> Json:
     if not config:
         return None
     seed = config.get("seed")
-    names: tuple[str, ...] = getattr(find_simulator(kind), "config_names", ())
+    names = find_simulator(kind).config_names
     chosen = {name: value for name, value in config.items() if name in names}
     if not chosen:
         return seed
@@ -83,7 +83,7 @@ def join_config(kind: str, config: Mapping[str, Json] | None, seeds: list[Json])
     if (first := find_config_seed(kind, config)) is None:
         return seeds
     are_objects = isinstance(first, dict) and seeds and isinstance(seeds[0], dict)
-    if getattr(find_simulator(kind), "config_names", ()) and are_objects and not first.keys() & seeds[0].keys():
+    if find_simulator(kind).config_names and are_objects and not first.keys() & seeds[0].keys():
         return [{**first, **cast("dict[str, Json]", seeds[0])}, *seeds[1:]]
     return [first, *seeds]
 

@@ -19,7 +19,6 @@ from proctor.errors import EvidenceError, SpecError
 from proctor.model.evidence import Json
 from proctor.model.json_values import is_number
 from proctor.model.show import show
-from proctor.model.typed import make_json_decoder
 from proctor.simulators.seeds import ReadBy, read_as, read_word, refuse_doubles
 
 KNOWN = {"270": "005010X279A1", "276": "005010X212", "278": "005010X217"}
@@ -304,9 +303,6 @@ class Dataset(msgspec.Struct, frozen=True, kw_only=True):
             if determination.procedure_code in (None, procedure_code) and determination.member_id in (None, member_id):
                 return determination
         return self.default
-
-
-READ_DATASET = make_json_decoder(Dataset)
 
 
 def read_dataset(value: Json, before: Dataset) -> Dataset:

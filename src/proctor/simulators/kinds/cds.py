@@ -27,10 +27,10 @@ from proctor.errors import SpecError
 from proctor.model.evidence import CdsState, Json, State
 from proctor.model.json_values import MISSING, decode_embedded
 from proctor.model.show import kind_of, show
-from proctor.model.typed import make_json_decoder
+from proctor.model.typed import convert_to
 from proctor.paths.dotted import find_dotted
 from proctor.simulators import exchange
-from proctor.simulators.ports import Desk, Tool
+from proctor.simulators.ports import Desk, Simulator, Tool
 from proctor.simulators.rows import Draft
 from proctor.simulators.seeds import (
     NotRead,
@@ -53,12 +53,11 @@ _IDS = uuid.UUID("6f1d2a36-6f6b-4a55-9f2e-6b1f6c0f3c11")
 """The namespace for converting ids to UUIDs, which the specification requires."""
 
 
-class CdsSimulator:
+class CdsSimulator(Simulator):
     """Both sides of CDS Hooks."""
 
     kind = "cds"
     summary = "CDS Hooks 1.1: an EHR that calls the agent's service, and services that an agent calls."
-    steps = ()
     open_paths = ("/cds-services",)
     config_names = ("services", "fhir_server")
     access = {"cds_url": "{url}", "registration_url": "{url}/services"}  # noqa: RUF012 - never changed
@@ -73,39 +72,33 @@ class CdsSimulator:
         for service in services:
             desk.rows.put(_SERVICES, service.id, msgspec.to_builtins(service))
 
-    def perform(self, step: str, content: Json, desk: Desk) -> None:
-        """Perform nothing: hooks are called by requests."""
-
-    def handle(self, request: exchange.Request, desk: Desk) -> exchange.Response:
-        """Answer a request."""
-        try:
-            parts = exchange.split_path(request)
-            if parts[:1] == ["cds-services"] and len(parts) <= 3:
-                return self._serve(parts[1:], request, desk)
-            if parts == ["services"]:
-                exchange.require_method(request, "GET", "HEAD", "POST")
-                return self._register(request, desk) if request.method == "POST" else _list_services(desk.rows)
-            if len(parts) == 2 and parts[0] == "hooks":
-                exchange.require_method(request, "POST")
-                return self._call_hook(parts[1], request, desk)
-            if parts == ["feedback"]:
-                exchange.require_method(request, "POST")
-                row = _store_feedback(exchange.read_object(request), desk.rows)
-                service = next((loaded for loaded in _load_services(desk.rows) if loaded.id == row["service"]), None)
-                # The specification has two outcomes: a service is not notified of an ignored card.
-                if service is None or not service.url or row["feedback"] == "ignored":
-                    return exchange.answer_json(200, row)
-                feedback: dict[str, Json] = {"card": row["uuid"], "outcome": row["feedback"], "outcomeTimestamp": desk.around.now()}
-                if row["feedback"] == "overridden" and "feedback_reason" in row:
-                    feedback["overrideReason"] = row["feedback_reason"]
-                fetched = _fetch(request, "POST", f"{service.url}/feedback", msgspec.json.encode({"feedback": [feedback]}))
-                problem = (
-                    "" if 200 <= fetched.status < 300 else fetched.problem or f"the service takes no feedback: it answers {fetched.status}"
-                )
-                return exchange.answer_json(200, {**row, "delivered": not problem, "problems": [problem] if problem else []})
-            raise exchange.refuse(404, "not_found", "there are /services, /hooks/HOOK, /feedback and /cds-services")
-        except exchange.Refused as refused:
-            return refused.response
+    def answer(self, request: exchange.Request, desk: Desk) -> exchange.Response:
+        """Answer a request. Raises `Refused`."""
+        parts = exchange.split_path(request)
+        if parts[:1] == ["cds-services"] and len(parts) <= 3:
+            return self._serve(parts[1:], request, desk)
+        if parts == ["services"]:
+            exchange.require_method(request, "GET", "HEAD", "POST")
+            return self._register(request, desk) if request.method == "POST" else _list_services(desk.rows)
+        if len(parts) == 2 and parts[0] == "hooks":
+            exchange.require_method(request, "POST")
+            return self._call_hook(parts[1], request, desk)
+        if parts == ["feedback"]:
+            exchange.require_method(request, "POST")
+            row = _store_feedback(exchange.read_object(request), desk.rows)
+            service = next((loaded for loaded in _load_services(desk.rows) if loaded.id == row["service"]), None)
+            # The specification has two outcomes: a service is not notified of an ignored card.
+            if service is None or not service.url or row["feedback"] == "ignored":
+                return exchange.answer_json(200, row)
+            feedback: dict[str, Json] = {"card": row["uuid"], "outcome": row["feedback"], "outcomeTimestamp": desk.around.now()}
+            if row["feedback"] == "overridden" and "feedback_reason" in row:
+                feedback["overrideReason"] = row["feedback_reason"]
+            fetched = _fetch(request, "POST", f"{service.url}/feedback", msgspec.json.encode({"feedback": [feedback]}))
+            problem = (
+                "" if 200 <= fetched.status < 300 else fetched.problem or f"the service takes no feedback: it answers {fetched.status}"
+            )
+            return exchange.answer_json(200, {**row, "delivered": not problem, "problems": [problem] if problem else []})
+        raise exchange.refuse(404, "not_found", "there are /services, /hooks/HOOK, /feedback and /cds-services")
 
     def _register(self, request: exchange.Request, desk: Desk) -> exchange.Response:
         body = exchange.read_object(request)
@@ -275,7 +268,7 @@ def _show(service: Service) -> dict[str, Json]:
 
 
 def _load_services(rows: Draft) -> list[Service]:
-    return [READ_SERVICE.decode(msgspec.json.encode(row)) for row in rows.list(_SERVICES).values()]
+    return [convert_to(row, Service) for row in rows.list(_SERVICES).values()]
 
 
 def _write_camel(name: str) -> str:
@@ -331,9 +324,6 @@ class Service(msgspec.Struct, frozen=True, kw_only=True):
     url: Annotated[str, NotRead] = ""
     """Its address; empty for a service that the suite simulates."""
     cards: tuple[Annotated[Canned, ReadBy(_read_canned)], ...] = ()
-
-
-READ_SERVICE = make_json_decoder(Service)
 
 
 def find_problem(card: Json) -> str:

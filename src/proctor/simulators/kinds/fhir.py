@@ -50,7 +50,7 @@ from proctor.simulators.fhir.resources import (
     refuse_fhir,
 )
 from proctor.simulators.fhir.searching import answer_search, check_format, find_matches
-from proctor.simulators.ports import Desk, Tool
+from proctor.simulators.ports import Desk, Simulator, Tool
 from proctor.simulators.rows import Draft
 from proctor.simulators.seeds import read_flag, read_members
 from proctor.simulators.tools import make_query
@@ -192,7 +192,7 @@ _RESOURCE: dict[str, Json] = {"type": "object", "description": "The resource as 
 _SEARCH: dict[str, Json] = {"type": "object", "additionalProperties": {"type": "string"}, "description": "FHIR search parameters."}
 
 
-class FhirSimulator:
+class FhirSimulator(Simulator):
     """A FHIR R4 server."""
 
     kind = "fhir"
@@ -249,17 +249,11 @@ class FhirSimulator:
         desk.rows.put(checked["resourceType"], key, stored)
         return stored
 
-    def handle(self, request: Request, desk: Desk) -> Response:
-        """Answer a request."""
-        try:
-            return self._route(request, desk)
-        except Refused as refused:
-            return refused.response
-
-    def _route(self, request: Request, desk: Desk) -> Response:
+    def answer(self, request: Request, desk: Desk) -> Response:
+        """Answer a request. Raises `Refused`."""
         if request.method == "HEAD":
             # HEAD is GET without a body.
-            return msgspec.structs.replace(self._route(msgspec.structs.replace(request, method="GET"), desk), body=b"")
+            return msgspec.structs.replace(self.answer(msgspec.structs.replace(request, method="GET"), desk), body=b"")
         path = request.path.rstrip("/")
         if path == _TOKEN and request.method == "POST":
             return _answer_token(request)
@@ -269,7 +263,7 @@ class FhirSimulator:
             return answer_json(200, build_smart_configuration(request.base))
         if not path:
             if request.method == "POST":
-                return answer_bundle(request, desk, self._route)
+                return answer_bundle(request, desk, self.answer)
             raise _refuse_method(request, "POST with a Bundle")
         check_format(request)
         parts = [decode_percent(part) for part in path.lstrip("/").split("/")]

@@ -28,9 +28,8 @@ from proctor.codecs.segments import Hl7Message, compile_segment_path, read_messa
 from proctor.errors import EvidenceError, SpecError
 from proctor.model.evidence import Hl7State, Json, State
 from proctor.model.show import show
-from proctor.model.typed import make_json_decoder
-from proctor.simulators.exchange import Refused, Request, Response, answer_json, read_payload, refuse, require_method, split_path
-from proctor.simulators.ports import Desk, Tool
+from proctor.simulators.exchange import Request, Response, answer_json, read_payload, refuse, require_method, split_path
+from proctor.simulators.ports import Desk, Simulator, Tool
 from proctor.simulators.seeds import ReadBy, join_place, read_as, read_flag, read_items, read_members, read_word
 from proctor.simulators.tools import make_tool
 
@@ -41,13 +40,12 @@ _CONFIG = "_config"
 _IN, _OUT = "inbox", "outbound"
 
 
-class Hl7Simulator:
+class Hl7Simulator(Simulator):
     """A receiver of HL7 v2 messages."""
 
     kind = "hl7"
     summary = "An HL7 v2 feed: messages out with a proper acknowledgement, an inbox, and MLLP in local runs."
     steps = ("message_arrives",)
-    open_paths = ()
     config_names = ("inbox", "accepts", "rules", "mllp")
     access = {"hl7_url": "{url}", "inbox_url": "{url}/inbox", "outbound_url": "{url}/outbound"}  # noqa: RUF012 - never changed
     endpoints = {"hl7_inbox": "/inbox", "hl7_outbound": "/outbound"}  # noqa: RUF012 - never changed
@@ -80,36 +78,32 @@ class Hl7Simulator:
         key = str(len(desk.rows.list(_IN)) + 1)
         desk.rows.put(_IN, key, _make_row(key, text, Answer("", message=messages[0]), desk))
 
-    def handle(self, request: Request, desk: Desk) -> Response:
-        """Answer a request."""
-        try:
-            parts = split_path(request)
-            if parts == ["outbound"] and request.method == "POST":
-                if len(request.body) > MOST_BYTES:
-                    raise refuse(413, "too_large", f"a message has at most {MOST_BYTES} bytes")
-                text, is_json = read_payload(request)
-                config = desk.rows.get(_CONFIG, "rules")
-                answer = judge_message(text, Rules() if config is None else READ_RULES.decode(msgspec.json.encode(config)))
-                ack = write_ack(answer, desk.around.now(), desk.around.new_id())
-                if answer.ack == "AA":
-                    key = str(len(desk.rows.list(_OUT)) + 1)
-                    desk.rows.put(_OUT, key, _make_row(key, _normalize(text), answer, desk))
-                if not is_json:
-                    return Response(status=200, body=ack.encode(), headers={"content-type": HL7_TYPE})
-                body: dict[str, Json] = {"code": answer.ack, "accepted": answer.ack == "AA", "ack": ack, "control_id": answer.control_id}
-                return answer_json(200, {**body, "reason": answer.reason} if answer.reason else body)
-            if len(parts) not in (1, 2) or parts[0] not in (_IN, _OUT):
-                raise refuse(404, "not_found", "messages are at /inbox and /outbound")
-            require_method(request, "GET", "HEAD", *(("POST",) if parts == ["outbound"] else ()))
-            if len(parts) == 1:
-                chosen = dict(request.query).get("type", "")
-                rows = [row for row in desk.rows.list(parts[0]).values() if not chosen or f"{row['type']}^".startswith(f"{chosen}^")]
-                return answer_json(200, {"messages": rows})
-            if (row := desk.rows.get(parts[0], parts[1])) is None:
-                raise refuse(404, "not_found", f"there is no message {show(parts[1])} in {parts[0]}")
-            return Response(status=200, body=row["payload"].encode(), headers={"content-type": HL7_TYPE})
-        except Refused as refused:
-            return refused.response
+    def answer(self, request: Request, desk: Desk) -> Response:
+        """Answer a request. Raises `Refused`."""
+        parts = split_path(request)
+        if parts == ["outbound"] and request.method == "POST":
+            if len(request.body) > MOST_BYTES:
+                raise refuse(413, "too_large", f"a message has at most {MOST_BYTES} bytes")
+            text, is_json = read_payload(request)
+            answer = judge_message(text, desk.rows.load(_CONFIG, "rules", Rules) or Rules())
+            ack = write_ack(answer, desk.around.now(), desk.around.new_id())
+            if answer.ack == "AA":
+                key = str(len(desk.rows.list(_OUT)) + 1)
+                desk.rows.put(_OUT, key, _make_row(key, _normalize(text), answer, desk))
+            if not is_json:
+                return Response(status=200, body=ack.encode(), headers={"content-type": HL7_TYPE})
+            body: dict[str, Json] = {"code": answer.ack, "accepted": answer.ack == "AA", "ack": ack, "control_id": answer.control_id}
+            return answer_json(200, {**body, "reason": answer.reason} if answer.reason else body)
+        if len(parts) not in (1, 2) or parts[0] not in (_IN, _OUT):
+            raise refuse(404, "not_found", "messages are at /inbox and /outbound")
+        require_method(request, "GET", "HEAD", *(("POST",) if parts == ["outbound"] else ()))
+        if len(parts) == 1:
+            chosen = dict(request.query).get("type", "")
+            rows = [row for row in desk.rows.list(parts[0]).values() if not chosen or f"{row['type']}^".startswith(f"{chosen}^")]
+            return answer_json(200, {"messages": rows})
+        if (row := desk.rows.get(parts[0], parts[1])) is None:
+            raise refuse(404, "not_found", f"there is no message {show(parts[1])} in {parts[0]}")
+        return Response(status=200, body=row["payload"].encode(), headers={"content-type": HL7_TYPE})
 
     def read_state(self, desk: Desk) -> State:
         """Return the accepted messages."""
@@ -224,9 +218,6 @@ class Answer(msgspec.Struct, frozen=True):
         if self.message is None:
             return ""
         return "^".join(part for part in (self.message.value(_TYPE), self.message.value(_EVENT)) if part)
-
-
-READ_RULES = make_json_decoder(Rules)
 
 
 def judge_message(text: str, rules: Rules) -> Answer:

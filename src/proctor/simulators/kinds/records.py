@@ -43,11 +43,10 @@ from proctor.expressions.text_form import write_text_form
 from proctor.model.evidence import Json, State
 from proctor.model.json_values import MISSING, equal, is_integer, is_number, read_digits
 from proctor.model.show import kind_of, shorten, show, suggest
-from proctor.model.typed import convert_to
 from proctor.paths.dotted import find_dotted
 from proctor.simulators import seeds
 from proctor.simulators.exchange import Refused, Request, Response, answer_json, read_json, refusal_message, refuse, require_method
-from proctor.simulators.ports import Desk, Tool
+from proctor.simulators.ports import Desk, Simulator, Tool
 from proctor.simulators.rows import Draft
 from proctor.simulators.seeds import NotHeld
 from proctor.simulators.tools import make_query
@@ -173,13 +172,12 @@ _FILTERS: dict[str, Json] = {
 }
 
 
-class RecordsSimulator:
+class RecordsSimulator(Simulator):
     """A records API."""
 
     kind = "records"
     summary = "A plain records API: collections of JSON rows with a schema, filters and simple rules."
     steps = ("add_row",)
-    open_paths = ()
 
     def seed(self, seed: Json, desk: Desk) -> None:
         """Create the collections: an object of names, each with its rows, or with `rows`, `schema`, `unique`, `read_only` and `rules`."""
@@ -208,20 +206,17 @@ class RecordsSimulator:
         except Refused as refused:
             raise SpecError(refusal_message(refused)) from None
 
-    def handle(self, request: Request, desk: Desk) -> Response:
-        """Answer a request."""
-        try:
-            parts = [decode_percent(part) for part in request.path.strip("/").split("/")]
-            if parts == [""]:
-                return self._list_collections(request, desk.rows)
-            collection = _find_collection(parts[0], desk.rows)
-            if len(parts) == 1:
-                return self._handle_all(collection, request, desk)
-            if len(parts) == 2:
-                return self._handle_one(collection, parts[1], request, desk)
-            raise refuse(404, "not_found", "a row is at /COLLECTION/ID")
-        except Refused as refused:
-            return refused.response
+    def answer(self, request: Request, desk: Desk) -> Response:
+        """Answer a request. Raises `Refused`."""
+        parts = [decode_percent(part) for part in request.path.strip("/").split("/")]
+        if parts == [""]:
+            return self._list_collections(request, desk.rows)
+        collection = _find_collection(parts[0], desk.rows)
+        if len(parts) == 1:
+            return self._handle_all(collection, request, desk)
+        if len(parts) == 2:
+            return self._handle_one(collection, parts[1], request, desk)
+        raise refuse(404, "not_found", "a row is at /COLLECTION/ID")
 
     def _list_collections(self, request: Request, rows: Draft) -> Response:
         require_method(request, "GET")
@@ -308,11 +303,11 @@ def _make_tool(name: str, description: str, properties: dict[str, Json], require
 
 
 def _find_collection(name: str, rows: Draft) -> Collection:
-    config = rows.get(CONFIG, name)
-    if config is None:
+    collection = rows.load(CONFIG, name, Collection)
+    if collection is None:
         suggestion = suggest(name, rows.list(CONFIG))
         raise refuse(404, "not_found", f"there is no collection {show(name)}{suggestion}")
-    return convert_to(config, Collection)
+    return collection
 
 
 def _require_writable(collection: Collection) -> None:

@@ -25,7 +25,7 @@ from proctor.codecs.addresses import fold_address
 from proctor.errors import SpecError
 from proctor.model.evidence import Json
 from proctor.model.show import nearest, show
-from proctor.model.typed import make_json_decoder
+from proctor.model.typed import convert_to
 from proctor.simulators.persona import Script, find_answer, fold_words
 from proctor.simulators.ports import Desk
 from proctor.simulators.rows import Draft
@@ -139,8 +139,6 @@ _CONFIG, _PROGRESS = "_config", "_progress"
 _PHONE = "phone"
 OWN_PHONE = "+15550100"
 """The agent's default number."""
-_READ_MENUS = make_json_decoder(Menus)
-_READ_PROGRESS = make_json_decoder(Progress)
 
 
 def set_own_number(number: str, rows: Draft) -> None:
@@ -174,30 +172,30 @@ def keep_call(call: dict[str, Json], desk: Desk, progress: Progress | None = Non
 
 def has_line(call: dict[str, Json], rows: Draft) -> bool:
     """Return whether the other end is connected."""
-    return _find_line(call, rows) is not None
+    return rows.get(LINES, _name_line(call)) is not None
 
 
 def begin_talk(call: dict[str, Json], desk: Desk) -> dict[str, Json]:
     """Connect the call and let the other end speak first; return the stored call."""
-    progress, texts = enter_menu(_decode_menus(_find_line(call, desk.rows)), Progress(), START)
+    progress, texts = enter_menu(_load_menus(call, desk.rows), Progress(), START)
     return keep_call(_add_turns({**call, "status": "in-progress"}, texts, progress), desk, progress)
 
 
 def take_part(call: dict[str, Json], text: str, desk: Desk, *, is_pressed: bool) -> dict[str, Json]:
     """Add the agent's speech or keys and the answer of the other end; return the stored call."""
-    progress_before = _READ_PROGRESS.decode(msgspec.json.encode(desk.rows.get(_PROGRESS, call["id"])))
-    progress, texts = take_turn(_decode_menus(_find_line(call, desk.rows)), progress_before, text, is_pressed=is_pressed)
+    progress_before = desk.rows.load(_PROGRESS, call["id"], Progress) or Progress()
+    progress, texts = take_turn(_load_menus(call, desk.rows), progress_before, text, is_pressed=is_pressed)
     agent_turn: dict[str, Json] = {"speaker": "agent", "text": text, **({"digits": text} if is_pressed else {})}
     after = _add_turns({**call, "turns": [*call["turns"], agent_turn], "collected": progress.collected}, texts, progress)
     return keep_call(after, desk, progress)
 
 
-def _find_line(call: dict[str, Json], rows: Draft) -> Json:
-    return rows.get(LINES, call["id"] if call["direction"] == "inbound" else fold_address(call["to"]))
+def _name_line(call: dict[str, Json]) -> str:
+    return call["id"] if call["direction"] == "inbound" else fold_address(call["to"])
 
 
-def _decode_menus(line: Json) -> Menus:
-    return _READ_MENUS.decode(msgspec.json.encode(line))
+def _load_menus(call: dict[str, Json], rows: Draft) -> Menus:
+    return convert_to(rows.get(LINES, _name_line(call)), Menus)
 
 
 def _add_turns(call: dict[str, Json], texts: list[str], progress: Progress) -> dict[str, Json]:

@@ -30,7 +30,6 @@ import msgspec
 from proctor.codecs.http import encode_query
 from proctor.model.evidence import Json
 from proctor.model.show import nearest, show
-from proctor.model.typed import make_json_decoder
 from proctor.simulators.exchange import Errand, Fetched, Request, Response, answer_json
 from proctor.simulators.ports import Desk
 from proctor.simulators.rows import Draft
@@ -94,13 +93,9 @@ class Talk(msgspec.Struct, frozen=True, kw_only=True):
     """Errors, for the author."""
 
 
-_READ_TALK = make_json_decoder(Talk)
-
-
 def find_talk(id: str, rows: Draft) -> Talk | None:
     """Return the webhook state of a call; None if it has no webhooks."""
-    row = rows.get(_TALKS, id)
-    return None if row is None else _READ_TALK.decode(msgspec.json.encode(row))
+    return rows.load(_TALKS, id, Talk)
 
 
 def count_led(rows: Draft) -> int:
