@@ -71,8 +71,7 @@ def _blame(place: str, work: object) -> None:
     try:
         work()
     except SpecError as error:
-        field = f"{place}.{error.field}" if error.field else place
-        raise SpecError(error.message, field=field, nearest=error.nearest, hint=error.hint) from None
+        raise error.move_to(f"{place}.{error.field}" if error.field else place) from None
 
 
 def answer_counted(simulator: Simulator, request: Request, desk: Desk) -> Response:

@@ -248,7 +248,7 @@ def _read_struct(kind: type[msgspec.Struct], value: Json, at: str) -> msgspec.St
     try:
         return kind(**found)
     except SpecError as error:  # what `__post_init__` refuses
-        raise SpecError(error.message, field=join_place(at, error.field) if error.field else at or None, nearest=error.nearest) from None
+        raise error.move_to(join_place(at, error.field) if error.field else at or None) from None
 
 
 @functools.cache
@@ -324,7 +324,7 @@ def _find_simulator(word: Json, place: str) -> str:
     try:
         return read_kind(word)
     except SpecError as error:
-        raise SpecError(error.message, field=place) from None
+        raise error.move_to(place) from None
 
 
 def _find_kind_of_step(step: str, place: str) -> str:

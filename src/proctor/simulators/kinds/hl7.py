@@ -174,7 +174,7 @@ def _read_when(value: Json, at: str) -> tuple[tuple[str, str | None], ...]:
         try:
             compile_segment_path(path)
         except SpecError as error:
-            raise SpecError(error.message, field=join_place(at, path), hint=error.hint) from None
+            raise error.move_to(join_place(at, path)) from None
         when.append((path, None if expected is None else read_word(expected, join_place(at, path))))
     return tuple(when)
 
