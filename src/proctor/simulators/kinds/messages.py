@@ -29,7 +29,7 @@ from proctor.simulators.ports import Desk, Simulator, Tool
 from proctor.simulators.rows import Draft
 from proctor.simulators.seeds import NotHeld, read_as, read_items, read_members, read_word
 from proctor.simulators.tools import make_tool
-from proctor.simulators.twilio import VERSION, refuse_twilio, show_twilio, show_twilio_page
+from proctor.simulators.twilio import VERSION, make_page, refuse_twilio, show_twilio
 
 MOST_TEXT = 100_000
 """Characters of one message."""
@@ -151,7 +151,8 @@ class MessagesSimulator(Simulator):
             return exchange.answer_json(200, show_twilio(row, account))
         if request.method in ("GET", "HEAD"):
             filters = {name.lower(): value for name, value in request.query if name in ("To", "From")}
-            return exchange.answer_json(200, show_twilio_page(_choose(desk.rows, {**filters, "channel": "sms"}), account))
+            chosen = _choose(desk.rows, {**filters, "channel": "sms"})
+            return exchange.answer_json(200, make_page("Messages", [show_twilio(row, account) for row in chosen], account))
         if request.method != "POST":
             raise refuse_twilio(405, 20004, "Method not allowed")
         form = exchange.read_form(request)
