@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import chain, islice
 from typing import Any, cast
 
@@ -265,6 +265,19 @@ def _is_free_text(element: str, resource: Resource, parameter: Parameter) -> boo
 @functools.cache
 def _list_date_parameters(resource_type: str) -> tuple[Parameter, ...]:
     return tuple(parameter for parameter in list_parameters(resource_type).values() if parameter.kind == "date")
+
+
+def replace_references(value: Json, find: Callable[[str], str | None]) -> Json:
+    """Return a value with the references inside replaced by what `find` returns for them, unless that is None."""
+    if isinstance(value, list):
+        return [replace_references(item, find) for item in cast("list[Json]", value)]
+    if not isinstance(value, dict):
+        return value
+    replaced = {name: replace_references(member, find) for name, member in cast(Resource, value).items()}
+    reference = replaced.get("reference")
+    if isinstance(reference, str) and (target := find(reference)) is not None:
+        replaced["reference"] = target
+    return replaced
 
 
 def find_version(resource: Resource) -> int:
