@@ -4,17 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from itertools import islice
-from typing import Any
 
 import sqlalchemy as sa
-from sqlalchemy.ext.compiler import compiles
-from sqlalchemy.sql.compiler import SQLCompiler
-from sqlalchemy.sql.functions import FunctionElement
 
 from proctor.model.evidence import Evidence, Json
 from proctor.model.run import RunEntry
 from proctor.store.sql.compressed_json import to_json
-from proctor.store.sql.queries import clean_text
+from proctor.store.sql.queries import DialectFunction, clean_text
 from proctor.store.sql.tables import run_entries
 
 MOST_ANSWERED, MOST_INPUT, MOST_REASONS = 8_000, 2_000, 2_000
@@ -25,22 +21,13 @@ SEARCHED = sa.case((run_entries.c.search_text.is_(None), run_entries.c.body), el
 """The columns to search attempts without a search text: their body."""
 
 
-class _Place(FunctionElement[int]):
+class _Place(DialectFunction):
     """The position of a text in another, from 1; 0 if it is not in it."""
 
     inherit_cache = True
-    type = sa.Integer()
     name = "place_in"
-
-
-@compiles(_Place)
-def _compile_strpos(element: _Place, compiler: SQLCompiler, **named: Any) -> str:
-    return f"strpos({compiler.process(element.clauses, **named)})"
-
-
-@compiles(_Place, "sqlite")
-def _compile_instr(element: _Place, compiler: SQLCompiler, **named: Any) -> str:
-    return f"instr({compiler.process(element.clauses, **named)})"
+    type = sa.Integer()
+    plain, sqlite = "strpos({}, {})", "instr({}, {})"
 
 
 def make_search_text(entry: RunEntry) -> str:
