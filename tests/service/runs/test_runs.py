@@ -15,6 +15,7 @@ import sqlalchemy as sa
 from proctor.errors import StoreError
 from proctor.model.evidence import Evidence
 from proctor.model.run import RunEntry
+from proctor.model.verdict import TextRange
 from proctor.service.access.callers import LOCAL, Caller
 from proctor.service.access.projects import delete_project, update_project
 from proctor.service.access.secrets import set_secret
@@ -25,11 +26,13 @@ from proctor.service.runs.requests import NewRun, RunSearch, cancel_run, get_run
 from proctor.service.runs.results import (
     REPORTS,
     AttemptFilter,
+    ReadResult,
     events,
     find_last_event,
     get_run_result,
     list_run_results,
     run_report,
+    show_run_result,
 )
 from proctor.service.runs.worker import Cleaner, run_worker, work_once
 from proctor.service.traces.cases import NewCase, create_case
@@ -566,6 +569,31 @@ def test_a_quiet_stream_beats_and_ends_when_the_service_stops(database: TestData
         assert await asyncio.wait_for(anext(stream), 2) is None
         stop.set()
         assert await collected(stream) == []
+
+    database.run_hub(use, allowed_addresses=LOOPBACK)
+
+
+def test_the_shown_part_of_a_very_long_answer_is_stored_separately(database: TestDatabase) -> None:
+    async def use(hub: Hub) -> None:
+        async with an_agent() as agent:
+            agent.answer = "x" * 600_000 + " hello {} " + "y" * 600_000
+            run_id = await start(hub, agent, "a")
+            assert await work_once(hub) == run_id
+        (result,) = (await list_run_results(hub, LOCAL, run_id))["data"]
+        whole = await get_run_result(hub, LOCAL, run_id, result["id"])
+        async with hub.database.writing() as connection:
+            await connection.execute(sa.update(run_entries).where(run_entries.c.run_id == run_id).values(body=b"spoiled"))
+
+        def write(read: ReadResult) -> dict[str, Any]:
+            assert read.entry.evidence is not None and read.entry.evidence.text is not None
+            return {
+                "length": len(read.entry.evidence.text),
+                "ranges": read.result.ranges,
+                "text": read.entry.evidence.text[600_001:600_006],
+            }
+
+        shown = await show_run_result(hub, LOCAL, run_id, result["id"], view="v", write=write)
+        assert shown == {"length": len(whole["evidence"]["text"]), "ranges": ((TextRange("$.text", 600_001, 600_006),),), "text": "hello"}
 
     database.run_hub(use, allowed_addresses=LOOPBACK)
 
