@@ -10,6 +10,7 @@ from typing import Any
 
 import msgspec
 
+from proctor.formats.suites import read_suite
 from proctor.model.evidence import Evidence
 from proctor.model.run import RunEntry
 from proctor.model.verdict import Verdict
@@ -17,7 +18,9 @@ from proctor.service.access.callers import LOCAL
 from proctor.service.hub import stamp
 from proctor.service.runs.figures import RunFacts, find_failures, find_latency, store_figures, tally_run
 from proctor.service.runs.results import suite_of_run
+from proctor.service.runs.worker import make_range_finder
 from proctor.store.runs.entry_digests import make_digest
+from proctor.store.runs.entry_previews import LONG_TEXT, make_shown
 from proctor.store.sql import tables
 from proctor.store.sql.compressed_json import compress_bytes, pack, to_json
 from proctor.store.sql.database import Database, open_database
@@ -84,11 +87,13 @@ def _make_entries(attempts: int, *, failing: int) -> Iterator[RunEntry]:
 
 
 def _list_entries(run_id: str, entries: Iterable[RunEntry], at: float) -> Iterator[dict[str, Any]]:
+    find_ranges = make_range_finder(read_suite(write_suite(), name="shop").cases)
     for number, entry in enumerate(entries):
         data = to_json(entry)
         yield {
             "id": f"att_{run_id[4:]}_{number:07}", "run_id": run_id, "case_id": entry.case, "attempt": entry.attempt,
             "outcome": entry.outcome, "digest": make_digest(data), "body": compress_bytes(data), "created_at": stamp(at + number / 200),
+            "shown": make_shown(entry, find_ranges) if len(data) > LONG_TEXT else None,
         }  # fmt: skip
 
 

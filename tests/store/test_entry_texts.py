@@ -5,7 +5,7 @@ import pytest
 from proctor.model.evidence import Evidence, EvidenceTurn
 from proctor.model.run import RunEntry
 from proctor.model.verdict import Verdict
-from proctor.store.runs.entry_texts import MOST_ANSWERED, MOST_INPUT, MOST_REASONS, fold_text, make_search_text
+from proctor.store.runs.entry_previews import MOST_ANSWERED, MOST_INPUT, MOST_REASONS, fold_text, make_search_text
 
 TURNS = (EvidenceTurn(input="Where is it?", text="At the Depot."), EvidenceTurn(input="And now?", text="On its way."))
 VERDICTS = (Verdict("pass", 1.0, "it was Polite"), Verdict("fail", 0.0, "no refund in 'STRASSE'"))

@@ -72,7 +72,7 @@ from proctor.service.traces.search import read_moment
 from proctor.store.files.log_index import LogIndex, LogIndexes
 from proctor.store.files.run_files import CASES, RESULTS, SUITE, RunFiles, RunFolder, open_regular
 from proctor.store.files.run_references import Baselines
-from proctor.store.runs.entry_texts import fold_text, make_search_text
+from proctor.store.runs.entry_previews import fold_text, make_search_text
 
 T = TypeVar("T")
 Parameters = ParamSpec("Parameters")

@@ -7,8 +7,15 @@ import re
 from typing import Any
 
 import pytest
+import sqlalchemy as sa
 
 from proctor.model.verdict import Verdict
+from proctor.service.hub import Hub
+from proctor.service.runs.worker import make_range_finder
+from proctor.store.runs.entry_digests import make_digest
+from proctor.store.runs.entry_previews import make_shown
+from proctor.store.sql.compressed_json import to_json
+from proctor.store.sql.tables import run_entries
 from tests.pages.markup import Markup
 from tests.pages.world import World, add_run, decide, read_suite
 from tests.report.html_reading import Page
@@ -88,6 +95,36 @@ def test_an_answer_of_ten_megabytes_is_shortened_around_what_is_marked(world: Wo
     whole = world.get(RUN + "/r/att_marks_0/text?at=$.text", "organization")
     assert whole.text == long and whole.headers["content-type"].startswith("text/plain")
     assert whole.headers["x-content-type-options"] == "nosniff"
+
+
+VERY_LONG: dict[str, dict[str, Any]] = {
+    "the answer": {"text": "x" * 600_000 + " hello " + '"y"\n' * 200_000 + "secret", "tool_calls": []},
+    "the body": {"text": "hello", "body": {"status": "it is ok", "note": 'a"\n\x01é' * 250_000}},
+    "a call": {
+        "text": "hello",
+        "tool_calls": [{"name": "search", "arguments": {"q": "-" * 900_000 + "shoe" * 90_000}, "result": "r\n" * 600_000}],
+    },
+    "a turn": {"turns": [{"input": "hi", "text": "so " + "hello " * 200_000}, {"input": "more", "text": "secret"}]},
+}
+
+
+@pytest.mark.parametrize("name", VERY_LONG)
+def test_the_digest_of_very_long_texts_makes_the_same_page(world: World, name: str) -> None:
+    whole = show(world, VERY_LONG[name])
+    suite = read_suite(SUITE)
+    entry = decide(suite, suite.cases[0], VERY_LONG[name], 0, "2026-11-15T09:00:00.000Z")
+    shown = make_shown(entry, make_range_finder(suite.cases))
+    assert shown is not None and len(shown) < 100_000
+
+    async def keep(hub: Hub) -> None:
+        async with hub.database.writing() as connection:
+            changed = sa.update(run_entries).where(run_entries.c.id == "att_marks_0")
+            await connection.execute(changed.values(shown=shown, digest=make_digest(to_json(entry)), body=b"spoiled"))
+
+    world.service.run(keep)
+    again = world.get(f"{RUN}/r/att_marks_0", "organization").text
+    # The proof in a form is another one each time.
+    assert re.sub(r'value="[0-9a-f]{64}"', "", again) == re.sub(r'value="[0-9a-f]{64}"', "", whole)
 
 
 @pytest.mark.parametrize("answer", ["\u202ehello\u202c", "he\u200bllo hello", "שלום hello", "\ufdd0hello\ufdd0"])

@@ -22,7 +22,7 @@ from proctor.service.runs.comparisons import compare_runs, read_several
 from proctor.service.runs.figures import group_run_failures, measure_latency
 from proctor.service.runs.results import AttemptFilter, ReadResult, list_run_results, show_run_result, suite_of_run
 from proctor.store.runs.entry_digests import make_digest
-from proctor.store.runs.entry_texts import make_search_text
+from proctor.store.runs.entry_previews import make_search_text
 from proctor.store.sql.compressed_json import pack, to_json
 from proctor.store.sql.tables import run_entries, runs
 from tests.databases import TestDatabase

@@ -34,7 +34,7 @@ from proctor.service.runs.results import (
     run_report,
     show_run_result,
 )
-from proctor.service.runs.worker import Cleaner, run_worker, work_once
+from proctor.service.runs.worker import Cleaner, make_range_finder, run_worker, work_once
 from proctor.service.traces.cases import NewCase, create_case
 from proctor.store.runs.run_rows import LeaseLost, RunLease, RunRows, claim_run, iterate_entries, list_done_attempts, list_events_after
 from proctor.store.sql.tables import run_entries, runs
@@ -42,7 +42,7 @@ from tests.databases import TestDatabase
 from tests.service.agents import LOOPBACK, Agent, a_project, an_agent, suite, until, working
 from tests.users.talks import reply
 
-WATCHES: dict[str, Any] = {"on_written": lambda: None}
+WATCHES: dict[str, Any] = {"on_written": lambda: None, "find_ranges": make_range_finder(())}
 
 
 async def start(hub: Hub, agent: Agent, *ids: str, project: str | None = None, **more: Any) -> str:

@@ -38,7 +38,7 @@ from proctor.service.runs.names import find_run, read_run
 from proctor.service.runs.run import AttemptFilter, RunResultSummary, RunResultSummaryPage, show_attempt
 from proctor.service.runs.run import RunResult as RunResultDocument
 from proctor.store.runs.entry_digests import DIGEST, read_digest
-from proctor.store.runs.entry_texts import SEARCHED, fold_text, make_search_text, match_search_text
+from proctor.store.runs.entry_previews import SEARCHED, fold_text, make_search_text, match_search_text, read_shown
 from proctor.store.runs.run_rows import UNFINISHED, get_last_number, get_status, iterate_entries, list_events_after, read_entry
 from proctor.store.sql.compressed_json import from_json, to_json
 from proctor.store.sql.pages import Row, count_rows, find_cursor
@@ -123,6 +123,10 @@ LARGE_RESULT = 100_000
 """Compressed bytes of an attempt from which its page view is cached."""
 _LISTED = (run_entries.c.id, run_entries.c.run_id, run_entries.c.created_at, *DIGEST)
 """The columns for a list of attempts."""
+_BODY_UNLESS_SHOWN = sa.case(
+    (sa.or_(run_entries.c.shown.is_(None), run_entries.c.digest.is_(None)), run_entries.c.body), else_=sa.null()
+).label("body")
+"""The body of an attempt, only if its preview or digest is missing."""
 
 
 EVERY_ATTEMPT = AttemptFilter()
@@ -234,13 +238,14 @@ class ReadResult(msgspec.Struct, frozen=True, kw_only=True):
     entry: RunEntry
 
 
-async def read_run_result(hub: Hub, caller: Caller, id: str, result_id: str) -> ReadResult:
-    """Return one attempt with its case, verdicts and evidence."""
+async def read_run_result(hub: Hub, caller: Caller, id: str, result_id: str, *, to_show: bool = False) -> ReadResult:
+    """Return one attempt with its case, verdicts and evidence; `to_show` shortens very long texts (`store/runs/entry_previews.py`)."""
+    columns = (run_entries.c.shown, _BODY_UNLESS_SHOWN) if to_show else (sa.null().label("shown"), run_entries.c.body)
     async with reading(hub, caller) as tx:
         connection = tx.connection
         run = await find_run(tx, id)
-        columns = (run_entries.c.id, run_entries.c.run_id, run_entries.c.created_at, run_entries.c.digest, run_entries.c.body)
-        query = sa.select(*columns).where(run_entries.c.run_id == run["id"], run_entries.c.id == result_id)
+        query = sa.select(run_entries.c.id, run_entries.c.run_id, run_entries.c.created_at, run_entries.c.digest, *columns)
+        query = query.where(run_entries.c.run_id == run["id"], run_entries.c.id == result_id)
         row = (await connection.execute(query)).mappings().first()
     if row is None:
         raise not_found("result", result_id)
@@ -249,9 +254,10 @@ async def read_run_result(hub: Hub, caller: Caller, id: str, result_id: str) -> 
 
 
 def _read_result(run: Row, row: Row) -> ReadResult:
-    entry = read_entry(row["body"])
+    entry, ranges = (read_entry(row["body"]), ()) if row["shown"] is None else read_shown(row["shown"])
     case = next((case for case in suite_of_run(run).cases if case.id == entry.case), None) or Case(id=entry.case)
-    return ReadResult(summary=_show_result(row), result=case_result(case, entry), entry=entry)
+    result = msgspec.structs.replace(case_result(case, entry), ranges=ranges)
+    return ReadResult(summary=_show_result(row), result=result, entry=entry)
 
 
 async def show_run_result(
@@ -268,7 +274,7 @@ async def show_run_result(
     key = (run["id"], run["created_at"], result_id, length, view)
     known: Mapping[str, Json] | None = hub.shown_results.get(key)
     if known is None:
-        known = await asyncio.to_thread(write, await read_run_result(hub, caller, run["id"], result_id))
+        known = await asyncio.to_thread(write, await read_run_result(hub, caller, run["id"], result_id, to_show=True))
         if length > LARGE_RESULT:
             hub.shown_results.put(key, known, 1)
     return known

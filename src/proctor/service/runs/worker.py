@@ -15,7 +15,7 @@ import json
 import logging
 import time
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Literal
 
 import msgspec
@@ -23,7 +23,7 @@ import msgspec
 from proctor.actions.checking.check_stream import wall_clock
 from proctor.actions.doctor.snapshots import list_snapshots
 from proctor.actions.running.run_builder import BuiltRun
-from proctor.actions.workspace.run_history import result_of
+from proctor.actions.workspace.run_history import case_result, result_of
 from proctor.cassettes.entries import REDACTED
 from proctor.cassettes.redaction import redact, redact_text
 from proctor.decide.judging import Ask
@@ -33,6 +33,7 @@ from proctor.model.evidence import Evidence, Json
 from proctor.model.result import CaseResult
 from proctor.model.run import RunEntry
 from proctor.model.verdict import OUTCOMES
+from proctor.report.words.ranges import add_ranges
 from proctor.runner.ports import Event, Listener, RunPorts
 from proctor.runner.run import Runner, RunOutcome
 from proctor.service.decisions.suite_verdicts import SuiteDecisions
@@ -54,6 +55,7 @@ from proctor.service.runs.results import suite_of_run
 from proctor.service.suites.outbound import LONGEST_ATTEMPT_S
 from proctor.service.waiting import wait_for_first
 from proctor.store.accounts.tenants import find_row
+from proctor.store.runs.entry_previews import Ranges
 from proctor.store.runs.run_rows import (
     LeaseLost,
     RunLease,
@@ -159,6 +161,23 @@ class RunDecisions(SuiteDecisions):
             return await super().decide_one(case, evidence, attempt=attempt, clock=clock, ask=ask)
         except Refusal as error:
             return make_undecided_result(case, "not_decided", error.message, attempt=attempt)
+
+
+# --- text ranges of verdicts, computed when an attempt is stored, since that is too slow for very long texts later
+
+
+def make_range_finder(cases: Sequence[Case]) -> Callable[[RunEntry], Ranges]:
+    """Return a function that finds the text ranges of each verdict of an attempt."""
+
+    def find_ranges(entry: RunEntry) -> Ranges:
+        # Searched each time: few attempts are that long, and a run may have very many cases.
+        case = next((case for case in cases if case.id == entry.case), None) or Case(id=entry.case)
+        result = case_result(case, entry)
+        ranges = () if entry.evidence is None else add_ranges(result, entry.evidence).ranges
+        # An empty tuple would mean not computed yet.
+        return ranges or ((),) * len(result.verdicts)
+
+    return find_ranges
 
 
 # --- attempts without secrets: those of the project verbatim, others by name and pattern
@@ -340,6 +359,7 @@ class _Drive:
             new_id=new_id,
             clean=(cleaner := Cleaner(ready.secrets)),
             on_written=lambda: hub.run_signals.wake(self._id),
+            find_ranges=make_range_finder(ready.suite.cases),
         )
         async with hub.database.reading() as connection:
             # Earlier workers may have stored some attempts: only the rest is run.

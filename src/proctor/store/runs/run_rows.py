@@ -25,7 +25,7 @@ from proctor.model.run import RunEntry
 from proctor.model.typed import make_json_decoder
 from proctor.store.accounts.judged_claims import note_due_claims
 from proctor.store.runs.entry_digests import make_digest
-from proctor.store.runs.entry_texts import make_search_text
+from proctor.store.runs.entry_previews import LONG_TEXT, Ranges, make_search_text, make_shown
 from proctor.store.sql.compressed_json import compress_bytes, expand_bytes
 from proctor.store.sql.database import Database
 from proctor.store.sql.pages import Row, fetch_all, fetch_first
@@ -272,8 +272,9 @@ class RunRows:
         new_id: Callable[[str], str],
         clean: EntryCleaner,
         on_written: Callable[[], None],
+        find_ranges: Callable[[RunEntry], Ranges],
     ) -> None:
-        """`on_written` is called after every write."""
+        """`on_written` is called after every write, `find_ranges` for attempts with very long texts."""
         self._database = database
         self._lease = lease
         self._run_id = lease.run_id
@@ -282,6 +283,7 @@ class RunRows:
         self._new_id = new_id
         self._clean = clean
         self._on_written = on_written
+        self._find_ranges = find_ranges
         self._entries: list[tuple[dict[str, Any], dict[str, Json], asyncio.Future[None], bool]] = []
         self._events: list[Event] = []
         self._writer: asyncio.Task[None] | None = None
@@ -328,7 +330,9 @@ class RunRows:
     def _pack_entry(self, entry: RunEntry) -> dict[str, bytes | str | None]:
         clean = self._clean.clean_entry(entry)
         # From the redacted entry: no secret can be searched for.
-        return {"digest": make_digest(clean), "search_text": make_search_text(_decode_entry(clean)), "body": compress_bytes(clean)}
+        stored = _decode_entry(clean)
+        preview = make_shown(stored, self._find_ranges) if len(clean) > LONG_TEXT else None
+        return {"digest": make_digest(clean), "search_text": make_search_text(stored), "shown": preview, "body": compress_bytes(clean)}
 
     def _wake_writer(self) -> None:
         # One writer at a time: entries that arrive during a write form the next batch, so a fast run makes few transactions.

@@ -419,8 +419,8 @@ run_entries = make_table(
     text_column("outcome"),
     # Before the body: SQLite reads the whole of a large value to reach the columns after it.
     sa.Column("digest", sa.LargeBinary, nullable=True),  # without long values, see `entry_digests.py`
-    text_column("search_text", null=True),  # input, answer and reasons, see `entry_texts.py`
-    sa.Column("shown", sa.LargeBinary, nullable=True),  # not used any more: earlier versions stored previews of very long texts
+    text_column("search_text", null=True),  # input, answer and reasons, see `entry_previews.py`
+    sa.Column("shown", sa.LargeBinary, nullable=True),  # the preview of very long texts, see `entry_previews.py`
     sa.Column("body", sa.LargeBinary, nullable=False),  # a RunEntry
     text_column("created_at"),
     sa.PrimaryKeyConstraint("run_id", "case_id", "attempt"),
