@@ -6,7 +6,6 @@ import importlib
 import re
 
 from proctor.simulators.ports import Simulator, find_simulator, list_kinds
-from proctor.simulators.tools import find_tools
 
 _BEGIN = """<!-- Generated from the code by `python -m docs.generate`. Do not edit: change the code and run `make docs`. -->
 
@@ -33,7 +32,7 @@ def _write_section(simulator: Simulator) -> str:
         facts.append(("Steps of a scenario", ", ".join(f"`{step}`" for step in simulator.steps)))
     if simulator.open_paths:
         facts.append(("Answered without the token", ", ".join(f"`{path}`" for path in simulator.open_paths)))
-    tools = "\n".join(f"| `{tool.name}` | {tool.description} |" for tool in find_tools(simulator))
+    tools = "\n".join(f"| `{tool.name}` | {tool.description} |" for tool in simulator.list_tools())
     facts_list = "\n".join(f"* {name}: {value}" for name, value in facts)
     return f"## `{simulator.kind}`\n\n{_fence_lists(text.strip())}\n\n{facts_list}\n\n| tool for models | |\n|---|---|\n{tools}\n"
 

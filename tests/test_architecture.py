@@ -129,7 +129,8 @@ def test_the_pure_layers_touch_no_clock_disk_network_or_environment() -> None:
             continue
         for line, module in imports_of(path):
             top = module.split(".")[0]
-            if top in banned and (package, top) not in allowed:
+            # `urllib.parse` only joins and splits text.
+            if top in banned and module != "urllib.parse" and (package, top) not in allowed:
                 wrong.append(f"{path.relative_to(SRC)}:{line}: {package} imports {module}")
     assert not wrong, "\n".join(wrong)
 

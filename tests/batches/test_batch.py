@@ -469,11 +469,14 @@ def test_a_full_disk_leaves_no_partial_result(tmp_path: Path, monkeypatch: pytes
 
     write_parquet(tmp_path / "data" / "a.parquet", [make_trace(1), "{"])
 
-    def refuse(path: Path) -> None:
-        if path.name.startswith(".part-"):
-            raise OSError(errno.ENOSPC, "No space left on device")
+    put = output_store.LocalStore.put
 
-    monkeypatch.setattr(output_store, "_force_to_disk", refuse)
+    def refuse(store: output_store.LocalStore, part: Path, name: str) -> None:
+        if part.name.startswith(".part-"):
+            raise OSError(errno.ENOSPC, "No space left on device")
+        put(store, part, name)
+
+    monkeypatch.setattr(output_store.LocalStore, "put", refuse)
     with pytest.raises(InputError, match="No space left on device; committed results stay"):
         evaluate(write_suite(tmp_path), [tmp_path / "data"], tmp_path / "out")
     assert not list((tmp_path / "out" / "results").iterdir()) and not list((tmp_path / "out" / "errors").iterdir())

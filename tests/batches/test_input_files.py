@@ -131,9 +131,9 @@ def test_results_of_another_batch_in_the_data_set_are_no_data(tmp_path: Path, mo
 def test_a_disk_full_from_the_start_is_reported_with_the_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write_lines(tmp_path / "a.jsonl", [make_trace(1)])
 
-    def refuse(path: Path) -> None:
+    def refuse(part: object) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(output_store, "_force_to_disk", refuse)
+    monkeypatch.setattr(output_store.os, "fsync", refuse)
     with pytest.raises(InputError, match=r"cannot write to '.*out': No space left on device; .* --resume goes on when there is space"):
         evaluate(write_suite(tmp_path), [tmp_path / "a.jsonl"], tmp_path / "out")

@@ -119,14 +119,14 @@ def write_mixed(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("where", "warnings"),
     [
-        ("agnt = 'shop'", ["--where asks for 'agnt', which none of 40 lines has; nearest: 'agent'"]),
-        ("agent = 'shop' or user.tyer = 'gold'", ["--where asks for 'user.tyer', which none of 40 lines has; nearest: 'user.tier'"]),
-        ("zzz is null", ["--where asks for 'zzz', which none of 40 lines has; they have text, tool_calls, metadata"]),
+        ("agnt = 'shop'", ["--where asks for 'agnt', which none of 40 lines has"]),
+        ("agent = 'shop' or user.tyer = 'gold'", ["--where asks for 'user.tyer', which none of 40 lines has"]),
+        ("zzz is null", ["--where asks for 'zzz', which none of 40 lines has"]),
         # In some lines, or null there, is there.
         ("agent = 'shop' and user.tier = 'gold'", []),
     ],
 )
-def test_an_unknown_key_is_reported_with_the_nearest(where: str, warnings: list[str], tmp_path: Path) -> None:
+def test_an_unknown_key_is_reported(where: str, warnings: list[str], tmp_path: Path) -> None:
     write_mixed(tmp_path)
     summary, _ = evaluate(write_suite(tmp_path), [tmp_path / "data"], tmp_path / "out", where=where, partition_bytes=500)
     assert summary.partitions > 2 and len(summary.warnings) == len(warnings)

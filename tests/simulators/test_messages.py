@@ -12,7 +12,8 @@ from proctor.codecs.http import encode_query
 from proctor.errors import SpecError
 from proctor.model.case import Step
 from proctor.model.evidence import Evidence
-from proctor.simulators.persona import find_answer, read_script
+from proctor.simulators.persona import Script, find_answer
+from proctor.simulators.seeds import read_as
 from tests.simulators.workplace import NOW, Workplace, read, refusal
 
 SEED: dict[str, Any] = {
@@ -202,7 +203,7 @@ def test_the_shape_of_telnyx(phone: Workplace) -> None:
     ],
 )
 def test_rules_come_before_lines(heard: str, lines_used: int, answer: tuple[str | None, int]) -> None:
-    script = read_script(["one", {"when": ["red", "blue"], "say": "both"}, {"say": "two"}], "answers")
+    script = read_as(Script, ["one", {"when": ["red", "blue"], "say": "both"}, {"say": "two"}], "answers")
     assert find_answer(script, heard, lines_used) == answer
 
 

@@ -12,8 +12,8 @@ from proctor.errors import SpecError
 from proctor.simulators.exchange import Response
 from proctor.simulators.kinds import fhir, records
 from proctor.simulators.ports import find_simulator, list_kinds
-from proctor.simulators.tools import describe_wrong_call, find_tools, make_query, make_tool_request, write_tool_result
-from tests.simulators.workplace import Workplace, read
+from proctor.simulators.tools import describe_wrong_call, make_query, make_tool_request, write_tool_result
+from tests.simulators.workplace import Workplace
 
 SHOP = {"orders": [{"id": "7", "status": "open"}]}
 TOOLS = {tool.name: tool for simulator in (fhir.SIMULATOR, records.SIMULATOR) for tool in simulator.list_tools()}
@@ -53,7 +53,7 @@ def test_no_arguments_break_a_kind(kind: str) -> None:
     """Every tool of every kind makes a minimal request, which is answered without a bug or refused with a reason."""
     workplace = Workplace(kind)
     samples: dict[str, Any] = {"string": "x", "object": {}, "array": [], "integer": 1, "boolean": True}
-    for tool in find_tools(find_simulator(kind)):
+    for tool in find_simulator(kind).list_tools():
         properties = tool.schema["properties"]
         given = {
             name: properties[name]["enum"][0] if "enum" in properties[name] else samples[properties[name]["type"]] for name in properties
@@ -76,17 +76,3 @@ def test_responses_become_results() -> None:
     scan = b"\xff\xfe\x00"
     (part,) = write_tool_result(Response(status=200, body=scan, headers={"content-type": "image/tiff"}))["content"]
     assert part["resource"]["mimeType"] == "image/tiff" and base64.b64decode(part["resource"]["blob"]) == scan
-
-
-def test_a_kind_that_declares_no_tool_has_one_for_any_request(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(records.SIMULATOR, "list_tools", lambda: ())
-    shop = Workplace("records", SHOP)
-
-    def call(**given: Any) -> Any:
-        return read(asyncio.run(shop.sandbox.call_tool("records", "records_request", given)))
-
-    assert [tool.name for tool in shop.sandbox.list_tools()["records"]] == ["records_request"]
-    assert call(method="GET", path="orders", query={"status": "open"})["total"] == 1
-    assert call(method="POST", path="/orders", body={"id": "8"}) == {"id": "8"}
-    with pytest.raises(SpecError, match="expected one of GET"):
-        call(method="BREW", path="/orders")

@@ -267,30 +267,6 @@ def test_a_signature_is_the_one_that_twilio_documents() -> None:
     assert sign_request(url, (), "") == {}
 
 
-@pytest.mark.parametrize(
-    ("address", "joined"),
-    [
-        ("", "http://a.test:80/voice/begin?x=1"),
-        ("next", "http://a.test:80/voice/next"),
-        ("../next?y=/2", "http://a.test:80/next?y=/2"),
-        ("/next", "http://a.test:80/next"),
-        ("next/", "http://a.test:80/voice/next/"),
-        ("/next/?y=2", "http://a.test:80/next/?y=2"),
-        ("..", "http://a.test:80/"),
-        ("./../../next/./", "http://a.test:80/next/"),
-        ("a//b", "http://a.test:80/voice/a//b"),
-        ("?y=2", "http://a.test:80/voice/begin?y=2"),
-        ("//b.test/next", "http://b.test/next"),
-        ("https://b.test/next", "https://b.test/next"),
-        ("ftp://b.test/", "ftp://b.test/"),
-    ],
-)
-def test_addresses_are_relative_to_the_document(address: str, joined: str) -> None:
-    assert webhooks.join_address("http://a.test:80/voice/begin?x=1", address) == joined
-    assert webhooks.join_address("http://a.test", "next") == "http://a.test/next"
-    assert webhooks.join_address("", "next") == "next"
-
-
 def test_rows_are_plain_data() -> None:
     line = Line(ask_for_the_copay)
     response = line.ask("POST", f"{CALLS}.json", To=NUMBER, From="+15550100", Url="http://agent.test/begin")

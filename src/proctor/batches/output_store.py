@@ -11,7 +11,6 @@ import contextlib
 import errno
 import os
 import secrets
-import shutil
 import tempfile
 import threading
 from collections.abc import Generator
@@ -45,59 +44,87 @@ def write_bytes(store: OutputStore, name: str, data: bytes) -> None:
     store.put(part, name)
 
 
-class LocalStore:
-    """A local folder."""
+class OutputStore:
+    """Files of a folder by their names, in which `/` separates folders."""
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        self.place = str(path)
+    def __init__(self, place: str, files: Any, root: str) -> None:
+        self.place = place
+        self._files = files
+        self._root = root
+
+    def _find(self, name: str) -> str:
+        return f"{self._root}/{name}" if name else self._root
 
     def read(self, name: str) -> bytes | None:
         """Return the content of a file; None if it does not exist."""
         try:
-            return (self.path / name).read_bytes()
+            with self.open(name) as file:
+                return file.read()
         except (FileNotFoundError, NotADirectoryError):
             return None
 
     def open(self, name: str) -> Any:
         """Open a file for reading at any place in it; raises `OSError`."""
-        return import_arrow("pyarrow").OSFile(str(self.path / name), "rb")
+        return self._files.open_input_file(self._find(name))
 
     def exists(self, name: str) -> bool:
         """Return whether a file is there."""
-        return (self.path / name).exists()
+        return bool(self._files.get_file_info(self._find(name)).is_file)
 
     def list(self, folder: str = "") -> list[str]:
         """Return the names of files and folders in a folder, hidden ones too."""
-        place = self.path / folder
-        return sorted(entry.name for entry in place.iterdir()) if place.is_dir() else []
+        place = self._find(folder)
+        # Google's store has no folders, only objects with prefixes.
+        found = self._look_into(place, recursive=self._files.type_name == "gcs")
+        return sorted({each.path[len(place) :].strip("/").partition("/")[0] for each in found})
 
     def list_states(self, folder: str) -> dict[str, State]:
         """Return the size of each file in a folder and when it was changed."""
-        place = self.path / folder
-        entries = ((entry.name, entry.stat()) for entry in os.scandir(place)) if place.is_dir() else ()
-        return {name: (state.st_size, state.st_mtime_ns) for name, state in entries}
+        found = self._look_into(self._find(folder))
+        return {each.base_name: (each.size, each.mtime_ns or 0) for each in found if each.is_file}
+
+    def _look_into(self, place: str, *, recursive: bool = False) -> Any:
+        return self._files.get_file_info(import_arrow("pyarrow.fs").FileSelector(place, allow_not_found=True, recursive=recursive))
+
+    def delete(self, name: str) -> None:
+        """Delete a file, or a folder with everything in it, if it is there."""
+        info = self._files.get_file_info(self._find(name))
+        if info.is_file:
+            self._files.delete_file(info.path)
+        elif info.type == import_arrow("pyarrow.fs").FileType.Directory:
+            self._files.delete_dir(info.path)
 
     def begin(self, name: str) -> Path:
         """Return where to write a file until it is finished."""
+        raise NotImplementedError
+
+    def put(self, part: Path, name: str) -> None:
+        """Store a finished file under this name."""
+        raise NotImplementedError
+
+    def lock(self) -> contextlib.AbstractContextManager[None]:
+        """Lock the folder. Raises `InputError` if another batch is running."""
+        raise NotImplementedError
+
+
+class LocalStore(OutputStore):
+    """A local folder."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(str(path), import_arrow("pyarrow.fs").LocalFileSystem(), str(path))
+        self.path = path
+
+    def begin(self, name: str) -> Path:  # noqa: D102 - see the base class
         file = self.path / name
         file.parent.mkdir(parents=True, exist_ok=True)
         # In the same folder, since only a rename within one file system is atomic; with a token, since two workers may write one result.
         return file.with_name(f".{file.name}.{_make_token()}.tmp")
 
-    def put(self, part: Path, name: str) -> None:
-        """Store a finished file under this name."""
+    def put(self, part: Path, name: str) -> None:  # noqa: D102 - see the base class
         # Before the rename: otherwise a power cut could leave an incomplete file under this name.
-        _force_to_disk(part)
+        with part.open("rb+") as file:
+            os.fsync(file.fileno())
         part.replace(self.path / name)
-
-    def delete(self, name: str) -> None:
-        """Delete a file, or a folder with everything in it, if it is there."""
-        file = self.path / name
-        if file.is_dir():
-            shutil.rmtree(file)
-        else:
-            file.unlink(missing_ok=True)
 
     @contextlib.contextmanager
     def lock(self) -> Generator[None]:
@@ -115,66 +142,23 @@ class LocalStore:
             yield
 
 
-class RemoteStore:
+class RemoteStore(OutputStore):
     """A folder of an object store."""
 
     def __init__(self, address: str) -> None:
-        self.place = address
-        self._files, root = open_store(address)
-        self._root = root.rstrip("/")
+        files, root = open_store(address)
+        super().__init__(address, files, root.rstrip("/"))
 
-    def _find(self, name: str) -> str:
-        return f"{self._root}/{name}" if name else self._root
-
-    def read(self, name: str) -> bytes | None:
-        """Return the content of a file; None if it does not exist."""
-        try:
-            with self.open(name) as file:
-                return file.read()
-        except FileNotFoundError:
-            return None
-
-    def open(self, name: str) -> Any:
-        """Open a file for reading at any place in it; raises `OSError`."""
-        return self._files.open_input_file(self._find(name))
-
-    def exists(self, name: str) -> bool:
-        """Return whether a file is there."""
-        return bool(self._files.get_file_info(self._find(name)).is_file)
-
-    def list(self, folder: str = "") -> list[str]:
-        """Return the names of files and folders in a folder, hidden ones too."""
-        place = self._find(folder)
-        # Google's store has no folders, only objects with prefixes.
-        deep = self._files.type_name == "gcs"
-        selector = import_arrow("pyarrow.fs").FileSelector(place, allow_not_found=True, recursive=deep)
-        return sorted({found.path[len(place) :].strip("/").partition("/")[0] for found in self._files.get_file_info(selector)})
-
-    def list_states(self, folder: str) -> dict[str, State]:
-        """Return the size of each file in a folder and when it was changed."""
-        selector = import_arrow("pyarrow.fs").FileSelector(self._find(folder), allow_not_found=True)
-        return {found.base_name: (found.size, found.mtime_ns or 0) for found in self._files.get_file_info(selector) if found.is_file}
-
-    def begin(self, name: str) -> Path:
-        """Return where to write a file until it is finished."""
+    def begin(self, name: str) -> Path:  # noqa: D102 - see the base class
         handle, path = tempfile.mkstemp(prefix="proctor-part-")
         os.close(handle)
         return Path(path)
 
-    def put(self, part: Path, name: str) -> None:
-        """Store a finished file under this name."""
+    def put(self, part: Path, name: str) -> None:  # noqa: D102 - see the base class
         with part.open("rb") as file, self._files.open_output_stream(self._find(name)) as stream:
             while block := file.read(_BLOCK):
                 stream.write(block)
         part.unlink(missing_ok=True)
-
-    def delete(self, name: str) -> None:
-        """Delete a file, or a folder with everything in it, if it is there."""
-        info = self._files.get_file_info(self._find(name))
-        if info.is_file:
-            self._files.delete_file(info.path)
-        elif info.type == import_arrow("pyarrow.fs").FileType.Directory:
-            self._files.delete_dir(info.path)
 
     @contextlib.contextmanager
     def lock(self) -> Generator[None]:
@@ -215,10 +199,6 @@ class RemoteStore:
             count += 1
 
 
-OutputStore = LocalStore | RemoteStore
-"""Files by their names, in which `/` separates folders."""
-
-
 def is_full(error: OSError) -> bool:
     """Return whether a write failed because the disk is full."""
     return error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EFBIG)
@@ -247,11 +227,6 @@ def _make_busy_error(place: str) -> InputError:
 def _make_token() -> str:
     """Return a unique token: processes of two machines may have the same number."""
     return f"{os.getpid()}-{secrets.token_hex(4)}"
-
-
-def _force_to_disk(path: Path) -> None:
-    with path.open("rb+") as file:
-        os.fsync(file.fileno())
 
 
 def _lock_file(file: Any) -> None:

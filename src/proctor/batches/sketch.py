@@ -207,7 +207,6 @@ MOST_REASONS = 200
 SAMPLES = 3
 """Traces that are named for a reason."""
 _LONGEST_REASON = 300
-_MOST_KEYS = 200
 
 
 class Reason(msgspec.Struct, kw_only=True, omit_defaults=True):
@@ -283,8 +282,6 @@ class LineNames(msgspec.Struct, kw_only=True, omit_defaults=True):
     """Lines that were examined."""
     missing: list[str] = []
     """Names that no line had."""
-    keys: list[str] = []
-    """Some of their keys."""
     unlike: dict[str, int] = {}
     """For each comparison, how many lines have a value of another type."""
 
@@ -293,7 +290,6 @@ class LineNames(msgspec.Struct, kw_only=True, omit_defaults=True):
         self.lines += other.lines
         _add_counts(self.unlike, other.unlike)
         self.missing = [name for name in self.missing if name in other.missing]
-        self.keys = list(dict.fromkeys((*self.keys, *other.keys)))[:_MOST_KEYS]
 
 
 class Sketch(msgspec.Struct, kw_only=True, omit_defaults=True):

@@ -24,7 +24,6 @@ from proctor.model.batch import (
     Slice,
     SlicedBy,
 )
-from proctor.model.show import suggest_one
 from proctor.report.words.wording import count_noun
 from proctor.scoring.amounts import find_percentile
 from proctor.scoring.intervals import wilson
@@ -81,11 +80,10 @@ def _list_unknown_names(sketch: Sketch) -> Iterator[str]:
     names = sketch.names
     if names is None:
         return
+    total = count_noun(names.lines, "line")
     for name in names.missing:
-        hint = suggest_one(name, names.keys) or (f"; they have {', '.join(names.keys[:10])}" if names.keys else "")
-        yield f"--where asks for {name!r}, which none of {count_noun(names.lines, 'line')} has{hint}"
+        yield f"--where asks for {name!r}, which none of {total} has"
     for comparison, number in names.unlike.items():
-        total = count_noun(names.lines, "line")
         yield f"--where compares {comparison}, and {number:,} of {total} have a value of another type there and never match"
 
 

@@ -223,8 +223,7 @@ class Evaluator:
             deciding.decide_cells(cells)
         deciding.decide_grouped()
         if names_seen is not None and names_seen.lines:
-            keys = list(names_seen.keys) if names_seen.missing else []
-            names = LineNames(lines=names_seen.lines, missing=sorted(names_seen.missing), keys=keys, unlike=names_seen.mismatched)
+            names = LineNames(lines=names_seen.lines, missing=sorted(names_seen.missing), unlike=names_seen.mismatched)
             sketch.merge(Sketch(names=names))
 
     def _gather(self, partition: Partition) -> Evaluated:

@@ -149,31 +149,21 @@ def read_number(text: str | None, largest: int = 10**9) -> int:
     return min(largest, read_digits(text, 11) or 0)
 
 
+_WHOLE = re.compile(r"[+-]?[0-9]{1,18}")
+_NUMBER = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]{1,3})?")
+
+
 def read_typed_number(text: str, *, whole: bool = False) -> float | int:
-    """Return a number typed with a decimal point or comma. Raises `ValueError`."""
+    """Return a typed number. Raises `ValueError`."""
     text = text.strip()
-    if (_WHOLE_THOUSANDS if whole else _THOUSANDS).fullmatch(text):
-        # Ambiguous: 1,000 is a thousand or one, depending on the language.
-        raise ValueError("expected a number without thousands separators")
     if _WHOLE.fullmatch(text):
         return int(text)
     # `float` also accepts nan, inf, 1_000 and other scripts' digits.
-    if not _NUMBER.fullmatch(text) or not math.isfinite(number := float(text.replace(",", "."))):
-        raise ValueError("expected a number")
+    if not _NUMBER.fullmatch(text) or not math.isfinite(number := float(text)):
+        raise ValueError("expected a number, such as 1250 or 0.5")
     if whole and not number.is_integer():
         raise ValueError("expected a whole number")
     return int(number) if whole else number
-
-
-_WHOLE = re.compile(r"[+-]?[0-9]{1,18}")
-_NUMBER = re.compile(r"[+-]?(?:[0-9]+[.,]?[0-9]*|[.,][0-9]+)(?:[eE][+-]?[0-9]{1,3})?")
-_THOUSANDS = re.compile(r"[+-]?[1-9][0-9]{0,2}(?:,[0-9]{3})+(?:\.[0-9]*)?")
-_WHOLE_THOUSANDS = re.compile(r"[+-]?[1-9][0-9]{0,2}(?:[.,][0-9]{3})+")
-
-
-def show_block(text: str) -> str:
-    """Return untrusted text with line breaks and misleading characters escaped."""
-    return to_block(text)
 
 
 FILTERS: dict[str, Callable[..., Any]] = {
@@ -182,7 +172,7 @@ FILTERS: dict[str, Callable[..., Any]] = {
     "time_text": show_time,
     "run_ms": measure_run_ms,
     "part": quote_part,
-    "block": show_block,
+    "block": to_block,
     "value": show_value,
     "duration": show_duration,
     "share": show_share,

@@ -4,9 +4,6 @@ In the main thread, a system timer raises `OutOfTime` inside the call repeatedly
 for the network. In other threads, and on systems without such timers, the call runs in its own thread, which is asked to stop and then
 abandoned. Neither can stop code that always catches the exception, or a C extension that does not return. An abandoned thread runs until
 the process ends.
-
-Ctrl-C ends the call at once, even if an event loop owns the signal handler and would only notice it after the call. The signal is then
-passed on to that handler.
 """
 
 from __future__ import annotations
@@ -21,10 +18,8 @@ import threading
 import time
 import traceback
 from collections.abc import Callable
-from types import FrameType, TracebackType
-from typing import Any, Final, Generic, TypeVar
-
-from proctor.processes.threads import is_loop_running
+from types import FrameType
+from typing import Final, Generic, TypeVar
 
 T = TypeVar("T")
 
@@ -47,17 +42,13 @@ class CallTooLong(Exception):
         """The call stack, innermost last."""
 
 
-class _Interrupted(BaseException):
-    """Raised inside a call by Ctrl-C."""
-
-
 def call_within(work: Callable[[], T], seconds: float) -> T:
     """Return the result of `work`. Raises `CallTooLong` if it takes longer than `seconds`."""
-    in_main = threading.current_thread() is threading.main_thread()
+    in_main_thread = threading.current_thread() is threading.main_thread()
     # A handler of None was set by C code, and Python could not restore it.
-    if in_main and hasattr(signal, "setitimer") and signal.getsignal(signal.SIGALRM) is not None:
+    if in_main_thread and hasattr(signal, "setitimer") and signal.getsignal(signal.SIGALRM) is not None:
         return _call_under_timer(work, seconds)
-    return _call_in_thread(work, seconds, in_main=in_main)
+    return _call_in_thread(work, seconds)
 
 
 async def run_within(work: Callable[[], T], seconds: float) -> T:
@@ -78,39 +69,28 @@ async def run_within(work: Callable[[], T], seconds: float) -> T:
 
 
 class _TimedCall(Generic[T]):
-    """One call in the main thread, and the findings of its signal handlers."""
+    """One call in the main thread."""
 
     def __init__(self, work: Callable[[], T]) -> None:
         self._work = work
         self._frame: FrameType | None = None
         self.frames: traceback.StackSummary | None = None
         """The call stack when the time was up."""
-        self.interrupted = False
 
     def end_by_time(self, number: int, frame: FrameType | None) -> None:
-        if self._is_inside(frame):
+        # Only inside the call itself, and not in the code around it.
+        if self._frame is not None and frame is not self._frame:
             # The first stack is where the call hung; later ones are where it handles the exception.
             self.frames = self.frames or traceback.extract_stack(frame)
             raise OutOfTime
 
-    def end_by_user(self, number: int, frame: FrameType | None) -> None:
-        # Also noted outside the call: then it is not started, and the signal is still passed on.
-        self.interrupted = True
-        if self._is_inside(frame):
-            raise _Interrupted
-
-    def _is_inside(self, frame: FrameType | None) -> bool:
-        """Return whether the call itself was running, and not the code around it."""
-        return self._frame is not None and frame is not self._frame
-
     def make(self) -> T | None:
-        """Make the call; return None if a signal ended it."""
+        """Make the call; return None if its time was up, whatever user code made of the exception."""
         self._frame = sys._getframe()  # pyright: ignore[reportPrivateUsage] - documented
         try:
-            return None if self.interrupted else self._work()
+            return self._work()
         except BaseException:
-            # The call was ended, whatever user code made of the exception.
-            if self.frames is None and not self.interrupted:
+            if self.frames is None:
                 raise
             return None
         finally:
@@ -119,9 +99,7 @@ class _TimedCall(Generic[T]):
 
 def _call_under_timer(work: Callable[[], T], seconds: float) -> T:
     call = _TimedCall(work)
-    takes_interrupts = _can_take_interrupts()
     previous_handler = signal.signal(signal.SIGALRM, call.end_by_time)
-    interrupts_before = signal.signal(signal.SIGINT, call.end_by_user) if takes_interrupts else None
     # Enclosing code may use the same timer, as test runners do.
     remaining_s, interval_s = signal.setitimer(signal.ITIMER_REAL, seconds, _AGAIN_S)
     began = time.monotonic()
@@ -131,29 +109,12 @@ def _call_under_timer(work: Callable[[], T], seconds: float) -> T:
         # The timer before the handler: an alarm in between would go to the earlier handler, which by default ends the process.
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, previous_handler)
-        if takes_interrupts:
-            signal.signal(signal.SIGINT, interrupts_before)
         if remaining_s:
             # Never zero, which would disable the other timer.
             signal.setitimer(signal.ITIMER_REAL, max(remaining_s - (time.monotonic() - began), 0.001), interval_s)
-    if call.interrupted:
-        _pass_interrupt_on(interrupts_before)
     if call.frames is not None:
         raise CallTooLong(seconds, call.frames)
-    return answer  # type: ignore[return-value]  # if no signal ended the call, it returned
-
-
-def _can_take_interrupts() -> bool:
-    """Return whether Ctrl-C may be handled here: it would raise here anyway, or a blocked event loop is waiting for it."""
-    handler = signal.getsignal(signal.SIGINT)
-    return handler is signal.default_int_handler or (callable(handler) and is_loop_running())
-
-
-def _pass_interrupt_on(handler: Any) -> None:
-    """Pass Ctrl-C to the earlier handler; if that is an event loop, end this task so that the loop can run."""
-    # Not sent again: a loop that watches for signals has already seen the first one, and would take this for a second.
-    handler(signal.SIGINT, None)
-    raise (asyncio.CancelledError if is_loop_running() else KeyboardInterrupt)
+    return answer  # type: ignore[return-value]  # if its time was not up, it returned
 
 
 class _ThreadedCall(Generic[T]):
@@ -213,13 +174,10 @@ class _ThreadedCall(Generic[T]):
         ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(self._thread.ident or 0), ctypes.py_object(OutOfTime))
 
 
-def _call_in_thread(work: Callable[[], T], seconds: float, *, in_main: bool) -> T:
-    call, in_time = _ThreadedCall(work), False
+def _call_in_thread(work: Callable[[], T], seconds: float) -> T:
+    call = _ThreadedCall(work)
     try:
-        with _Interrupts(wanted=in_main) as interrupts:
-            in_time = call.wait(seconds)
-        if interrupts.seen:
-            _pass_interrupt_on(interrupts.before)
+        in_time = call.wait(seconds)
     except BaseException:
         call.stop()
         raise
@@ -229,27 +187,3 @@ def _call_in_thread(work: Callable[[], T], seconds: float, *, in_main: bool) -> 
     frames = call.list_frames()
     call.stop()
     raise CallTooLong(seconds, frames)
-
-
-class _Interrupts:
-    """Handles Ctrl-C while the main thread waits for another one."""
-
-    def __init__(self, *, wanted: bool) -> None:
-        self.seen = False
-        self._takes = wanted and _can_take_interrupts()
-        self.before: Any = None
-        """The previous signal handler."""
-
-    def __enter__(self) -> _Interrupts:
-        if self._takes:
-            self.before = signal.signal(signal.SIGINT, self._note)
-        return self
-
-    def _note(self, number: int, frame: FrameType | None) -> None:
-        self.seen = True
-        raise _Interrupted
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> bool:
-        if self._takes:
-            signal.signal(signal.SIGINT, self.before)
-        return kind is _Interrupted

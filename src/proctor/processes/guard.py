@@ -4,24 +4,17 @@ A killed process (`SIGKILL`, a crash, a second Ctrl-C) runs no more code, and a 
 stay. So the first child starts a guard: a tiny process that reads a pipe whose other end only this process has. The guard receives the ids
 of process groups; when the pipe ends, it sends them SIGTERM, and SIGKILL after a grace period. It ignores signals itself, and exits when
 no group is left.
-
-Children also have a mark in their environment: on systems with `/proc`, the guard finds by it those that were not registered in time or
-moved to another group. After a normal exit without an interruption only registered groups are ended.
 """
 
 from __future__ import annotations
 
-import atexit
 import os
-import secrets
 import signal
 import sys
 import threading
 from contextlib import suppress
 from pathlib import Path
 
-MARK = "PROCTOR_GUARD"
-"""The variable that marks children in their environment."""
 GRACE_S = 2.0
 """Seconds that children may take to end after SIGTERM when this process is gone."""
 _SCRIPT = str(Path(__file__).with_name("guard_script.py"))
@@ -32,24 +25,14 @@ class ProcessGuard:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._mark = secrets.token_hex(16)
         self._groups: set[int] = set()
         self._pipe: int | None = None
-        self._interrupted = False
         self.pid: int | None = None
         """The process id of the guard, if it is running."""
-
-    def mark_child(self) -> dict[str, str]:
-        """Return the environment variables to add for a child, after making sure that a guard is running."""
-        with self._lock:
-            # An empty line only checks whether the guard is alive, and starts one before there is a child.
-            self._send_to_guard(b"")
-        return {MARK: self._mark}
 
     def watch_group(self, group: int) -> None:
         """End this process group when this process dies."""
         with self._lock:
-            # Noted first: a guard that is restarted by this call receives all noted groups.
             self._groups.add(group)
             self._send_to_guard(b"+%d\n" % group)
 
@@ -66,16 +49,6 @@ class ProcessGuard:
             with suppress(ProcessLookupError, PermissionError):
                 os.killpg(group, signal.SIGKILL)
 
-    def note_interruption(self) -> None:
-        """End all children when this process exits: the user interrupted the work."""
-        self._interrupted = True
-
-    def say_goodbye(self) -> None:
-        """Notify the guard of a normal exit, after which processes outside the groups may stay."""
-        with self._lock:
-            if self._pipe is not None and not self._interrupted:
-                self._send_to_guard(b"q\n")
-
     def drop_after_fork(self) -> None:
         """Drop the guard in a fork: the guard and the children belong to the parent process."""
         # Otherwise the pipe would stay open in the fork, and the guard would not notice the death of the parent.
@@ -85,35 +58,26 @@ class ProcessGuard:
         self.__init__()
 
     def _send_to_guard(self, line: bytes) -> None:
-        if self._pipe is not None:
-            try:
-                os.write(self._pipe, line or b"\n")
-                return
-            except BrokenPipeError:
-                # The guard was killed: start another one.
-                # Forgotten first: if no other pipe can be opened, its number belongs to the next opened file.
-                broken, self._pipe = self._pipe, None
-                os.close(broken)
-                # It stays a zombie until it is waited for; other code in this program may have done so.
-                if self.pid is not None:
-                    with suppress(ChildProcessError):
-                        os.waitpid(self.pid, os.WNOHANG)
+        pipe = self._start() if self._pipe is None else self._pipe
+        # A killed guard is not replaced.
+        with suppress(BrokenPipeError):
+            os.write(pipe, line)
+
+    def _start(self) -> int:
         # Python lets children inherit neither end: a child with the writing end would keep the pipe open after this process is gone.
-        reading, self._pipe = os.pipe()
+        reading, writing = os.pipe()
         quiet = [(os.POSIX_SPAWN_OPEN, number, os.devnull, os.O_WRONLY, 0) for number in (1, 2)]
         # Isolated and without `site`: it starts in a few milliseconds, and the environment cannot change its behaviour.
-        command = [sys.executable, "-I", "-S", _SCRIPT, f"{MARK}={self._mark}", str(GRACE_S)]
+        command = [sys.executable, "-I", "-S", _SCRIPT, str(GRACE_S)]
         try:
             # Its own group: Ctrl-C on a terminal goes to the group of this process.
             self.pid = os.posix_spawn(sys.executable, command, {}, file_actions=[(os.POSIX_SPAWN_DUP2, reading, 0), *quiet], setpgroup=0)
         finally:
             os.close(reading)
-        assert self._pipe is not None
-        # A new guard needs all groups.
-        os.write(self._pipe, b"".join(b"+%d\n" % group for group in self._groups) + line)
+        self._pipe = writing
+        return writing
 
 
 GUARD = ProcessGuard()
-atexit.register(GUARD.say_goodbye)
 if hasattr(os, "register_at_fork"):  # Windows forks no processes
     os.register_at_fork(after_in_child=GUARD.drop_after_fork)

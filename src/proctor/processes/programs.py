@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 from proctor.processes.guard import GUARD
-from proctor.processes.guard_script import marked_processes
 
 _MARK = "PROCTOR_PROGRAM"
 """The environment variable that marks a program and its child processes."""
@@ -44,7 +43,7 @@ class Program:
                 stdin=asyncio.subprocess.PIPE,
                 stdout=asyncio.subprocess.PIPE,
                 stderr=asyncio.subprocess.PIPE,
-                env={**env, **GUARD.mark_child(), _MARK: mark},
+                env={**env, _MARK: mark},
                 cwd=cwd,
                 # Its own group: its children can be ended with it, and Ctrl-C on a terminal does not reach it.
                 start_new_session=True,
@@ -100,7 +99,7 @@ class Program:
         """Kill all processes with the mark of this program, also those that left its group."""
         # Several rounds: a dying process may have started another in the meantime.
         for _ in range(3):
-            pids = marked_processes(f"{_MARK}={self._mark}".encode())
+            pids = _find_marked(f"{_MARK}={self._mark}".encode())
             for pid in pids:
                 with suppress(ProcessLookupError, PermissionError):
                     os.kill(pid, signal.SIGKILL)
@@ -122,6 +121,17 @@ class Program:
         self.send_signal("SIGKILL")
         await self.wait_for_exit(_GRACE_S)
         self.release()
+
+
+def _find_marked(mark: bytes) -> list[int]:
+    """Return every process with the mark in its environment, if the system exposes that."""
+    pids: list[int] = []
+    for file in Path("/proc").glob("[0-9]*/environ"):
+        # Already ended, or of another user.
+        with suppress(OSError):
+            if mark in file.read_bytes().split(b"\0"):
+                pids.append(int(file.parent.name))
+    return pids
 
 
 async def finish_despite_cancel(work: Awaitable[None]) -> None:

@@ -19,7 +19,6 @@ from proctor.errors import InputError
 from proctor.model.case import Suite
 from proctor.model.judgement import Opinion, make_verdict
 from proctor.model.result import CaseResult, RunResult
-from proctor.processes.guard import GUARD
 from proctor.processes.threads import is_loop_running
 from proctor.pytest_plugin.failures import CheckFailed
 from proctor.report.builders.case import CaseBuilder
@@ -136,7 +135,6 @@ def drive_suite(
     options = RunOptions(settings=RunSettings(timeout_s=timeout_s), note=note, trust=trust, capture=capture)
     run = asyncio.run(drive(suite, options, target=target, home=home))
     if run.ended == "interrupted":
-        GUARD.note_interruption()
         # pytest ends the session on this; after a failed test it would continue.
         raise KeyboardInterrupt
     return run

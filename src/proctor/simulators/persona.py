@@ -7,7 +7,10 @@ A script is a list of lines and rules. After each message the first rule whose w
 
 from __future__ import annotations
 
+import functools
 import re
+from collections.abc import Container
+from typing import Annotated
 
 import msgspec
 
@@ -15,8 +18,7 @@ from proctor.codecs.addresses import PHONE, fold_address
 from proctor.errors import SpecError
 from proctor.model.evidence import Json
 from proctor.model.show import show
-from proctor.model.typed import make_json_decoder
-from proctor.simulators.seeds import join_place, read_items, read_members, read_word, refuse_doubles
+from proctor.simulators.seeds import ReadBy, Words, read_as, read_word, refuse_doubles
 
 _WORDS = re.compile(r"\w+")
 
@@ -25,25 +27,14 @@ class Line(msgspec.Struct, frozen=True):
     """A line of a person, and its condition."""
 
     say: str
-    when: tuple[str, ...] = ()
-
-
-Script = tuple[Line, ...]
-
-
-def read_script(value: Json, at: str) -> Script:
-    """Read the script of a suite. Raises `SpecError` for an invalid one."""
-    return tuple(_read_line(item, place) for place, item in read_items(value, at))
+    when: Words = ()
 
 
 def _read_line(value: Json, at: str) -> Line:
-    if isinstance(value, str):
-        return Line(read_word(value, at))
-    members = read_members(value, ("when", "say"), at, required=("say",))
-    place = join_place(at, "when")
-    words = [members["when"]] if isinstance(members.get("when"), str) else members.get("when")
-    when = tuple(read_word(item, where) for where, item in read_items(words, place))
-    return Line(read_word(members["say"], join_place(at, "say")), when)
+    return Line(read_word(value, at)) if isinstance(value, str) else read_as(Line, value, at)
+
+
+Script = tuple[Annotated[Line, ReadBy(_read_line)], ...]
 
 
 def find_answer(script: Script, heard: str, answered: int) -> tuple[str | None, int]:
@@ -65,12 +56,38 @@ CHANNELS = ("sms", "email", "chat")
 _EMAIL = re.compile(r"[^@\s,;<>]{1,64}@[^@\s,;<>]{1,255}")
 
 
+def is_address(channel: str, address: str) -> bool:
+    """Return whether an address is valid for a channel."""
+    if channel == "chat":
+        return bool(address.strip())
+    return bool((PHONE if channel == "sms" else _EMAIL).fullmatch(address.strip()))
+
+
+def read_number(value: Json, at: str, what: str, default: str | None = None) -> str:
+    """Return a phone or fax number from a suite. Raises `SpecError` for an invalid one."""
+    number = read_word(value, at, default=default)
+    if not is_address("sms", number):
+        raise SpecError(f"expected a {what} number, found {show(number)}", field=at)
+    return number
+
+
+def _read_address(channel: str, value: Json, at: str) -> str:
+    address = read_word(value, at, default="")
+    if address and not is_address(channel, address):
+        raise SpecError(f"expected {'a phone number' if channel == 'sms' else 'an e-mail address'}, found {show(address)}", field=at)
+    return address
+
+
+_Phone = Annotated[str, ReadBy(functools.partial(_read_address, "sms"))]
+_Email = Annotated[str, ReadBy(functools.partial(_read_address, "email"))]
+
+
 class Person(msgspec.Struct, frozen=True, kw_only=True):
     """A person who can be reached."""
 
     id: str
-    phone: str = ""
-    email: str = ""
+    phone: _Phone = ""
+    email: _Email = ""
     answers: Script = ()
 
     def find_address(self, channel: str) -> str:
@@ -81,8 +98,8 @@ class Person(msgspec.Struct, frozen=True, kw_only=True):
 class Book(msgspec.Struct, frozen=True, kw_only=True):
     """The address book of a message system."""
 
-    phone: str = "+15550100"
-    email: str = "agent@example.com"
+    phone: _Phone = "+15550100"
+    email: _Email = "agent@example.com"
     people: tuple[Person, ...] = ()
     answers: Script = ()
     """The default script of people."""
@@ -100,51 +117,14 @@ class Book(msgspec.Struct, frozen=True, kw_only=True):
         return next((person for person in self.people if fold_address(person.find_address(channel)) == fold_address(to)), None)
 
 
-READ_BOOK = make_json_decoder(Book)
-
-
-def is_address(channel: str, address: str) -> bool:
-    """Return whether an address is valid for a channel."""
-    if channel == "chat":
-        return bool(address.strip())
-    return bool((PHONE if channel == "sms" else _EMAIL).fullmatch(address.strip()))
-
-
-def read_number(value: Json, at: str, what: str, default: str | None = None) -> str:
-    """Return a phone or fax number from a suite. Raises `SpecError` for an invalid one."""
-    number = read_word(value, at, default=default)
-    if not is_address("sms", number):
-        raise SpecError(f"expected a {what} number, found {show(number)}", field=at)
-    return number
-
-
-def read_book(members: dict[str, Json], before: Book) -> Book:
-    """Return the address book of a suite, merged with the earlier one, `before`. Raises `SpecError` for invalid entries."""
-    more = [(at, _read_person(item, at)) for at, item in read_items(members.get("people"), "people")]
+def join_books(before: Book, more: Book, given: Container[str]) -> Book:
+    """Return an address book with the entries of another one, of which the suite gave some fields. Raises `SpecError` for doubles."""
     for name in ("id", "phone", "email"):
-        addresses = ((f"{at}.{name}", fold_address(getattr(person, name))) for at, person in more if getattr(person, name))
-        refuse_doubles(addresses, f"the {name}")
-    people = before.people + tuple(person for _, person in more)
+        entries = ((f"people.{index}.{name}", getattr(person, name)) for index, person in enumerate(more.people))
+        refuse_doubles(((at, fold_address(address)) for at, address in entries if address), f"the {name}")
     return Book(
-        phone=_read_address(members.get("phone"), "phone", "sms", before.phone),
-        email=_read_address(members.get("email"), "email", "email", before.email),
-        people=people,
-        answers=before.answers + read_script(members.get("answers"), "answers"),
+        phone=more.phone if "phone" in given else before.phone,
+        email=more.email if "email" in given else before.email,
+        people=before.people + more.people,
+        answers=before.answers + more.answers,
     )
-
-
-def _read_person(value: Json, at: str) -> Person:
-    members = read_members(value, Person.__struct_fields__, at, required=("id",))
-    return Person(
-        id=read_word(members["id"], join_place(at, "id")),
-        phone=_read_address(members.get("phone"), join_place(at, "phone"), "sms", ""),
-        email=_read_address(members.get("email"), join_place(at, "email"), "email", ""),
-        answers=read_script(members.get("answers"), join_place(at, "answers")),
-    )
-
-
-def _read_address(value: Json, at: str, channel: str, default: str) -> str:
-    address = read_word(value, at, default=default)
-    if address and not is_address(channel, address):
-        raise SpecError(f"expected {'a phone number' if channel == 'sms' else 'an e-mail address'}, found {show(address)}", field=at)
-    return address

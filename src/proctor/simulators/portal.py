@@ -17,10 +17,12 @@ from __future__ import annotations
 
 import base64
 import datetime
+import functools
 import hashlib
 import html
 import re
 from collections.abc import Iterable
+from typing import Annotated
 
 import msgspec
 
@@ -28,9 +30,8 @@ from proctor.errors import SpecError
 from proctor.model.evidence import Json
 from proctor.model.json_values import is_number
 from proctor.model.show import show
-from proctor.model.typed import make_json_decoder
 from proctor.simulators.exchange import Response, refuse
-from proctor.simulators.seeds import join_place, read_items, read_members, read_word
+from proctor.simulators.seeds import NotRead, ReadBy, read_as, read_word
 
 MOST_TEXT = 4_000
 """Characters of one field."""
@@ -157,13 +158,35 @@ REQUEST_KEYS = tuple(
 """Fields that the portal sets in a request."""
 
 
-class Determination(msgspec.Struct, frozen=True, kw_only=True):
-    """A rule for determining requests."""
+def _read_delay(value: Json, at: str) -> float:
+    if not is_number(value) or not 0 <= value <= 1e7:
+        raise SpecError(f"expected seconds, found {show(value)}", field=at)
+    return float(value)
 
-    status: str
+
+class Determination(msgspec.Struct, frozen=True, kw_only=True):
+    """How requests are determined: those that match, or all that no rule fits."""
+
+    status: Annotated[str, ReadBy(functools.partial(read_word, among=STATUSES))]
     reason: str = ""
-    delay_seconds: float = 0.0
-    match: tuple[tuple[str, str], ...] = ()
+    delay_seconds: Annotated[float, ReadBy(_read_delay)] = 0.0
+    match: Annotated[tuple[tuple[str, str], ...], NotRead] = ()
+
+
+class _Rule(Determination, frozen=True, kw_only=True):
+    """A determination as a suite has it, with at least one of the fields that it matches."""
+
+    procedure_code: str | None = None
+    patient_member_id: str | None = None
+    medication: str | None = None
+
+    def make_determination(self) -> Determination:
+        match = tuple((name, value) for name in KEYS if (value := getattr(self, name)) is not None)
+        return Determination(status=self.status, reason=self.reason, delay_seconds=self.delay_seconds, match=match)
+
+    def __post_init__(self) -> None:
+        if all(getattr(self, name) is None for name in KEYS):
+            raise SpecError(f"expected one of {', '.join(KEYS)}")
 
 
 class Setup(msgspec.Struct, frozen=True, kw_only=True):
@@ -185,37 +208,20 @@ class Setup(msgspec.Struct, frozen=True, kw_only=True):
         return self.default
 
 
-READ_SETUP = make_json_decoder(Setup)
 SEED_KEYS = ("portal", "username", "password", "payer", "determinations", "default_determination", "patients", "providers", "requests")
 
 
 def read_setup(members: dict[str, Json], before: Setup) -> Setup:
     """Return the settings of a suite, merged with earlier ones. Raises `SpecError` for invalid ones."""
     default = members.get("default_determination")
+    rules = read_as(tuple[_Rule, ...], members.get("determinations"), "determinations")
     return Setup(
         portal=read_word(members.get("portal"), "portal", default=before.portal, among=WIZARDS),
         username=read_word(members.get("username"), "username", default=before.username),
         password=read_word(members.get("password"), "password", default=before.password),
         payer=read_word(members.get("payer"), "payer", default=before.payer),
-        determinations=before.determinations
-        + tuple(_read_determination(item, at, KEYS) for at, item in read_items(members.get("determinations"), "determinations")),
-        default=before.default if default is None else _read_determination(default, "default_determination", ()),
-    )
-
-
-def _read_determination(value: Json, at: str, keys: tuple[str, ...]) -> Determination:
-    members = read_members(value, (*keys, "status", "reason", "delay_seconds"), at, required=("status",))
-    delay = members.get("delay_seconds", 0)
-    if not is_number(delay) or not 0 <= delay <= 1e7:
-        raise SpecError(f"expected seconds, found {show(delay)}", field=join_place(at, "delay_seconds"))
-    match = tuple((name, read_word(members[name], join_place(at, name))) for name in keys if members.get(name) is not None)
-    if keys and not match:
-        raise SpecError(f"expected one of {', '.join(keys)}", field=at)
-    return Determination(
-        status=read_word(members["status"], join_place(at, "status"), among=STATUSES),
-        reason=read_word(members.get("reason"), join_place(at, "reason"), default=""),
-        delay_seconds=float(delay),
-        match=match,
+        determinations=before.determinations + tuple(rule.make_determination() for rule in rules),
+        default=before.default if default is None else read_as(Determination, default, "default_determination"),
     )
 
 

@@ -5,15 +5,14 @@ from __future__ import annotations
 import functools
 import importlib
 import pkgutil
-from collections.abc import Callable
-from typing import Protocol
+from collections.abc import Callable, Mapping
 
 import msgspec
 
 from proctor.errors import SpecError
 from proctor.model.evidence import Json, State
 from proctor.model.show import nearest, show
-from proctor.simulators.exchange import Request, Response
+from proctor.simulators.exchange import Refused, Request, Response
 from proctor.simulators.rows import Draft
 
 
@@ -51,37 +50,51 @@ class Tool(msgspec.Struct, frozen=True, kw_only=True):
     make_request: Callable[[dict[str, Json]], Request]
 
 
-class Simulator(Protocol):
+class Simulator:
     """One kind of simulated system; it has no state itself."""
 
     kind: str
     """The name in suites."""
     summary: str
     """A one-sentence description."""
-    steps: tuple[str, ...]
+    steps: tuple[str, ...] = ()
     """The scenario steps that it supports."""
-    open_paths: tuple[str, ...]
+    open_paths: tuple[str, ...] = ()
     """Paths that need no token of the sandbox; a final `*` matches everything below."""
+    config_names: tuple[str, ...] = ()
+    """Members of a simulator's `config` that belong to the seed."""
+    access: Mapping[str, str] = {}
+    """What the credentials of a sandbox name, with the address, the token and members of the seed in braces."""
+    access_defaults: Mapping[str, str] = {}
+    """The members that a seed need not have."""
+    endpoints: Mapping[str, str] = {}
+    """Further endpoints of a run, by name, with their paths."""
 
     def seed(self, seed: Json, desk: Desk) -> None:
         """Store a suite's `seed` in the rows. Raises `SpecError` with the position."""
-        ...
+        raise NotImplementedError
 
     def perform(self, step: str, content: Json, desk: Desk) -> None:
         """Perform one step of a scenario, before the agent starts. Raises `SpecError` for an invalid step."""
-        ...
 
     def handle(self, request: Request, desk: Desk) -> Response:
         """Answer a request; its changes are stored with its event, or not at all."""
-        ...
+        try:
+            return self.answer(request, desk)
+        except Refused as refused:
+            return refused.response
+
+    def answer(self, request: Request, desk: Desk) -> Response:
+        """Answer a request. Raises `Refused`."""
+        raise NotImplementedError
 
     def read_state(self, desk: Desk) -> State:
         """Return the state of this system for the checks; changes made here are dropped."""
-        ...
+        raise NotImplementedError
 
     def list_tools(self) -> tuple[Tool, ...]:
         """Return its tools for a model."""
-        ...
+        return ()
 
 
 @functools.cache

@@ -11,15 +11,17 @@ serve one sandbox.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 import msgspec
 
 from proctor.errors import StoreError
 from proctor.model.evidence import Json, StateChange, StateRequest
 from proctor.model.json_values import equal
+from proctor.model.typed import convert_to
 from proctor.work import spend
 
+T = TypeVar("T")
 Rows = Mapping[str, Mapping[str, Json]]
 """Rows by collection and key, in insertion order; the first part of a collection's name is its system: `clinic/Patient`."""
 NO_ROWS: Rows = {}
@@ -104,6 +106,11 @@ class Draft:
         """Return a row, or None."""
         return self._rows.get(f"{self._system}/{collection}", {}).get(key)
 
+    def load(self, collection: str, key: str, kind: type[T]) -> T | None:
+        """Return a row as a declared type, or None."""
+        row = self.get(collection, key)
+        return None if row is None else convert_to(row, kind)
+
     def list(self, collection: str) -> Mapping[str, Json]:
         """Return the rows of a collection by key, in order."""
         return self._rows.get(f"{self._system}/{collection}", {})
@@ -122,10 +129,6 @@ class Draft:
         """Yield the names of all collections that were written to, except internal ones."""
         prefix = f"{self._system}/"
         return (name[len(prefix) :] for name in self._rows if name.startswith(prefix) and not name.startswith(prefix + HIDDEN))
-
-    def count(self) -> int:
-        """Return how many rows all systems of the sandbox have."""
-        return count_rows(self._rows)
 
     def put(self, collection: str, key: str, row: Json, *, by_other: bool = False) -> None:
         """Add a row, or replace the one with this key at its position; `by_other` means that a simulated person did it, not the agent."""

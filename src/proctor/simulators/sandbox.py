@@ -22,7 +22,8 @@ from proctor.simulators.exchange import Errand, Fetched, Request, Response, refu
 from proctor.simulators.fhir.resources import refuse_fhir
 from proctor.simulators.ports import Desk, Simulator, Surroundings, Tool, find_simulator
 from proctor.simulators.rows import NO_ROWS, Draft, Rows, SandboxStore, apply_changes, list_differences
-from proctor.simulators.tools import find_tools, make_tool_request
+from proctor.simulators.seeds import check_step
+from proctor.simulators.tools import make_tool_request
 from proctor.work import begin_counting, end_counting
 
 Fetch = Callable[[Errand], Awaitable[Fetched]]
@@ -56,13 +57,7 @@ def provision_rows(systems: tuple[System, ...], around: Surroundings, *, with_la
             _blame(f"{system.name}.datasets.{index}", lambda: simulator.seed(seed, desk))  # noqa: B023 - called at once
         for index, step in enumerate(system.scenario):
             at = f"{system.name}.scenario.{index}"
-            if step.name not in simulator.steps:
-                known = ", ".join(simulator.steps) or "none"
-                raise SpecError(
-                    f"a system of kind {simulator.kind} has no step {show(step.name)}; there are: {known}",
-                    field=at,
-                    nearest=nearest(step.name, simulator.steps),
-                )
+            check_step(system.kind, step.name, at)
             if step.after_s > 0 and not with_late:
                 continue
             _blame(f"{at}.{step.name}", lambda: simulator.perform(step.name, step.given, desk))  # noqa: B023 - called at once
@@ -76,8 +71,7 @@ def _blame(place: str, work: object) -> None:
     try:
         work()
     except SpecError as error:
-        field = f"{place}.{error.field}" if error.field else place
-        raise SpecError(error.message, field=field, nearest=error.nearest, hint=error.hint) from None
+        raise error.move_to(f"{place}.{error.field}" if error.field else place) from None
 
 
 def answer_counted(simulator: Simulator, request: Request, desk: Desk) -> Response:
@@ -263,11 +257,11 @@ class Sandbox:
 
     def list_tools(self) -> dict[str, tuple[Tool, ...]]:
         """Return the tools for a model, by system name."""
-        return {name: find_tools(simulator) for name, simulator in self._simulators.items()}
+        return {name: simulator.list_tools() for name, simulator in self._simulators.items()}
 
     def make_request(self, system: str, tool: str, arguments: Mapping[str, Json]) -> Request:
         """Return the request for a tool call. Raises `SpecError` for an unknown tool or invalid arguments."""
-        tools = {candidate.name: candidate for candidate in find_tools(self._simulators[system])}
+        tools = {candidate.name: candidate for candidate in self._simulators[system].list_tools()}
         if tool not in tools:
             raise SpecError(f"unknown tool {show(tool)}", field="tool", nearest=nearest(tool, tools))
         return make_tool_request(tools[tool], arguments)

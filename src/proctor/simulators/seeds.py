@@ -8,8 +8,10 @@ A kind gets `config.seed` of a simulator's `config`, and the members in its `con
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import cast
+from types import NoneType, UnionType
+from typing import Annotated, Any, Literal, TypeVar, Union, cast, get_args, get_origin, get_type_hints
 
 import msgspec
 
@@ -63,7 +65,7 @@ def find_config_seed(kind: str, config: Mapping[str, Json] | None) -> Json:
     if not config:
         return None
     seed = config.get("seed")
-    names: tuple[str, ...] = getattr(find_simulator(kind), "config_names", ())
+    names = find_simulator(kind).config_names
     chosen = {name: value for name, value in config.items() if name in names}
     if not chosen:
         return seed
@@ -81,7 +83,7 @@ def join_config(kind: str, config: Mapping[str, Json] | None, seeds: list[Json])
     if (first := find_config_seed(kind, config)) is None:
         return seeds
     are_objects = isinstance(first, dict) and seeds and isinstance(seeds[0], dict)
-    if getattr(find_simulator(kind), "config_names", ()) and are_objects and not first.keys() & seeds[0].keys():
+    if find_simulator(kind).config_names and are_objects and not first.keys() & seeds[0].keys():
         return [{**first, **cast("dict[str, Json]", seeds[0])}, *seeds[1:]]
     return [first, *seeds]
 
@@ -198,6 +200,78 @@ def join_place(at: str, name: str) -> str:
     return f"{at}.{name}" if at else name
 
 
+T = TypeVar("T")
+Read = Callable[[Json, str], Any]
+"""Reads a value of a suite at a place. Raises `SpecError`."""
+
+
+class ReadBy(msgspec.Struct, frozen=True):
+    """In `Annotated`: how a value is read where its type alone does not determine that."""
+
+    read: Read
+
+
+class NotRead:
+    """In `Annotated`: a field that a suite cannot set."""
+
+
+def read_as(kind: type[T], value: Json, at: str = "") -> T:
+    """Return a value of a suite as a type: text, a flag, one of some words, a list, or a struct of these. Raises `SpecError`."""
+    return _find_reader(kind)(value, at)
+
+
+@functools.cache
+def _find_reader(hint: Any) -> Read:
+    origin, arguments = get_origin(hint), get_args(hint)
+    if origin is Annotated:
+        return next((each.read for each in arguments if isinstance(each, ReadBy)), None) or _find_reader(arguments[0])
+    if origin in (Union, UnionType):
+        (inner,) = (each for each in arguments if each is not NoneType)
+        return _find_reader(inner)
+    if origin is Literal:
+        return functools.partial(read_word, among=arguments)
+    if origin is tuple:
+        read_item = _find_reader(arguments[0])
+        return lambda value, at: tuple(read_item(item, place) for place, item in read_items(value, at))
+    readers: dict[Any, Read] = {str: read_word, bool: read_flag}
+    return readers.get(hint) or functools.partial(_read_struct, hint)
+
+
+def _read_struct(kind: type[msgspec.Struct], value: Json, at: str) -> msgspec.Struct:
+    fields = _list_fields(kind)
+    members = read_members(value, fields, at, required=(name for name, (is_required, _) in fields.items() if is_required))
+    found = {
+        name: read(members[name], join_place(at, name))
+        for name, (is_required, read) in fields.items()
+        if is_required or members.get(name) is not None
+    }
+    try:
+        return kind(**found)
+    except SpecError as error:  # what `__post_init__` refuses
+        raise error.move_to(join_place(at, error.field) if error.field else at or None) from None
+
+
+@functools.cache
+def _list_fields(kind: type[msgspec.Struct]) -> dict[str, tuple[bool, Read]]:
+    """Return whether each field is required, and its reader."""
+    hints = get_type_hints(kind, include_extras=True)
+    return {
+        field.name: (field.required, _find_reader(hint) if field.required or hint is not str else functools.partial(read_word, default=""))
+        for field in msgspec.structs.fields(kind)
+        if NotRead not in get_args(hint := hints[field.name])
+    }
+
+
+def read_words(value: Json, at: str) -> tuple[str, ...]:
+    """Return texts; a single one need not be a list."""
+    return read_as(tuple[str, ...], [value] if isinstance(value, str) else value, at)
+
+
+Words = Annotated[tuple[str, ...], ReadBy(read_words)]
+Wanted = Annotated[dict[str, Json], ReadBy(read_condition)]
+"""Required values: literals, matchers, or null for an absent or null value."""
+
+
 # Scheduled events in the simulated systems of a task: a file arrives, a resource is added. At the start of the task, or later.
 # {"drop_file_inbox": {"path": "referral.json", "content": "..."}} {"steps": [{"simulator": "files", "step": "drop_file_inbox", "given":
 # {...}, "after_s": 30}]}
@@ -228,30 +302,21 @@ def read_scenario(value: Json) -> tuple[ScenarioStep, ...]:
     members = cast("dict[str, Json]", value)
     if "steps" not in members:
         return tuple(_read_step({"step": name, "given": content}, name) for name, content in members.items())
-    for name in members:
-        if name != "steps":
-            raise SpecError("unknown key, expected only steps", field=name)
-    steps = members["steps"]
+    steps = read_members(value, ("steps",))["steps"]
     if not isinstance(steps, list) or len(cast("list[Json]", steps)) > MOST_STEPS:
         raise SpecError(f"expected a list of at most {MOST_STEPS} steps", field="steps")
     return tuple(_read_step(step, f"steps.{index}") for index, step in enumerate(cast("list[Json]", steps)))
 
 
 def _read_step(value: Json, place: str) -> ScenarioStep:
-    if not isinstance(value, dict):
-        raise SpecError(f"expected an object, got {kind_of(value)}", field=place)
-    members = cast("dict[str, Json]", value)
-    for name in members:
-        if name not in _KEYS:
-            near = nearest(name, _KEYS)
-            raise SpecError(f"unknown key; nearest: {', '.join(near or _KEYS)}", field=f"{place}.{name}")
+    members = read_members(value, _KEYS, place)
     step, simulator, after_s = members.get("step"), members.get("simulator"), members.get("after_s", 0)
     if not isinstance(step, str):
         raise SpecError("expected the name of a step", field=f"{place}.step")
     if not is_number(after_s) or not is_finite(after_s) or not 0 <= after_s <= LONGEST_S:
         raise SpecError(f"expected seconds from 0 to {LONGEST_S:g}, got {show(after_s, 40)}", field=f"{place}.after_s")
     kind = _find_kind_of_step(step, place) if simulator is None else _find_simulator(simulator, f"{place}.simulator")
-    _check_step(kind, step, place)
+    check_step(kind, step, f"{place}.step")
     return ScenarioStep(kind=kind, step=step, given=members.get("given"), after_s=float(after_s))
 
 
@@ -259,7 +324,7 @@ def _find_simulator(word: Json, place: str) -> str:
     try:
         return read_kind(word)
     except SpecError as error:
-        raise SpecError(error.message, field=place) from None
+        raise error.move_to(place) from None
 
 
 def _find_kind_of_step(step: str, place: str) -> str:
@@ -279,9 +344,10 @@ def _list_steps() -> dict[str, list[str]]:
     return kinds_by_step
 
 
-def _check_step(kind: str, step: str, place: str) -> None:
+def check_step(kind: str, step: str, at: str) -> None:
+    """Raise `SpecError` for a step that a kind of system does not have."""
     steps = find_simulator(kind).steps
     if step not in steps:
-        near = nearest(step, steps)
-        suggestion = f"; nearest: {', '.join(near)}" if near else f"; there are: {', '.join(steps) or 'none'}"
-        raise SpecError(f"a system of kind {kind} has no step {show(step, 60)}{suggestion}", field=f"{place}.step")
+        known = ", ".join(steps) or "none"
+        message = f"a system of kind {kind} has no step {show(step, 60)}; there are: {known}"
+        raise SpecError(message, field=at, nearest=nearest(step, steps))

@@ -19,17 +19,11 @@ from proctor.model.evidence import Json
 from proctor.model.json_values import MISSING, decode_embedded, write_as_text
 from proctor.model.show import kind_of, nearest, show
 from proctor.simulators.exchange import Request, Response
-from proctor.simulators.ports import Simulator, Tool
+from proctor.simulators.ports import Tool
 
-METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE")
 _PLAIN = "text/plain"
 _WORDS = {"string": "text", "object": "an object", "array": "a list", "integer": "a whole number", "boolean": "true or false"}
 _TYPES: dict[str, type] = {"string": str, "object": dict, "array": list, "integer": int, "boolean": bool}
-
-
-def find_tools(simulator: Simulator) -> tuple[Tool, ...]:
-    """Return the tools of a system: those that its kind declares, or a generic request tool if there are none."""
-    return simulator.list_tools() or (_make_request_tool(simulator),)
 
 
 def make_tool_request(tool: Tool, arguments: Mapping[str, Json]) -> Request:
@@ -120,33 +114,3 @@ def write_tool_refusal(message: str) -> dict[str, Json]:
 def describe_wrong_call(error: SpecError) -> str:
     """Return the error in a call, with the nearest valid name."""
     return error.message + (f"; nearest: {', '.join(error.nearest)}" if error.nearest else "")
-
-
-def _make_request_tool(simulator: Simulator) -> Tool:
-    """Return the tool for a kind that declares none: a generic request."""
-    words: dict[str, Json] = {"type": "string", "description": "The path below the system, such as /orders/7."}
-    query: dict[str, Json] = {"type": "object", "description": "Names and values of the query."}
-    properties: dict[str, Json] = {
-        "method": {"enum": list(METHODS)},
-        "path": words,
-        "query": query,
-        "body": {"description": "Text as it is, anything else as JSON."},
-    }
-
-    def make_request(arguments: dict[str, Json]) -> Request:
-        path, body = str(arguments["path"]), arguments.get("body")
-        is_text = isinstance(body, str)
-        return Request(
-            method=arguments["method"],
-            path=path if path.startswith("/") else f"/{path}",
-            query=make_query(arguments.get("query") or {}),
-            headers={} if body is None else {"content-type": _PLAIN if is_text else "application/json"},
-            body=b"" if body is None else body.encode() if is_text else msgspec.json.encode(body),
-        )
-
-    return Tool(
-        name=f"{simulator.kind}_request",
-        description=f"Send a request. {simulator.summary}",
-        schema={"type": "object", "properties": properties, "required": ["method", "path"]},
-        make_request=make_request,
-    )

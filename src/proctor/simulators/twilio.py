@@ -67,21 +67,12 @@ def show_twilio(row: dict[str, Json], account: str, *, status: str | None = None
     }
 
 
-def show_twilio_page(rows: list[dict[str, Json]], account: str) -> dict[str, Json]:
-    """Return all messages on one page, newest first as at Twilio."""
-    uri = f"/{VERSION}/Accounts/{account}/Messages.json?PageSize={max(50, len(rows))}&Page=0"
-    messages: list[Json] = [show_twilio(row, account) for row in reversed(rows)]
-    return {
-        "end": max(0, len(rows) - 1),
-        "first_page_uri": uri,
-        "messages": messages,
-        "next_page_uri": None,
-        "page": 0,
-        "page_size": max(50, len(rows)),
-        "previous_page_uri": None,
-        "start": 0,
-        "uri": uri,
-    }
+def make_page(name: str, shown: list[Json], account: str) -> dict[str, Json]:
+    """Return all messages or calls on one page, newest first as at Twilio."""
+    size = max(50, len(shown))
+    uri = f"/{VERSION}/Accounts/{account}/{name}.json?PageSize={size}&Page=0"
+    page: dict[str, Json] = {"start": 0, "end": max(0, len(shown) - 1), "page": 0, "page_size": size, "uri": uri, "first_page_uri": uri}
+    return {**page, "next_page_uri": None, "previous_page_uri": None, name.lower(): shown[::-1]}
 
 
 def write_moment(at: str) -> str:
@@ -112,12 +103,7 @@ def handle_twilio(parts: list[str], request: Request, desk: Desk) -> Response:
         return answer_json(200, show_call(call, account))
     filters = {name.lower(): fold_address(value) for name, value in request.query if name in ("To", "From", "Status")}
     chosen = [row for row in desk.rows.list(CALLS).values() if all(fold_address(row[name]) == value for name, value in filters.items())]
-    size = max(50, len(chosen))
-    uri = f"/{VERSION}/Accounts/{account}/Calls.json?PageSize={size}&Page=0"
-    page: dict[str, Json] = {"start": 0, "end": max(0, len(chosen) - 1), "page": 0, "page_size": size, "uri": uri, "first_page_uri": uri}
-    return answer_json(
-        200, {**page, "next_page_uri": None, "previous_page_uri": None, "calls": [show_call(row, account) for row in reversed(chosen)]}
-    )
+    return answer_json(200, make_page("Calls", [show_call(row, account) for row in chosen], account))
 
 
 def _create(account: str, request: Request, desk: Desk) -> Response:

@@ -8,7 +8,9 @@ The dataset has members with their benefits, claims with their status, and rules
 
 from __future__ import annotations
 
+import functools
 import re
+from typing import Annotated, Literal
 
 import msgspec
 
@@ -17,8 +19,7 @@ from proctor.errors import EvidenceError, SpecError
 from proctor.model.evidence import Json
 from proctor.model.json_values import is_number
 from proctor.model.show import show
-from proctor.model.typed import make_json_decoder
-from proctor.simulators.seeds import join_place, read_flag, read_items, read_members, read_word, refuse_doubles
+from proctor.simulators.seeds import ReadBy, read_as, read_word, refuse_doubles
 
 KNOWN = {"270": "005010X279A1", "276": "005010X212", "278": "005010X217"}
 """The supported transactions, with their implementation guides."""
@@ -191,14 +192,32 @@ DECISIONS = {"approved": "A1", "modified": "A2", "denied": "A3", "pending": "A4"
 _DAY = re.compile(r"([0-9]{4})-?([0-9]{2})-?([0-9]{2})")
 
 
+def _read_amount(value: Json, at: str) -> float:
+    if not is_number(value) or not 0 <= value < 1e9:
+        raise SpecError(f"expected an amount, found {show(value)}", field=at)
+    return float(value)
+
+
+def _read_day(value: Json, at: str) -> str:
+    match = _DAY.fullmatch(value) if isinstance(value, str) else None
+    if match is None:
+        raise SpecError(f"expected a day such as 1980-02-01, found {show(value)}", field=at)
+    return "".join(match.groups())
+
+
+_Amount = Annotated[float, ReadBy(_read_amount)]
+_Day = Annotated[str, ReadBy(_read_day)]
+"""Stored as `19800201`."""
+
+
 class Benefit(msgspec.Struct, frozen=True, kw_only=True):
     """The coverage for one type of service."""
 
     service_type: str = "30"
-    copay: float | None = None
-    deductible: float | None = None
-    deductible_remaining: float | None = None
-    coinsurance: float | None = None
+    copay: _Amount | None = None
+    deductible: _Amount | None = None
+    deductible_remaining: _Amount | None = None
+    coinsurance: _Amount | None = None
     """The share that the member pays: 0.2."""
 
 
@@ -209,9 +228,8 @@ class Member(msgspec.Struct, frozen=True, kw_only=True):
     patient_id: str = ""
     first_name: str = ""
     last_name: str = ""
-    birth_date: str = ""
-    """As `19800201`."""
-    gender: str = ""
+    birth_date: _Day = ""
+    gender: Literal["", "F", "M", "U"] = ""
     active: bool = True
     plan: str = ""
     benefits: tuple[Benefit, ...] = ()
@@ -222,20 +240,35 @@ class Claim(msgspec.Struct, frozen=True, kw_only=True):
 
     claim_number: str
     member_id: str
-    status: str = "pending"
-    charged: float = 0.0
-    paid: float = 0.0
-    date: str = ""
-    """The day of the service, as `20261001`."""
+    status: Annotated[str, ReadBy(functools.partial(read_word, among=CLAIM_STATUS))] = "pending"
+    charged: _Amount = 0.0
+    paid: _Amount = 0.0
+    date: _Day = ""
+    """The day of the service."""
 
 
 class Determination(msgspec.Struct, frozen=True, kw_only=True):
     """How a request for authorization is decided."""
 
-    status: str = "pending"
+    status: Annotated[str, ReadBy(functools.partial(read_word, among=DECISIONS))]
     procedure_code: str | None = None
     member_id: str | None = None
     reason: str = ""
+
+
+class _Payer(msgspec.Struct, frozen=True):
+    name: str = ""
+    id: str = ""
+
+
+class _Seed(msgspec.Struct, frozen=True):
+    """What a suite gives a clearinghouse."""
+
+    payer: _Payer = _Payer()
+    members: tuple[Member, ...] = ()
+    claims: tuple[Claim, ...] = ()
+    determinations: tuple[Determination, ...] = ()
+    default_determination: Determination | None = None
 
 
 class Dataset(msgspec.Struct, frozen=True, kw_only=True):
@@ -247,7 +280,7 @@ class Dataset(msgspec.Struct, frozen=True, kw_only=True):
     claims: tuple[Claim, ...] = ()
     determinations: tuple[Determination, ...] = ()
     """The first one that fits decides."""
-    default: Determination = Determination()
+    default: Determination = Determination(status="pending")
 
     def find_member(self, name: str) -> Member | None:
         """Return a member by member id, else by patient id."""
@@ -272,88 +305,20 @@ class Dataset(msgspec.Struct, frozen=True, kw_only=True):
         return self.default
 
 
-READ_DATASET = make_json_decoder(Dataset)
-
-
-def read_dataset(seed: Json, before: Dataset) -> Dataset:
+def read_dataset(value: Json, before: Dataset) -> Dataset:
     """Return the dataset of a suite, added to the earlier one. Raises `SpecError` for an invalid one."""
-    sections = read_members(seed, ("payer", "members", "claims", "determinations", "default_determination"))
-    payer = read_members(sections.get("payer") or {}, ("name", "id"), "payer")
-    more = [(at, _read_member(item, at)) for at, item in read_items(sections.get("members"), "members")]
-    refuse_doubles(((f"{at}.member_id", member.member_id) for at, member in more), "the member")
-    members = before.members + tuple(member for _, member in more)
-    default = sections.get("default_determination")
+    seed = read_as(_Seed, value)
+    refuse_doubles(((f"members.{index}.member_id", member.member_id) for index, member in enumerate(seed.members)), "the member")
+    members = (*before.members, *seed.members)
+    known = {member.member_id for member in members}
+    for index, claim in enumerate(seed.claims):
+        if claim.member_id not in known:
+            raise SpecError(f"there is no member {show(claim.member_id)}", field=f"claims.{index}.member_id")
     return Dataset(
-        payer_name=read_word(payer.get("name"), "payer.name", default=before.payer_name),
-        payer_id=read_word(payer.get("id"), "payer.id", default=before.payer_id),
+        payer_name=seed.payer.name or before.payer_name,
+        payer_id=seed.payer.id or before.payer_id,
         members=members,
-        claims=before.claims + tuple(_read_claim(item, at, members) for at, item in read_items(sections.get("claims"), "claims")),
-        determinations=before.determinations
-        + tuple(_read_determination(item, at) for at, item in read_items(sections.get("determinations"), "determinations")),
-        default=before.default if default is None else _read_determination(default, "default_determination"),
+        claims=before.claims + seed.claims,
+        determinations=before.determinations + seed.determinations,
+        default=seed.default_determination or before.default,
     )
-
-
-def _read_member(value: Json, at: str) -> Member:
-    members = read_members(value, Member.__struct_fields__, at, required=("member_id",))
-    return Member(
-        **{
-            name: read_word(members.get(name), join_place(at, name), default="")
-            for name in ("patient_id", "first_name", "last_name", "plan")
-        },
-        member_id=read_word(members["member_id"], join_place(at, "member_id")),
-        birth_date=_read_day(members.get("birth_date"), join_place(at, "birth_date")),
-        gender=read_word(members.get("gender"), join_place(at, "gender"), default="", among=("", "F", "M", "U")),
-        active=read_flag(members.get("active"), join_place(at, "active"), default=True),
-        benefits=tuple(_read_benefit(item, place) for place, item in read_items(members.get("benefits"), join_place(at, "benefits"))),
-    )
-
-
-def _read_benefit(value: Json, at: str) -> Benefit:
-    members = read_members(value, Benefit.__struct_fields__, at)
-    amounts = {name: _read_amount(members.get(name), join_place(at, name)) for name in Benefit.__struct_fields__ if name != "service_type"}
-    return Benefit(service_type=read_word(members.get("service_type"), join_place(at, "service_type"), default="30"), **amounts)
-
-
-def _read_claim(value: Json, at: str, members: tuple[Member, ...]) -> Claim:
-    fields = read_members(value, Claim.__struct_fields__, at, required=("claim_number", "member_id"))
-    member_id = read_word(fields["member_id"], join_place(at, "member_id"))
-    if all(member.member_id != member_id for member in members):
-        raise SpecError(f"there is no member {show(member_id)}", field=join_place(at, "member_id"))
-    return Claim(
-        claim_number=read_word(fields["claim_number"], join_place(at, "claim_number")),
-        member_id=member_id,
-        status=read_word(fields.get("status"), join_place(at, "status"), default="pending", among=CLAIM_STATUS),
-        charged=_read_amount(fields.get("charged"), join_place(at, "charged")) or 0.0,
-        paid=_read_amount(fields.get("paid"), join_place(at, "paid")) or 0.0,
-        date=_read_day(fields.get("date"), join_place(at, "date")),
-    )
-
-
-def _read_determination(value: Json, at: str) -> Determination:
-    members = read_members(value, Determination.__struct_fields__, at, required=("status",))
-    keys = {
-        name: read_word(members[name], join_place(at, name)) for name in ("procedure_code", "member_id") if members.get(name) is not None
-    }
-    return Determination(
-        status=read_word(members["status"], join_place(at, "status"), among=DECISIONS),
-        reason=read_word(members.get("reason"), join_place(at, "reason"), default=""),
-        **keys,
-    )
-
-
-def _read_amount(value: Json, at: str) -> float | None:
-    if value is None:
-        return None
-    if not is_number(value) or not 0 <= value < 1e9:
-        raise SpecError(f"expected an amount, found {show(value)}", field=at)
-    return float(value)
-
-
-def _read_day(value: Json, at: str) -> str:
-    if value is None:
-        return ""
-    match = _DAY.fullmatch(value) if isinstance(value, str) else None
-    if match is None:
-        raise SpecError(f"expected a day such as 1980-02-01, found {show(value)}", field=at)
-    return "".join(match.groups())

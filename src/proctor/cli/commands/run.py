@@ -50,7 +50,6 @@ def end_by_signals(task: asyncio.Task[Any]) -> Generator[None]:
     def end(number: int) -> None:
         signals.append(number)
         if len(signals) == 1:
-            GUARD.note_interruption()
             task.cancel()
         else:
             end_at_once()

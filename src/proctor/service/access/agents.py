@@ -24,7 +24,7 @@ from proctor.service.paging import read_page
 from proctor.service.refusals import Refusal, not_found
 from proctor.service.resource import Page, Paging, about, operation, show_row
 from proctor.store.accounts.tenants import query_owned
-from proctor.store.runs.retention import delete_agents_of, delete_traces_of
+from proctor.store.runs.retention import delete_agents_of, delete_some_of
 from proctor.store.sql.pages import Row, fetch_all
 from proctor.store.sql.tables import agents, projects
 
@@ -131,7 +131,7 @@ async def _change_agent(hub: Hub, caller: Caller, id: str, changes: Mapping[str,
 async def delete_agent(hub: Hub, caller: Caller, id: str) -> None:
     """Delete an agent with its cases, traces, results and alerts; requires an organization key."""
     await empty_place(
-        hub, caller, agents, "agent", id, lambda connection: delete_traces_of(connection, caller.organization_id, agent_id=id)
+        hub, caller, agents, "agent", id, lambda connection: delete_some_of(connection, "trace", caller.organization_id, agent_id=id)
     )
     async with writing(hub, caller) as tx:
         if not await delete_agents_of(tx.connection, caller.organization_id, agent_id=id):

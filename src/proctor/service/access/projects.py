@@ -20,7 +20,7 @@ from proctor.service.judge_memory import delete_folder
 from proctor.service.paging import read_page
 from proctor.service.refusals import Refusal, not_found
 from proctor.service.resource import Page, Paging, about, operation, show_row
-from proctor.store.runs.retention import delete_agents_of, delete_project_rows, delete_runs_of, delete_traces_of
+from proctor.store.runs.retention import delete_agents_of, delete_project_rows, delete_some_of
 from proctor.store.sql.pages import Row
 from proctor.store.sql.tables import agents, cases, projects, runs, traces
 from proctor.store.sql.text_search import MOST_LOOKED_AT, find_in_table, find_record_by_id
@@ -192,8 +192,8 @@ async def delete_project(hub: Hub, caller: Caller, id: str) -> None:
     organization_id = caller.organization_id
 
     async def one_step(connection: AsyncConnection) -> int:
-        traces = await delete_traces_of(connection, organization_id, project_id=id)
-        return traces + await delete_runs_of(connection, organization_id, id)
+        traces = await delete_some_of(connection, "trace", organization_id, project_id=id)
+        return traces + await delete_some_of(connection, "run", organization_id, project_id=id)
 
     await empty_place(hub, caller, projects, "project", id, one_step)
     async with writing(hub, caller) as tx:

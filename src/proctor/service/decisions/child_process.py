@@ -65,7 +65,7 @@ class ChildProcess:
                 *self._command,
                 stdin=pipe,
                 stdout=pipe,
-                env={**make_child_environment(), **GUARD.mark_child()},
+                env=make_child_environment(),
                 limit=_MOST_READ,
                 # Its own process group, which the guard can end as a whole, and which Ctrl-C does not reach.
                 start_new_session=True,

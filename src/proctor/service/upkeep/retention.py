@@ -22,13 +22,12 @@ from proctor.service.refusals import Refusal
 from proctor.service.resource import about, operation, show_row
 from proctor.store.runs.retention import (
     Deletable,
+    Kind,
     ProjectBounds,
-    count_older_runs,
-    count_older_traces,
+    count_older,
     delete_listed,
     delete_remains,
-    list_older_runs,
-    list_older_traces,
+    list_older,
     list_oldest,
     list_project_bounds,
     sum_stored_bytes,
@@ -97,9 +96,11 @@ async def preview_retention(hub: Hub, caller: Caller, project_id: str, spec: New
     counts = {"traces": 0, "runs": 0}
     async with reading(hub, caller) as tx:
         await tx.check_place(project_id)
-        for kind, days, count in (("traces", spec.trace_days, count_older_traces), ("runs", spec.run_days, count_older_runs)):
+        kinds: tuple[tuple[str, Kind, int | None], ...] = (("traces", "trace", spec.trace_days), ("runs", "run", spec.run_days))
+        for name, kind, days in kinds:
             if days is not None:
-                counts[kind] = await count(tx.connection, project_id, stamp(hub.clock() - days * 86_400), most=MOST_COUNTED)
+                before = stamp(hub.clock() - days * 86_400)
+                counts[name] = await count_older(tx.connection, kind, project_id, before, most=MOST_COUNTED)
     return show_row(RetentionPreview, {**msgspec.structs.asdict(spec), **counts}, counted_to=MOST_COUNTED)
 
 
@@ -180,16 +181,14 @@ async def keep_sweeping(hub: Hub, *, every_s: float = 3_600, report: Callable[[S
 
 async def _sweep_project(hub: Hub, bound: ProjectBounds, swept: SweepCounts, batch: int) -> None:
 
-    async def delete_older(kind: str, before: str) -> list[Deletable]:
+    async def delete_older(kind: Kind, before: str) -> list[Deletable]:
         async with hub.database.writing() as connection:
-            if kind == "trace":
-                deletable = await list_older_traces(connection, bound.id, before, now=hub.clock(), limit=batch)
-            else:
-                deletable = await list_older_runs(connection, bound.id, before, limit=batch)
+            deletable = await list_older(connection, kind, bound.id, before, now=hub.clock(), limit=batch)
             await delete_listed(connection, deletable)
         return deletable
 
-    for kind, age in (("trace", bound.trace_days), ("run", bound.run_days)):
+    ages: tuple[tuple[Kind, int | None], ...] = (("trace", bound.trace_days), ("run", bound.run_days))
+    for kind, age in ages:
         while age is not None and (deleted := await delete_older(kind, stamp(hub.clock() - age * 86_400))):
             swept.add_batch(deleted)
     if bound.trace_days is not None and bound.run_days is not None:

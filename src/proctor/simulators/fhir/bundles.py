@@ -27,9 +27,11 @@ from proctor.simulators.fhir.resources import (
     put_resource,
     read_body,
     refuse_fhir,
+    replace_references,
 )
 from proctor.simulators.fhir.searching import find_matches
 from proctor.simulators.ports import Desk
+from proctor.simulators.rows import Draft
 
 Handle = Callable[[Request, Desk], Response]
 _ORDER = {"DELETE": 0, "POST": 1, "PUT": 2, "PATCH": 2, "GET": 3, "HEAD": 3}
@@ -117,7 +119,7 @@ def _run_transaction(entries: list[_Entry], desk: Desk, handle: Handle) -> None:
             # All ids before resolving references: an entry may refer to a later one.
             _assign_id(entry, branch_desk, links)
         for entry in entries:
-            entry.resource = _resolve(entry.resource, _Links(links, _find_root(entry.full_url), entry.place), branch_desk)
+            entry.resource = replace_references(entry.resource, _Links(links, _find_root(entry.full_url), entry.place, branch).find)
         _refuse_doubles(entries)
     except Refused as refused:
         raise refuse_fhir(refused.response.status, "processing", describe_refusal(refused)) from None
@@ -173,9 +175,16 @@ class _Links(msgspec.Struct, frozen=True):
     root: str
     """The prefix of relative references of this entry."""
     place: str
+    rows: Draft
 
     def find(self, reference: str) -> str | None:
-        """Return the resource for a reference to an entry; None for any other reference."""
+        """Return the resource for a reference to an entry, or for a condition; None for any other reference."""
+        if "?" in reference and "://" not in reference:
+            resource_type, _, query = reference.partition("?")
+            matches = find_matches(check_type(resource_type), decode_query(query), self.rows)
+            if len(matches) != 1:
+                raise refuse_fhir(412, "multiple-matches", f"{len(matches)} resources fit the reference {show(reference, 200)}")
+            return f"{resource_type}/{matches[0]['id']}"
         target = self.names.get(reference) or (self.names.get(f"{self.root}{reference}") if self.root else None)
         if target is None and reference.startswith(("urn:uuid:", "urn:oid:")):
             message = f"{self.place}: the reference {show(reference, 200)} is the fullUrl of no entry that is written"
@@ -187,27 +196,6 @@ def _find_root(full_url: str | None) -> str:
     """Return the part before `Patient/17` in the address of an entry."""
     parts = full_url.rsplit("/", 2) if full_url is not None and "://" in full_url else []
     return f"{parts[0]}/" if len(parts) == 3 and parts[1] in RESOURCE_TYPES else ""
-
-
-def _resolve(value: Json, links: _Links, desk: Desk) -> Json:
-    """Return a value with the references inside replaced."""
-    if isinstance(value, list):
-        return [_resolve(item, links, desk) for item in cast("list[Json]", value)]
-    if not isinstance(value, dict):
-        return value
-    resolved = {name: _resolve(member, links, desk) for name, member in cast("dict[str, Json]", value).items()}
-    reference = resolved.get("reference")
-    if isinstance(reference, str):
-        target = links.find(reference)
-        if target is not None:
-            resolved["reference"] = target
-        elif "?" in reference and "://" not in reference:
-            resource_type, _, query = reference.partition("?")
-            matches = find_matches(check_type(resource_type), decode_query(query), desk.rows)
-            if len(matches) != 1:
-                raise refuse_fhir(412, "multiple-matches", f"{len(matches)} resources fit the reference {show(reference, 200)}")
-            resolved["reference"] = f"{resource_type}/{matches[0]['id']}"
-    return resolved
 
 
 def _refuse_doubles(entries: list[_Entry]) -> None:

@@ -12,9 +12,8 @@ deleted resource, `_deleted/TYPE` stores the version number of the deletion, so 
 from __future__ import annotations
 
 import functools
-import itertools
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import chain, islice
 from typing import Any, cast
 
@@ -202,57 +201,52 @@ def check_resource(value: Json, resource_type: str) -> Resource:
         raise refuse_fhir(422, "value", f"meta: expected an object, found {kind_of(resource['meta'])}", expression=f"{resource_type}.meta")
     if "id" in resource and not isinstance(resource["id"], str):
         raise refuse_fhir(400, "value", f"id: expected text, found {kind_of(resource['id'])}", expression=f"{resource_type}.id")
-    faults = _iterate_faults if _has_fault(resource) else _iterate_wrong_dates
-    for path, why in faults(resource, resource_type):
+    for path, why in _iterate_faults(resource, resource_type):
         raise refuse_fhir(422, "value", f"{path}: {why}", expression=path)
     return resource
 
 
-def _has_fault(resource: Resource) -> bool:
-    """Return whether a resource has a fault inside; the position is determined only then, because most resources are valid."""
-    level: list[Json] = [resource]
-    for _ in range(_MOST_DEPTH):
-        inner: list[Json] = []
-        for element in level:
-            if not element:
-                return True
-            is_object = isinstance(element, dict)
-            for name, member in cast(Resource, element).items() if is_object else zip(itertools.repeat(""), element):
-                if isinstance(member, (dict, list)):
-                    inner.append(member)
-                    if name.endswith("eference") and isinstance(member, dict) and not isinstance(member.get("reference", ""), str):
-                        return True
-                elif member == "" or (member is None and is_object):
-                    return True
-        if not inner:
-            return False
-        level = inner
-    return True
-
-
 def _iterate_faults(resource: Resource, resource_type: str) -> Iterator[tuple[str, str]]:
-    waiting: list[tuple[Json, str, int]] = [(resource, resource_type, 0)]
+    # The path is written only for a fault, because most resources are valid: here each name has that of its parent.
+    waiting: list[tuple[Json, _Place, int]] = [(resource, (None, resource_type), 0)]
     while waiting:
-        value, path, depth = waiting.pop()
+        value, place, depth = waiting.pop()
         if depth > _MOST_DEPTH:
-            yield path[:200], f"more than {_MOST_DEPTH} elements inside each other"
+            yield _write_path(place)[:200], f"more than {_MOST_DEPTH} elements inside each other"
             return
         if isinstance(value, dict):
             if not value:
-                yield path, "an element has something in it"
-            if path.endswith("eference") and "reference" in value and not isinstance(value["reference"], str):
-                yield f"{path}.reference", f"expected text, found {kind_of(value['reference'])}"
-            waiting.extend((member, f"{path}.{name}", depth + 1) for name, member in cast(Resource, value).items())
+                yield _write_path(place), "an element has something in it"
+            elif place[1].endswith("eference") and not isinstance(value.get("reference", ""), str):
+                yield f"{_write_path(place)}.reference", f"expected text, found {kind_of(value['reference'])}"
+            for name, member in cast(Resource, value).items():
+                if isinstance(member, (dict, list)):
+                    waiting.append((member, (place, name), depth + 1))
+                elif member is None or member == "":
+                    yield f"{_write_path(place)}.{name}", f"expected a value, found {'null' if member is None else 'empty text'}"
         elif isinstance(value, list):
             if not value:
-                yield path, "a list has something in it"
+                yield _write_path(place), "a list has something in it"
             # In a repeated primitive, null is a placeholder for an entry of the parallel list with an underscore.
-            waiting.extend(
-                (item, f"{path}[{index}]", depth + 1) for index, item in enumerate(cast("list[Json]", value)) if item is not None
-            )
-        elif value is None or value == "":
-            yield path, f"expected a value, found {'null' if value is None else 'empty text'}"
+            for index, item in enumerate(cast("list[Json]", value)):
+                if isinstance(item, (dict, list)):
+                    waiting.append((item, (place, f"[{index}]"), depth + 1))
+                elif item == "":
+                    yield f"{_write_path(place)}[{index}]", "expected a value, found empty text"
     yield from _iterate_wrong_dates(resource, resource_type)
+
+
+_Place = tuple["_Place | None", str]
+"""The place of the parent, and a name or an index in it."""
+
+
+def _write_path(place: _Place) -> str:
+    parts: list[str] = []
+    at: _Place | None = place
+    while at is not None:
+        parts.append(at[1] if at[0] is None or at[1].startswith("[") else f".{at[1]}")
+        at = at[0]
+    return "".join(reversed(parts))
 
 
 def _iterate_wrong_dates(resource: Resource, resource_type: str) -> Iterator[tuple[str, str]]:
@@ -271,6 +265,19 @@ def _is_free_text(element: str, resource: Resource, parameter: Parameter) -> boo
 @functools.cache
 def _list_date_parameters(resource_type: str) -> tuple[Parameter, ...]:
     return tuple(parameter for parameter in list_parameters(resource_type).values() if parameter.kind == "date")
+
+
+def replace_references(value: Json, find: Callable[[str], str | None]) -> Json:
+    """Return a value with the references inside replaced by what `find` returns for them, unless that is None."""
+    if isinstance(value, list):
+        return [replace_references(item, find) for item in cast("list[Json]", value)]
+    if not isinstance(value, dict):
+        return value
+    replaced = {name: replace_references(member, find) for name, member in cast(Resource, value).items()}
+    reference = replaced.get("reference")
+    if isinstance(reference, str) and (target := find(reference)) is not None:
+        replaced["reference"] = target
+    return replaced
 
 
 def find_version(resource: Resource) -> int:

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import re
 import uuid
-from typing import cast
+from typing import Annotated, cast
 
 import msgspec
 
@@ -27,12 +27,22 @@ from proctor.errors import SpecError
 from proctor.model.evidence import CdsState, Json, State
 from proctor.model.json_values import MISSING, decode_embedded
 from proctor.model.show import kind_of, show
-from proctor.model.typed import make_json_decoder
+from proctor.model.typed import convert_to
 from proctor.paths.dotted import find_dotted
 from proctor.simulators import exchange
-from proctor.simulators.ports import Desk, Tool
+from proctor.simulators.ports import Desk, Simulator, Tool
 from proctor.simulators.rows import Draft
-from proctor.simulators.seeds import holds_condition, join_place, read_condition, read_items, read_members, read_word, refuse_doubles
+from proctor.simulators.seeds import (
+    NotRead,
+    ReadBy,
+    holds_condition,
+    join_place,
+    read_as,
+    read_condition,
+    read_members,
+    read_word,
+    refuse_doubles,
+)
 from proctor.simulators.tools import make_tool
 
 OUTCOMES = ("accepted", "overridden", "ignored")
@@ -43,12 +53,11 @@ _IDS = uuid.UUID("6f1d2a36-6f6b-4a55-9f2e-6b1f6c0f3c11")
 """The namespace for converting ids to UUIDs, which the specification requires."""
 
 
-class CdsSimulator:
+class CdsSimulator(Simulator):
     """Both sides of CDS Hooks."""
 
     kind = "cds"
     summary = "CDS Hooks 1.1: an EHR that calls the agent's service, and services that an agent calls."
-    steps = ()
     open_paths = ("/cds-services",)
     config_names = ("services", "fhir_server")
     access = {"cds_url": "{url}", "registration_url": "{url}/services"}  # noqa: RUF012 - never changed
@@ -58,44 +67,38 @@ class CdsSimulator:
         members = read_members(seed, self.config_names)
         if members.get("fhir_server") is not None:
             desk.rows.put(_CONFIG, "fhir_server", read_word(members["fhir_server"], "fhir_server", default=""))
-        services = [(at, read_service(item, at)) for at, item in read_items(members.get("services"), "services")]
-        refuse_doubles(((f"{at}.id", service.id) for at, service in services), "the service")
-        for _, service in services:
+        services = read_as(tuple[Service, ...], members.get("services"), "services")
+        refuse_doubles(((f"services.{index}.id", service.id) for index, service in enumerate(services)), "the service")
+        for service in services:
             desk.rows.put(_SERVICES, service.id, msgspec.to_builtins(service))
 
-    def perform(self, step: str, content: Json, desk: Desk) -> None:
-        """Perform nothing: hooks are called by requests."""
-
-    def handle(self, request: exchange.Request, desk: Desk) -> exchange.Response:
-        """Answer a request."""
-        try:
-            parts = exchange.split_path(request)
-            if parts[:1] == ["cds-services"] and len(parts) <= 3:
-                return self._serve(parts[1:], request, desk)
-            if parts == ["services"]:
-                exchange.require_method(request, "GET", "HEAD", "POST")
-                return self._register(request, desk) if request.method == "POST" else _list_services(desk.rows)
-            if len(parts) == 2 and parts[0] == "hooks":
-                exchange.require_method(request, "POST")
-                return self._call_hook(parts[1], request, desk)
-            if parts == ["feedback"]:
-                exchange.require_method(request, "POST")
-                row = _store_feedback(exchange.read_object(request), desk.rows)
-                service = next((loaded for loaded in _load_services(desk.rows) if loaded.id == row["service"]), None)
-                # The specification has two outcomes: a service is not notified of an ignored card.
-                if service is None or not service.url or row["feedback"] == "ignored":
-                    return exchange.answer_json(200, row)
-                feedback: dict[str, Json] = {"card": row["uuid"], "outcome": row["feedback"], "outcomeTimestamp": desk.around.now()}
-                if row["feedback"] == "overridden" and "feedback_reason" in row:
-                    feedback["overrideReason"] = row["feedback_reason"]
-                fetched = _fetch(request, "POST", f"{service.url}/feedback", msgspec.json.encode({"feedback": [feedback]}))
-                problem = (
-                    "" if 200 <= fetched.status < 300 else fetched.problem or f"the service takes no feedback: it answers {fetched.status}"
-                )
-                return exchange.answer_json(200, {**row, "delivered": not problem, "problems": [problem] if problem else []})
-            raise exchange.refuse(404, "not_found", "there are /services, /hooks/HOOK, /feedback and /cds-services")
-        except exchange.Refused as refused:
-            return refused.response
+    def answer(self, request: exchange.Request, desk: Desk) -> exchange.Response:
+        """Answer a request. Raises `Refused`."""
+        parts = exchange.split_path(request)
+        if parts[:1] == ["cds-services"] and len(parts) <= 3:
+            return self._serve(parts[1:], request, desk)
+        if parts == ["services"]:
+            exchange.require_method(request, "GET", "HEAD", "POST")
+            return self._register(request, desk) if request.method == "POST" else _list_services(desk.rows)
+        if len(parts) == 2 and parts[0] == "hooks":
+            exchange.require_method(request, "POST")
+            return self._call_hook(parts[1], request, desk)
+        if parts == ["feedback"]:
+            exchange.require_method(request, "POST")
+            row = _store_feedback(exchange.read_object(request), desk.rows)
+            service = next((loaded for loaded in _load_services(desk.rows) if loaded.id == row["service"]), None)
+            # The specification has two outcomes: a service is not notified of an ignored card.
+            if service is None or not service.url or row["feedback"] == "ignored":
+                return exchange.answer_json(200, row)
+            feedback: dict[str, Json] = {"card": row["uuid"], "outcome": row["feedback"], "outcomeTimestamp": desk.around.now()}
+            if row["feedback"] == "overridden" and "feedback_reason" in row:
+                feedback["overrideReason"] = row["feedback_reason"]
+            fetched = _fetch(request, "POST", f"{service.url}/feedback", msgspec.json.encode({"feedback": [feedback]}))
+            problem = (
+                "" if 200 <= fetched.status < 300 else fetched.problem or f"the service takes no feedback: it answers {fetched.status}"
+            )
+            return exchange.answer_json(200, {**row, "delivered": not problem, "problems": [problem] if problem else []})
+        raise exchange.refuse(404, "not_found", "there are /services, /hooks/HOOK, /feedback and /cds-services")
 
     def _register(self, request: exchange.Request, desk: Desk) -> exchange.Response:
         body = exchange.read_object(request)
@@ -265,7 +268,7 @@ def _show(service: Service) -> dict[str, Json]:
 
 
 def _load_services(rows: Draft) -> list[Service]:
-    return [READ_SERVICE.decode(msgspec.json.encode(row)) for row in rows.list(_SERVICES).values()]
+    return [convert_to(row, Service) for row in rows.list(_SERVICES).values()]
 
 
 def _write_camel(name: str) -> str:
@@ -291,33 +294,6 @@ class Canned(msgspec.Struct, frozen=True):
     card: dict[str, Json]
 
 
-class Service(msgspec.Struct, frozen=True, kw_only=True):
-    """A service for a hook."""
-
-    id: str
-    hook: str
-    title: str = ""
-    description: str = ""
-    url: str = ""
-    """Its address; empty for a service that the suite simulates."""
-    cards: tuple[Canned, ...] = ()
-
-
-READ_SERVICE = make_json_decoder(Service)
-
-
-def read_service(value: Json, at: str) -> Service:
-    """Return a service from a suite. Raises `SpecError` for an invalid one."""
-    members = read_members(value, ("id", "hook", "title", "description", "cards"), at, required=("id", "hook"))
-    return Service(
-        id=read_word(members["id"], join_place(at, "id")),
-        hook=_read_hook(members["hook"], join_place(at, "hook")),
-        cards=tuple(_read_canned(item, place) for place, item in read_items(members.get("cards"), join_place(at, "cards"))),
-        title=read_word(members.get("title"), join_place(at, "title"), default=""),
-        description=read_word(members.get("description"), join_place(at, "description"), default=""),
-    )
-
-
 def _read_hook(value: Json, at: str) -> str:
     hook = read_word(value, at)
     if not HOOK.fullmatch(hook):
@@ -336,6 +312,18 @@ def _read_canned(value: Json, at: str) -> Canned:
     if problem:
         raise SpecError(problem, field=at)
     return Canned(when, card)
+
+
+class Service(msgspec.Struct, frozen=True, kw_only=True):
+    """A service for a hook."""
+
+    id: str
+    hook: Annotated[str, ReadBy(_read_hook)]
+    title: str = ""
+    description: str = ""
+    url: Annotated[str, NotRead] = ""
+    """Its address; empty for a service that the suite simulates."""
+    cards: tuple[Annotated[Canned, ReadBy(_read_canned)], ...] = ()
 
 
 def find_problem(card: Json) -> str:

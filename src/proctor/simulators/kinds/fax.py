@@ -30,7 +30,7 @@ from proctor.model.evidence import FaxState, Json, State
 from proctor.model.show import shorten, show
 from proctor.simulators import exchange, pdf_process
 from proctor.simulators.persona import is_address, read_number
-from proctor.simulators.ports import Desk, Tool
+from proctor.simulators.ports import Desk, Simulator, Tool
 from proctor.simulators.rows import Draft
 from proctor.simulators.seeds import read_items, read_members, read_word
 from proctor.simulators.tools import make_tool
@@ -45,13 +45,12 @@ _NUMBER = "+15550200"
 """The agent's default number."""
 
 
-class FaxSimulator:
+class FaxSimulator(Simulator):
     """A fax line."""
 
     kind = "fax"
     summary = "A fax line: PDF and TIFF out and in, with pages and text layer."
     steps = ("fax_arrives",)
-    open_paths = ()
     config_names = ("number", "inbox")
     access = {"fax_url": "{url}/faxes", "fax_number": "{number}"}  # noqa: RUF012 - never changed
     access_defaults = {"number": _NUMBER}  # noqa: RUF012 - never changed
@@ -79,42 +78,39 @@ class FaxSimulator:
         sender = read_number(members.get("from"), f"{place}from", "fax", "+15550299")
         _keep(data, known, {"direction": "inbound", "to": _find_own(desk.rows), "from": sender, "status": "received", **described}, desk)
 
-    def handle(self, request: exchange.Request, desk: Desk) -> exchange.Response:
-        """Answer a request."""
-        try:
-            parts = exchange.split_path(request)
-            names = parts[1:] if parts[:1] == [_FAXES] else parts
-            if len(names) > 2 or (len(names) == 2 and names[1] != "document"):
-                raise exchange.refuse(404, "not_found", "faxes are at /faxes, /faxes/ID and /faxes/ID/document")
-            exchange.require_method(request, "GET", "HEAD", *(() if names else ("POST",)))
-            if names:
-                if (row := desk.rows.get(_FAXES, names[0])) is None:
-                    raise exchange.refuse(404, "not_found", f"there is no fax {show(names[0])}")
-                if len(names) == 1:
-                    return exchange.answer_json(200, row)
-                data = base64.b64decode(desk.rows.get(_DOCUMENTS, names[0]))
-                return exchange.Response(status=200, body=data, headers={"content-type": row["content_type"]})
-            if request.method == "POST":
-                if len(request.body) > 2 * MOST_BYTES:
-                    raise exchange.refuse(413, "too_large", f"a document has at most {MOST_BYTES} bytes")
-                raw = read_document(request.body)
-                members: dict[str, Json] = dict(request.query) if raw is not None else exchange.read_object(request)
-                to = exchange.take_text(members, "to_number", default="") or exchange.take_text(members, "to", default="")
-                if not is_address("sms", to):
-                    raise exchange.refuse(422, "wrong_value", f"to_number: expected a fax number, found {show(to)}")
-                described = {name: exchange.take_text(members, name, default="") for name in _DESCRIBED}
-                data, known = (request.body, raw) if raw is not None else _read_content(members, desk.rows)
-                if len(data) > MOST_BYTES:
-                    raise exchange.refuse(413, "too_large", f"a document has at most {MOST_BYTES} bytes")
-                row = _keep(
-                    data, known, {"direction": "outbound", "to": to, "from": _find_own(desk.rows), "status": "delivered", **described}, desk
-                )
-                return exchange.answer_json(201, row, headers={"location": f"{request.base}/faxes/{encode_percent(row['id'])}"})
-            filters = [(name, value) for name, value in request.query if name in ("direction", *_DESCRIBED)]
-            rows = [row for row in desk.rows.list(_FAXES).values() if all(row[name] == value for name, value in filters)]
-            return exchange.answer_json(200, {_FAXES: rows, "total": len(rows)})
-        except exchange.Refused as refused:
-            return refused.response
+    def answer(self, request: exchange.Request, desk: Desk) -> exchange.Response:
+        """Answer a request. Raises `Refused`."""
+        parts = exchange.split_path(request)
+        names = parts[1:] if parts[:1] == [_FAXES] else parts
+        if len(names) > 2 or (len(names) == 2 and names[1] != "document"):
+            raise exchange.refuse(404, "not_found", "faxes are at /faxes, /faxes/ID and /faxes/ID/document")
+        exchange.require_method(request, "GET", "HEAD", *(() if names else ("POST",)))
+        if names:
+            if (row := desk.rows.get(_FAXES, names[0])) is None:
+                raise exchange.refuse(404, "not_found", f"there is no fax {show(names[0])}")
+            if len(names) == 1:
+                return exchange.answer_json(200, row)
+            data = base64.b64decode(desk.rows.get(_DOCUMENTS, names[0]))
+            return exchange.Response(status=200, body=data, headers={"content-type": row["content_type"]})
+        if request.method == "POST":
+            if len(request.body) > 2 * MOST_BYTES:
+                raise exchange.refuse(413, "too_large", f"a document has at most {MOST_BYTES} bytes")
+            raw = read_document(request.body)
+            members: dict[str, Json] = dict(request.query) if raw is not None else exchange.read_object(request)
+            to = exchange.take_text(members, "to_number", default="") or exchange.take_text(members, "to", default="")
+            if not is_address("sms", to):
+                raise exchange.refuse(422, "wrong_value", f"to_number: expected a fax number, found {show(to)}")
+            described = {name: exchange.take_text(members, name, default="") for name in _DESCRIBED}
+            data, known = (request.body, raw) if raw is not None else _read_content(members, desk.rows)
+            if len(data) > MOST_BYTES:
+                raise exchange.refuse(413, "too_large", f"a document has at most {MOST_BYTES} bytes")
+            row = _keep(
+                data, known, {"direction": "outbound", "to": to, "from": _find_own(desk.rows), "status": "delivered", **described}, desk
+            )
+            return exchange.answer_json(201, row, headers={"location": f"{request.base}/faxes/{encode_percent(row['id'])}"})
+        filters = [(name, value) for name, value in request.query if name in ("direction", *_DESCRIBED)]
+        rows = [row for row in desk.rows.list(_FAXES).values() if all(row[name] == value for name, value in filters)]
+        return exchange.answer_json(200, {_FAXES: rows, "total": len(rows)})
 
     def read_state(self, desk: Desk) -> State:
         """Return all faxes, sent and received, without the number of pages if it is unknown."""

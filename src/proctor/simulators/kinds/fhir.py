@@ -48,9 +48,10 @@ from proctor.simulators.fhir.resources import (
     load_definitions,
     make_version,
     refuse_fhir,
+    replace_references,
 )
 from proctor.simulators.fhir.searching import answer_search, check_format, find_matches
-from proctor.simulators.ports import Desk, Tool
+from proctor.simulators.ports import Desk, Simulator, Tool
 from proctor.simulators.rows import Draft
 from proctor.simulators.seeds import read_flag, read_members
 from proctor.simulators.tools import make_query
@@ -64,7 +65,7 @@ def link_entries(listed: list[Json]) -> list[Json]:
     """Return resources and bundles with the references to entries of all these bundles resolved."""
     names: dict[str, str] = {}
     linked = [_name_entries(entry, names) for entry in listed]
-    return [_replace(entry, names) for entry in linked] if names else linked
+    return [replace_references(entry, names.get) for entry in linked] if names else linked
 
 
 def _name_entries(value: Json, names: dict[str, str]) -> Json:
@@ -87,41 +88,16 @@ def _name_entry(entry: Json, names: dict[str, str]) -> Json:
     return {**entry, "resource": _name_entries(resource, names)}
 
 
-def _replace(value: Json, names: dict[str, str]) -> Json:
-    if isinstance(value, list):
-        return [_replace(item, names) for item in cast("list[Json]", value)]
-    if not isinstance(value, dict):
-        return value
-    return {
-        name: names.get(member, member) if name == "reference" and isinstance(member, str) else _replace(member, names)
-        for name, member in cast("dict[str, Json]", value).items()
-    }
-
-
-def _iterate_references(value: Json) -> list[str]:
-    references: list[str] = []
-    waiting: list[Json] = [value]
-    while waiting:
-        inner = waiting.pop()
-        if isinstance(inner, dict):
-            if isinstance(inner.get("reference"), str):
-                references.append(inner["reference"])
-            waiting.extend(cast("dict[str, Json]", inner).values())
-        elif isinstance(inner, list):
-            waiting.extend(cast("list[Json]", inner))
-    return references
-
-
 def _find_only(reference: str, rows: Draft) -> str | None:
+    """Return the only resource that fits a reference by a condition, if it is one."""
     resource_type, _, query = reference.partition("?")
+    if not query or resource_type not in RESOURCE_TYPES:
+        return None
     try:
         matches = find_matches(resource_type, decode_query(query), rows)
     except Refused:
         return None
     return f"{resource_type}/{matches[0]['id']}" if len(matches) == 1 else None
-
-
-# ---
 
 
 # --- the metadata of a FHIR server: `/metadata` and `.well-known/smart-configuration`
@@ -192,7 +168,7 @@ _RESOURCE: dict[str, Json] = {"type": "object", "description": "The resource as 
 _SEARCH: dict[str, Json] = {"type": "object", "additionalProperties": {"type": "string"}, "description": "FHIR search parameters."}
 
 
-class FhirSimulator:
+class FhirSimulator(Simulator):
     """A FHIR R4 server."""
 
     kind = "fhir"
@@ -215,10 +191,11 @@ class FhirSimulator:
             for seeded in open_store(link_entries(listed))
         ]
         for row in stored:
-            conditions = {text for text in _iterate_references(row) if "?" in text and text.partition("?")[0] in RESOURCE_TYPES}
-            names = {text: name for text in conditions if (name := _find_only(text, desk.rows)) is not None}
-            if (linked := (cast(Resource, _replace(row, names)) if names else None)) is not None:
-                desk.rows.put(row["resourceType"], row["id"], linked)
+            # By a condition, which most references are not: looked up when everything is stored.
+            if b"?" in msgspec.json.encode(row):
+                linked = replace_references(row, lambda reference: _find_only(reference, desk.rows))
+                if linked != row:
+                    desk.rows.put(row["resourceType"], row["id"], linked)
 
     def _read_config(self, seed: dict[str, Json], desk: Desk) -> Json:
         """Store whether writes of agents are validated, and return the resources."""
@@ -249,17 +226,11 @@ class FhirSimulator:
         desk.rows.put(checked["resourceType"], key, stored)
         return stored
 
-    def handle(self, request: Request, desk: Desk) -> Response:
-        """Answer a request."""
-        try:
-            return self._route(request, desk)
-        except Refused as refused:
-            return refused.response
-
-    def _route(self, request: Request, desk: Desk) -> Response:
+    def answer(self, request: Request, desk: Desk) -> Response:
+        """Answer a request. Raises `Refused`."""
         if request.method == "HEAD":
             # HEAD is GET without a body.
-            return msgspec.structs.replace(self._route(msgspec.structs.replace(request, method="GET"), desk), body=b"")
+            return msgspec.structs.replace(self.answer(msgspec.structs.replace(request, method="GET"), desk), body=b"")
         path = request.path.rstrip("/")
         if path == _TOKEN and request.method == "POST":
             return _answer_token(request)
@@ -269,7 +240,7 @@ class FhirSimulator:
             return answer_json(200, build_smart_configuration(request.base))
         if not path:
             if request.method == "POST":
-                return answer_bundle(request, desk, self._route)
+                return answer_bundle(request, desk, self.answer)
             raise _refuse_method(request, "POST with a Bundle")
         check_format(request)
         parts = [decode_percent(part) for part in path.lstrip("/").split("/")]

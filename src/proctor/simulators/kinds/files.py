@@ -26,7 +26,7 @@ from proctor.errors import SpecError
 from proctor.model.evidence import Json, State, StateFile
 from proctor.model.show import kind_of, show
 from proctor.simulators.exchange import Refused, Request, Response, answer_json, refuse
-from proctor.simulators.ports import Desk, Tool
+from proctor.simulators.ports import Desk, Simulator, Tool
 from proctor.simulators.rows import Draft
 from proctor.simulators.seeds import read_flag
 
@@ -39,13 +39,12 @@ _FILES = ""
 _INBOX = "inbox/"
 
 
-class FilesSimulator:
+class FilesSimulator(Simulator):
     """A drop of files."""
 
     kind = "files"
     summary = "A drop of files: list, read, write and delete over HTTP and SFTP, with an inbox."
     steps = ("drop_file_inbox",)
-    open_paths = ()
     access = {"files_url": "{url}", "inbox_url": "{url}/inbox"}  # noqa: RUF012 - never changed
     endpoints = {"files_inbox": "/inbox"}  # noqa: RUF012 - never changed
 
@@ -74,35 +73,32 @@ class FilesSimulator:
         data = content.encode("utf-8", "replace") if isinstance(content, str) else msgspec.json.encode(content)
         desk.rows.put(_FILES, name, _make_row(data, "", desk.around.now()))
 
-    def handle(self, request: Request, desk: Desk) -> Response:
-        """Answer a request."""
-        try:
-            path = decode_percent(request.path.lstrip("/"))
-            if request.method in ("GET", "HEAD"):
-                return self._get(path, request, desk.rows)
-            if request.method == "MOVE":
-                name, target = _check_path(path), _check_path(dict(request.query).get("to", ""))
-                if (row := desk.rows.get(_FILES, name)) is None:
-                    raise refuse(404, "not_found", f"there is no file {show(name)}")
-                known = desk.rows.get(_FILES, target) is not None
-                desk.rows.remove(_FILES, name)
-                desk.rows.put(_FILES, target, row)
-                return Response(status=204) if known else answer_json(201, {"path": target, "size": row["size"]})
-            if request.method not in ("PUT", "DELETE"):
-                raise refuse(405, "method_not_allowed", f"files take GET, PUT and DELETE, not {request.method}")
-            name = _check_path(path)
-            known = desk.rows.get(_FILES, name) is not None
-            if request.method == "PUT":
-                if len(request.body) > MOST_BYTES:
-                    raise refuse(413, "too_large", f"a file has at most {MOST_BYTES} bytes, this one has {len(request.body)}")
-                desk.rows.put(_FILES, name, _make_row(request.body, request.headers.get("content-type", ""), desk.around.now()))
-                return Response(status=204) if known else answer_json(201, {"path": name, "size": len(request.body)})
-            if not known:
+    def answer(self, request: Request, desk: Desk) -> Response:
+        """Answer a request. Raises `Refused`."""
+        path = decode_percent(request.path.lstrip("/"))
+        if request.method in ("GET", "HEAD"):
+            return self._get(path, request, desk.rows)
+        if request.method == "MOVE":
+            name, target = _check_path(path), _check_path(dict(request.query).get("to", ""))
+            if (row := desk.rows.get(_FILES, name)) is None:
                 raise refuse(404, "not_found", f"there is no file {show(name)}")
+            known = desk.rows.get(_FILES, target) is not None
             desk.rows.remove(_FILES, name)
-            return Response(status=204)
-        except Refused as refused:
-            return refused.response
+            desk.rows.put(_FILES, target, row)
+            return Response(status=204) if known else answer_json(201, {"path": target, "size": row["size"]})
+        if request.method not in ("PUT", "DELETE"):
+            raise refuse(405, "method_not_allowed", f"files take GET, PUT and DELETE, not {request.method}")
+        name = _check_path(path)
+        known = desk.rows.get(_FILES, name) is not None
+        if request.method == "PUT":
+            if len(request.body) > MOST_BYTES:
+                raise refuse(413, "too_large", f"a file has at most {MOST_BYTES} bytes, this one has {len(request.body)}")
+            desk.rows.put(_FILES, name, _make_row(request.body, request.headers.get("content-type", ""), desk.around.now()))
+            return Response(status=204) if known else answer_json(201, {"path": name, "size": len(request.body)})
+        if not known:
+            raise refuse(404, "not_found", f"there is no file {show(name)}")
+        desk.rows.remove(_FILES, name)
+        return Response(status=204)
 
     def _get(self, path: str, request: Request, rows: Draft) -> Response:
         row = rows.get(_FILES, path)

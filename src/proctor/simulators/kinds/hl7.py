@@ -18,7 +18,9 @@ messages; rejected ones are only in the requests. The first error of a message d
 
 from __future__ import annotations
 
+import functools
 import re
+from typing import Annotated, Literal
 
 import msgspec
 
@@ -26,10 +28,9 @@ from proctor.codecs.segments import Hl7Message, compile_segment_path, read_messa
 from proctor.errors import EvidenceError, SpecError
 from proctor.model.evidence import Hl7State, Json, State
 from proctor.model.show import show
-from proctor.model.typed import make_json_decoder
-from proctor.simulators.exchange import Refused, Request, Response, answer_json, read_payload, refuse, require_method, split_path
-from proctor.simulators.ports import Desk, Tool
-from proctor.simulators.seeds import join_place, read_flag, read_items, read_members, read_word
+from proctor.simulators.exchange import Request, Response, answer_json, read_payload, refuse, require_method, split_path
+from proctor.simulators.ports import Desk, Simulator, Tool
+from proctor.simulators.seeds import ReadBy, join_place, read_as, read_flag, read_items, read_members, read_word
 from proctor.simulators.tools import make_tool
 
 MOST_BYTES = 10_000_000
@@ -39,13 +40,12 @@ _CONFIG = "_config"
 _IN, _OUT = "inbox", "outbound"
 
 
-class Hl7Simulator:
+class Hl7Simulator(Simulator):
     """A receiver of HL7 v2 messages."""
 
     kind = "hl7"
     summary = "An HL7 v2 feed: messages out with a proper acknowledgement, an inbox, and MLLP in local runs."
     steps = ("message_arrives",)
-    open_paths = ()
     config_names = ("inbox", "accepts", "rules", "mllp")
     access = {"hl7_url": "{url}", "inbox_url": "{url}/inbox", "outbound_url": "{url}/outbound"}  # noqa: RUF012 - never changed
     endpoints = {"hl7_inbox": "/inbox", "hl7_outbound": "/outbound"}  # noqa: RUF012 - never changed
@@ -53,11 +53,11 @@ class Hl7Simulator:
     def seed(self, seed: Json, desk: Desk) -> None:
         """Read `inbox` (messages), `accepts` (types), `rules` and `mllp`; a list is the inbox alone."""
         members = {"inbox": seed} if isinstance(seed, list) else read_members(seed, self.config_names)
-        rules = read_rules(members.get("accepts"), members.get("rules"))
         read_flag(members.get("mllp"), "mllp")
+        given = {name: members[name] for name in Rules.__struct_fields__ if name in members}
         # A dataset with only messages does not change the rules of the config.
-        if members.keys() & {"accepts", "rules"}:
-            desk.rows.put(_CONFIG, "rules", msgspec.to_builtins(rules))
+        if given:
+            desk.rows.put(_CONFIG, "rules", msgspec.to_builtins(read_as(Rules, given)))
         for at, item in read_items(members.get("inbox"), "inbox"):
             self._arrive(item, at, desk)
 
@@ -78,36 +78,32 @@ class Hl7Simulator:
         key = str(len(desk.rows.list(_IN)) + 1)
         desk.rows.put(_IN, key, _make_row(key, text, Answer("", message=messages[0]), desk))
 
-    def handle(self, request: Request, desk: Desk) -> Response:
-        """Answer a request."""
-        try:
-            parts = split_path(request)
-            if parts == ["outbound"] and request.method == "POST":
-                if len(request.body) > MOST_BYTES:
-                    raise refuse(413, "too_large", f"a message has at most {MOST_BYTES} bytes")
-                text, is_json = read_payload(request)
-                config = desk.rows.get(_CONFIG, "rules")
-                answer = judge_message(text, Rules() if config is None else READ_RULES.decode(msgspec.json.encode(config)))
-                ack = write_ack(answer, desk.around.now(), desk.around.new_id())
-                if answer.ack == "AA":
-                    key = str(len(desk.rows.list(_OUT)) + 1)
-                    desk.rows.put(_OUT, key, _make_row(key, _normalize(text), answer, desk))
-                if not is_json:
-                    return Response(status=200, body=ack.encode(), headers={"content-type": HL7_TYPE})
-                body: dict[str, Json] = {"code": answer.ack, "accepted": answer.ack == "AA", "ack": ack, "control_id": answer.control_id}
-                return answer_json(200, {**body, "reason": answer.reason} if answer.reason else body)
-            if len(parts) not in (1, 2) or parts[0] not in (_IN, _OUT):
-                raise refuse(404, "not_found", "messages are at /inbox and /outbound")
-            require_method(request, "GET", "HEAD", *(("POST",) if parts == ["outbound"] else ()))
-            if len(parts) == 1:
-                chosen = dict(request.query).get("type", "")
-                rows = [row for row in desk.rows.list(parts[0]).values() if not chosen or f"{row['type']}^".startswith(f"{chosen}^")]
-                return answer_json(200, {"messages": rows})
-            if (row := desk.rows.get(parts[0], parts[1])) is None:
-                raise refuse(404, "not_found", f"there is no message {show(parts[1])} in {parts[0]}")
-            return Response(status=200, body=row["payload"].encode(), headers={"content-type": HL7_TYPE})
-        except Refused as refused:
-            return refused.response
+    def answer(self, request: Request, desk: Desk) -> Response:
+        """Answer a request. Raises `Refused`."""
+        parts = split_path(request)
+        if parts == ["outbound"] and request.method == "POST":
+            if len(request.body) > MOST_BYTES:
+                raise refuse(413, "too_large", f"a message has at most {MOST_BYTES} bytes")
+            text, is_json = read_payload(request)
+            answer = judge_message(text, desk.rows.load(_CONFIG, "rules", Rules) or Rules())
+            ack = write_ack(answer, desk.around.now(), desk.around.new_id())
+            if answer.ack == "AA":
+                key = str(len(desk.rows.list(_OUT)) + 1)
+                desk.rows.put(_OUT, key, _make_row(key, _normalize(text), answer, desk))
+            if not is_json:
+                return Response(status=200, body=ack.encode(), headers={"content-type": HL7_TYPE})
+            body: dict[str, Json] = {"code": answer.ack, "accepted": answer.ack == "AA", "ack": ack, "control_id": answer.control_id}
+            return answer_json(200, {**body, "reason": answer.reason} if answer.reason else body)
+        if len(parts) not in (1, 2) or parts[0] not in (_IN, _OUT):
+            raise refuse(404, "not_found", "messages are at /inbox and /outbound")
+        require_method(request, "GET", "HEAD", *(("POST",) if parts == ["outbound"] else ()))
+        if len(parts) == 1:
+            chosen = dict(request.query).get("type", "")
+            rows = [row for row in desk.rows.list(parts[0]).values() if not chosen or f"{row['type']}^".startswith(f"{chosen}^")]
+            return answer_json(200, {"messages": rows})
+        if (row := desk.rows.get(parts[0], parts[1])) is None:
+            raise refuse(404, "not_found", f"there is no message {show(parts[1])} in {parts[0]}")
+        return Response(status=200, body=row["payload"].encode(), headers={"content-type": HL7_TYPE})
 
     def read_state(self, desk: Desk) -> State:
         """Return the accepted messages."""
@@ -164,20 +160,39 @@ _TEXTS = {
 """Table 0357."""
 
 
-class Rule(msgspec.Struct, frozen=True):
+def _read_type(value: Json, at: str) -> str:
+    word = read_word(value, at)
+    if not _MESSAGE_TYPE.fullmatch(word):
+        # It would never match, and every message would be rejected.
+        raise SpecError(f"expected a type such as ADT or ADT^A01, found {show(word)}", field=at)
+    return word
+
+
+def _read_when(value: Json, at: str) -> tuple[tuple[str, str | None], ...]:
+    when: list[tuple[str, str | None]] = []
+    for path, expected in read_members(value, value if isinstance(value, dict) else (), at).items():
+        try:
+            compile_segment_path(path)
+        except SpecError as error:
+            raise error.move_to(join_place(at, path)) from None
+        when.append((path, None if expected is None else read_word(expected, join_place(at, path))))
+    return tuple(when)
+
+
+class Rule(msgspec.Struct, frozen=True, kw_only=True):
     """Which messages are rejected, and how."""
 
-    when: tuple[tuple[str, str | None], ...]
+    when: Annotated[tuple[tuple[str, str | None], ...], ReadBy(_read_when)]
     """Paths with their expected values; None for an empty value."""
-    ack: str
+    ack: Literal["AE", "AR"] = "AE"
     reason: str
-    code: str
+    code: Annotated[str, ReadBy(functools.partial(read_word, among=_TEXTS))] = "204"
 
 
 class Rules(msgspec.Struct, frozen=True):
     """The messages that a receiver accepts."""
 
-    accepts: tuple[str, ...] = ()
+    accepts: tuple[Annotated[str, ReadBy(_read_type)], ...] = ()
     """Types such as `ADT` or `ADT^A01`; empty means all."""
     rules: tuple[Rule, ...] = ()
 
@@ -203,41 +218,6 @@ class Answer(msgspec.Struct, frozen=True):
         if self.message is None:
             return ""
         return "^".join(part for part in (self.message.value(_TYPE), self.message.value(_EVENT)) if part)
-
-
-READ_RULES = make_json_decoder(Rules)
-
-
-def read_rules(accepts: Json, rules: Json) -> Rules:
-    """Return the rules of a suite. Raises `SpecError` for an invalid one."""
-    types = tuple(_read_type(item, at) for at, item in read_items(accepts, "accepts"))
-    return Rules(types, tuple(_read_rule(item, at) for at, item in read_items(rules, "rules")))
-
-
-def _read_type(value: Json, at: str) -> str:
-    word = read_word(value, at)
-    if not _MESSAGE_TYPE.fullmatch(word):
-        # It would never match, and every message would be rejected.
-        raise SpecError(f"expected a type such as ADT or ADT^A01, found {show(word)}", field=at)
-    return word
-
-
-def _read_rule(value: Json, at: str) -> Rule:
-    members = read_members(value, ("when", "ack", "reason", "code"), at, required=("when", "reason"))
-    place = join_place(at, "when")
-    when: list[tuple[str, str | None]] = []
-    for path, expected in read_members(members["when"], members["when"] if isinstance(members["when"], dict) else (), place).items():
-        try:
-            compile_segment_path(path)
-        except SpecError as error:
-            raise SpecError(error.message, field=join_place(place, path), hint=error.hint) from None
-        when.append((path, None if expected is None else read_word(expected, join_place(place, path))))
-    return Rule(
-        tuple(when),
-        read_word(members.get("ack"), join_place(at, "ack"), default="AE", among=("AE", "AR")),
-        read_word(members["reason"], join_place(at, "reason")),
-        read_word(members.get("code"), join_place(at, "code"), default="204", among=_TEXTS),
-    )
 
 
 def judge_message(text: str, rules: Rules) -> Answer:

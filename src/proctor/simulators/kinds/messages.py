@@ -24,12 +24,12 @@ from proctor.errors import SpecError
 from proctor.model.evidence import Json, MessagesState, State
 from proctor.model.show import show
 from proctor.simulators import exchange
-from proctor.simulators.persona import CHANNELS, READ_BOOK, Book, find_answer, is_address, read_book
-from proctor.simulators.ports import Desk, Tool
+from proctor.simulators.persona import CHANNELS, Book, find_answer, is_address, join_books
+from proctor.simulators.ports import Desk, Simulator, Tool
 from proctor.simulators.rows import Draft
-from proctor.simulators.seeds import NotHeld, read_items, read_members, read_word
+from proctor.simulators.seeds import NotHeld, read_as, read_items, read_members, read_word
 from proctor.simulators.tools import make_tool
-from proctor.simulators.twilio import VERSION, refuse_twilio, show_twilio, show_twilio_page
+from proctor.simulators.twilio import VERSION, make_page, refuse_twilio, show_twilio
 
 MOST_TEXT = 100_000
 """Characters of one message."""
@@ -38,20 +38,21 @@ _MESSAGES = "messages"
 _ARRIVING = ("channel", "from", "patient_id", "subject", "text")
 
 
-class MessagesSimulator:
+class MessagesSimulator(Simulator):
     """Short messages, e-mails and chats."""
 
     kind = "messages"
     summary = "Short messages, e-mails and chats, with people who answer from a script; also in the shapes of Twilio and Telnyx."
     steps = ("message_arrives",)
-    open_paths = ()
     config_names = ("phone", "email", "people", "answers", "inbox")
     access = {"messages_url": "{url}"}  # noqa: RUF012 - never changed
 
     def seed(self, seed: Json, desk: Desk) -> None:
         """Read `phone` and `email` of the agent, `people` with their `answers`, default `answers`, and `inbox`."""
         members = read_members(seed, self.config_names)
-        desk.rows.put(_CONFIG, "book", msgspec.to_builtins(read_book(members, _load_book(desk.rows))))
+        given = {name: members[name] for name in Book.__struct_fields__ if members.get(name) is not None}
+        book = join_books(_load_book(desk.rows), read_as(Book, given), given)
+        desk.rows.put(_CONFIG, "book", msgspec.to_builtins(book))
         for at, item in read_items(members.get("inbox"), "inbox"):
             self._arrive(item, at, desk)
 
@@ -80,27 +81,24 @@ class MessagesSimulator:
             patient_id=person,
         )
 
-    def handle(self, request: exchange.Request, desk: Desk) -> exchange.Response:
-        """Answer a request."""
-        try:
-            parts = exchange.split_path(request)
-            if parts[:1] == [VERSION]:
-                return self._handle_twilio(parts[1:], request, desk)
-            if parts[:2] == [TELNYX_VERSION, _MESSAGES]:
-                return self._handle_telnyx(parts[2:], request, desk)
-            names = parts[1:] if parts[:1] == [_MESSAGES] else parts
-            if len(names) > 1:
-                raise exchange.refuse(404, "not_found", "messages are at /messages and /messages/ID")
-            exchange.require_method(request, "GET", "HEAD", *(() if names else ("POST",)))
-            if names:
-                return exchange.answer_json(200, _show(_find_row(names[0], desk.rows)))
-            if request.method != "POST":
-                chosen = _choose(desk.rows, dict(request.query))
-                return exchange.answer_json(200, {_MESSAGES: [_show(row) for row in chosen], "total": len(chosen)})
-            row = self._send(exchange.read_object(request), desk)
-            return exchange.answer_json(201, _show(row), headers={"location": f"{request.base}/messages/{encode_percent(row['id'])}"})
-        except exchange.Refused as refused:
-            return refused.response
+    def answer(self, request: exchange.Request, desk: Desk) -> exchange.Response:
+        """Answer a request. Raises `Refused`."""
+        parts = exchange.split_path(request)
+        if parts[:1] == [VERSION]:
+            return self._handle_twilio(parts[1:], request, desk)
+        if parts[:2] == [TELNYX_VERSION, _MESSAGES]:
+            return self._handle_telnyx(parts[2:], request, desk)
+        names = parts[1:] if parts[:1] == [_MESSAGES] else parts
+        if len(names) > 1:
+            raise exchange.refuse(404, "not_found", "messages are at /messages and /messages/ID")
+        exchange.require_method(request, "GET", "HEAD", *(() if names else ("POST",)))
+        if names:
+            return exchange.answer_json(200, _show(_find_row(names[0], desk.rows)))
+        if request.method != "POST":
+            chosen = _choose(desk.rows, dict(request.query))
+            return exchange.answer_json(200, {_MESSAGES: [_show(row) for row in chosen], "total": len(chosen)})
+        row = self._send(exchange.read_object(request), desk)
+        return exchange.answer_json(201, _show(row), headers={"location": f"{request.base}/messages/{encode_percent(row['id'])}"})
 
     def _send(self, members: dict[str, Json], desk: Desk) -> dict[str, Json]:
         """Send a message, and add the recipient's answer."""
@@ -153,7 +151,8 @@ class MessagesSimulator:
             return exchange.answer_json(200, show_twilio(row, account))
         if request.method in ("GET", "HEAD"):
             filters = {name.lower(): value for name, value in request.query if name in ("To", "From")}
-            return exchange.answer_json(200, show_twilio_page(_choose(desk.rows, {**filters, "channel": "sms"}), account))
+            chosen = _choose(desk.rows, {**filters, "channel": "sms"})
+            return exchange.answer_json(200, make_page("Messages", [show_twilio(row, account) for row in chosen], account))
         if request.method != "POST":
             raise refuse_twilio(405, 20004, "Method not allowed")
         form = exchange.read_form(request)
@@ -256,8 +255,7 @@ def _choose(rows: Draft, filters: dict[str, str]) -> list[dict[str, Json]]:
 
 
 def _load_book(rows: Draft) -> Book:
-    config = rows.get(_CONFIG, "book")
-    return Book() if config is None else READ_BOOK.decode(msgspec.json.encode(config))
+    return rows.load(_CONFIG, "book", Book) or Book()
 
 
 SIMULATOR = MessagesSimulator()

@@ -24,7 +24,6 @@ from proctor.model.evidence import Json, State
 from proctor.model.show import show
 from proctor.simulators import exchange, portal, seeds
 from proctor.simulators.portal import (
-    READ_SETUP,
     REQUEST_KEYS,
     SEED_KEYS,
     STATUSES,
@@ -38,7 +37,7 @@ from proctor.simulators.portal import (
     read_setup,
     require_answers,
 )
-from proctor.simulators.ports import Desk, Tool
+from proctor.simulators.ports import Desk, Simulator, Tool
 from proctor.simulators.rows import Draft
 from proctor.simulators.tools import make_tool
 
@@ -48,12 +47,11 @@ _PEOPLE = ("patients", "providers")
 _COOKIE = "portal_session"
 
 
-class PortalSimulator:
+class PortalSimulator(Simulator):
     """A payer's web portal."""
 
     kind = "portal"
     summary = "A payer's web portal for prior authorization: pages with wizards, and REST, over one state."
-    steps = ()
     open_paths = ("/", "/login", "/logout", "/requests", "/requests/*", "/patients")
     config_names = SEED_KEYS
     access = {"portal_url": "{url}/", "api_url": "{url}/api", "username": "{username}", "password": "{password}"}  # noqa: RUF012 - never changed
@@ -84,20 +82,14 @@ class PortalSimulator:
                 raise SpecError(f"there is a request {show(row['request_id'])} already", field=f"{at}.request_id")
             _keep_request({"reason": "", **row, "status": status}, setup, desk)
 
-    def perform(self, step: str, content: Json, desk: Desk) -> None:
-        """Do nothing: a portal has no steps."""
-
-    def handle(self, request: exchange.Request, desk: Desk) -> exchange.Response:
-        """Answer a request."""
-        try:
-            setup = _load_setup(desk.rows)
-            _determine(setup, desk)
-            parts = exchange.split_path(request)
-            if parts[:1] == ["api"]:
-                return self._handle_api(parts[1:], request, setup, desk)
-            return self._handle_page(parts, request, setup, desk)
-        except exchange.Refused as refused:
-            return refused.response
+    def answer(self, request: exchange.Request, desk: Desk) -> exchange.Response:
+        """Answer a request. Raises `Refused`."""
+        setup = _load_setup(desk.rows)
+        _determine(setup, desk)
+        parts = exchange.split_path(request)
+        if parts[:1] == ["api"]:
+            return self._handle_api(parts[1:], request, setup, desk)
+        return self._handle_page(parts, request, setup, desk)
 
     def _handle_api(self, parts: list[str], request: exchange.Request, setup: Setup, desk: Desk) -> exchange.Response:
         if parts == ["prior-auths"] and request.method == "POST":
@@ -322,8 +314,7 @@ def _search(rows: Draft, collection: str, query: str) -> list[dict[str, Json]]:
 
 
 def _load_setup(rows: Draft) -> Setup:
-    config = rows.get(_CONFIG, "setup")
-    return Setup() if config is None else READ_SETUP.decode(msgspec.json.encode(config))
+    return rows.load(_CONFIG, "setup", Setup) or Setup()
 
 
 SIMULATOR = PortalSimulator()

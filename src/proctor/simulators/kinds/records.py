@@ -32,7 +32,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Sequence
 from decimal import Decimal, InvalidOperation
-from typing import Any, Literal, cast
+from typing import Annotated, Any, Literal, cast
 
 import msgspec
 
@@ -42,12 +42,11 @@ from proctor.errors import SpecError
 from proctor.expressions.text_form import write_text_form
 from proctor.model.evidence import Json, State
 from proctor.model.json_values import MISSING, equal, is_integer, is_number, read_digits
-from proctor.model.show import kind_of, nearest, shorten, show, suggest
-from proctor.model.typed import convert_to
+from proctor.model.show import kind_of, shorten, show, suggest
 from proctor.paths.dotted import find_dotted
 from proctor.simulators import seeds
 from proctor.simulators.exchange import Refused, Request, Response, answer_json, read_json, refusal_message, refuse, require_method
-from proctor.simulators.ports import Desk, Tool
+from proctor.simulators.ports import Desk, Simulator, Tool
 from proctor.simulators.rows import Draft
 from proctor.simulators.seeds import NotHeld
 from proctor.simulators.tools import make_query
@@ -173,13 +172,12 @@ _FILTERS: dict[str, Json] = {
 }
 
 
-class RecordsSimulator:
+class RecordsSimulator(Simulator):
     """A records API."""
 
     kind = "records"
     summary = "A plain records API: collections of JSON rows with a schema, filters and simple rules."
     steps = ("add_row",)
-    open_paths = ()
 
     def seed(self, seed: Json, desk: Desk) -> None:
         """Create the collections: an object of names, each with its rows, or with `rows`, `schema`, `unique`, `read_only` and `rules`."""
@@ -208,20 +206,17 @@ class RecordsSimulator:
         except Refused as refused:
             raise SpecError(refusal_message(refused)) from None
 
-    def handle(self, request: Request, desk: Desk) -> Response:
-        """Answer a request."""
-        try:
-            parts = [decode_percent(part) for part in request.path.strip("/").split("/")]
-            if parts == [""]:
-                return self._list_collections(request, desk.rows)
-            collection = _find_collection(parts[0], desk.rows)
-            if len(parts) == 1:
-                return self._handle_all(collection, request, desk)
-            if len(parts) == 2:
-                return self._handle_one(collection, parts[1], request, desk)
-            raise refuse(404, "not_found", "a row is at /COLLECTION/ID")
-        except Refused as refused:
-            return refused.response
+    def answer(self, request: Request, desk: Desk) -> Response:
+        """Answer a request. Raises `Refused`."""
+        parts = [decode_percent(part) for part in request.path.strip("/").split("/")]
+        if parts == [""]:
+            return self._list_collections(request, desk.rows)
+        collection = _find_collection(parts[0], desk.rows)
+        if len(parts) == 1:
+            return self._handle_all(collection, request, desk)
+        if len(parts) == 2:
+            return self._handle_one(collection, parts[1], request, desk)
+        raise refuse(404, "not_found", "a row is at /COLLECTION/ID")
 
     def _list_collections(self, request: Request, rows: Draft) -> Response:
         require_method(request, "GET")
@@ -308,11 +303,11 @@ def _make_tool(name: str, description: str, properties: dict[str, Json], require
 
 
 def _find_collection(name: str, rows: Draft) -> Collection:
-    config = rows.get(CONFIG, name)
-    if config is None:
+    collection = rows.load(CONFIG, name, Collection)
+    if collection is None:
         suggestion = suggest(name, rows.list(CONFIG))
         raise refuse(404, "not_found", f"there is no collection {show(name)}{suggestion}")
-    return convert_to(config, Collection)
+    return collection
 
 
 def _require_writable(collection: Collection) -> None:
@@ -342,27 +337,49 @@ On = Literal["create", "update", "delete"]
 _ON: tuple[On, ...] = ("create", "update", "delete")
 
 
+def _read_on(value: Json, at: str) -> tuple[On, ...]:
+    words = value if isinstance(value, list) else [value]
+    return tuple(cast(On, seeds.read_word(word, at, among=_ON)) for word in cast("list[Json]", words))
+
+
+def _read_changes(value: Json, at: str) -> dict[str, Json]:
+    return seeds.read_members(value or {}, value or (), at)
+
+
+def _read_schema(value: Json, at: str) -> dict[str, Json]:
+    if not isinstance(value, dict):
+        raise SpecError(f"expected an object, found {kind_of(value)}", field=at)
+    schema = cast("dict[str, Json]", value)
+    _build_validator(msgspec.json.encode(schema), at.removesuffix(".schema"))
+    return schema
+
+
 class Rule(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
     """One rule of a collection."""
 
-    on: tuple[On, ...] = _ON
-    was: dict[str, Json] = {}
-    when: dict[str, Json] = {}
+    on: Annotated[tuple[On, ...], seeds.ReadBy(_read_on)] = _ON
+    was: seeds.Wanted = {}
+    when: seeds.Wanted = {}
     refuse: str | None = None
-    set: dict[str, Json] = {}
+    set: Annotated[dict[str, Json], seeds.ReadBy(_read_changes)] = {}
+
+    def __post_init__(self) -> None:
+        if self.refuse is None and not self.set:
+            raise SpecError("a rule that neither refuses nor sets anything does nothing; write refuse or set")
+        if not self.on or (self.on == ("create",) and self.was):
+            raise SpecError("a rule that never holds: before a row is made there is none", field="was" if self.on else "on")
+        if "id" in self.set:
+            raise SpecError("the id of a row stays what it is", field="set.id")
 
 
 class Collection(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The settings of a collection."""
 
-    name: str
-    schema: dict[str, Json] | None = None
+    name: Annotated[str, seeds.NotRead] = ""
+    schema: Annotated[dict[str, Json], seeds.ReadBy(_read_schema)] | None = None
     unique: tuple[str, ...] = ()
     read_only: bool = False
     rules: tuple[Rule, ...] = ()
-
-
-_KEYS = ("rows", "schema", "unique", "read_only", "rules")
 
 
 def read_collection(name: str, settings: Json) -> tuple[Collection, list[dict[str, Json]]]:
@@ -371,50 +388,11 @@ def read_collection(name: str, settings: Json) -> tuple[Collection, list[dict[st
         raise SpecError(f"not a name of a collection: {show(name)}", field=name)
     if not isinstance(settings, (dict, list)):
         raise SpecError(f"expected a list of rows or an object, found {kind_of(settings)}", field=name)
-    config = {"rows": settings} if isinstance(settings, list) else cast("dict[str, Json]", settings)
-    for key in config:
-        if key not in _KEYS:
-            raise SpecError(f"unknown key {show(key)}", field=f"{name}.{key}", nearest=nearest(key, _KEYS))
-    rows = config.get("rows", [])
+    config = {"rows": settings} if isinstance(settings, list) else dict(cast("dict[str, Json]", settings))
+    rows = config.pop("rows", [])
     if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
         raise SpecError("rows: expected a list of objects", field=f"{name}.rows")
-    places = seeds.read_items(config.get("rules"), f"{name}.rules")
-    collection = Collection(
-        name=name,
-        schema=_read_schema(config.get("schema"), name),
-        unique=tuple(seeds.read_word(item, at) for at, item in seeds.read_items(config.get("unique"), f"{name}.unique")),
-        read_only=seeds.read_flag(config.get("read_only"), f"{name}.read_only"),
-        rules=tuple(_read_rule(item, at) for at, item in places),
-    )
-    return collection, rows
-
-
-def _read_schema(value: Json, name: str) -> dict[str, Json] | None:
-    if value is None:
-        return None
-    if not isinstance(value, dict):
-        raise SpecError(f"expected an object, found {kind_of(value)}", field=f"{name}.schema")
-    schema = cast("dict[str, Json]", value)
-    _build_validator(msgspec.json.encode(schema), name)
-    return schema
-
-
-def _read_rule(value: Json, at: str) -> Rule:
-    """Return a rule. Raises `SpecError`, also for a rule without effect."""
-    members = seeds.read_members(value, Rule.__struct_fields__, at)
-    on = members.get("on", list(_ON))
-    listed = cast("list[Json]", on) if isinstance(on, list) else [on]
-    words = tuple(seeds.read_word(word, f"{at}.on", among=_ON) for word in listed)
-    parts = {key: seeds.read_condition(members.get(key), f"{at}.{key}") for key in ("was", "when")}
-    parts["set"] = seeds.read_members(members.get("set") or {}, members.get("set") or (), f"{at}.set")
-    reason = None if members.get("refuse") is None else seeds.read_word(members["refuse"], f"{at}.refuse")
-    if reason is None and not parts["set"]:
-        raise SpecError("a rule that neither refuses nor sets anything does nothing; write refuse or set", field=at)
-    if not words or (words == ("create",) and parts["was"]):
-        raise SpecError("a rule that never holds: before a row is made there is none", field=f"{at}.{'was' if words else 'on'}")
-    if "id" in parts["set"]:
-        raise SpecError("the id of a row stays what it is", field=f"{at}.set.id")
-    return Rule(on=cast("tuple[On, ...]", words), refuse=reason, **parts)
+    return msgspec.structs.replace(seeds.read_as(Collection, config, name), name=name), rows
 
 
 def apply_rules(collection: Collection, on: On, before: dict[str, Json] | None, row: dict[str, Json]) -> dict[str, Json]:

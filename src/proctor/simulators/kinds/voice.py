@@ -26,9 +26,9 @@ from proctor.errors import SpecError
 from proctor.model.evidence import Json, State, VoiceState, VoiceTurn
 from proctor.model.show import show
 from proctor.simulators import exchange
-from proctor.simulators.persona import is_address, read_number, read_script
-from proctor.simulators.ports import Desk, Tool
-from proctor.simulators.seeds import join_place, read_items, read_members, read_word, refuse_doubles
+from proctor.simulators.persona import Script, is_address, read_number
+from proctor.simulators.ports import Desk, Simulator, Tool
+from proctor.simulators.seeds import join_place, read_as, read_items, read_members, read_word, refuse_doubles
 from proctor.simulators.tools import make_tool
 from proctor.simulators.twilio import VERSION, handle_twilio
 from proctor.simulators.voice.calls import (
@@ -58,7 +58,7 @@ _CALLER = "+15550199"
 _LINE_NAMES = ("ivr", "answers", "opening")
 
 
-class VoiceSimulator:
+class VoiceSimulator(Simulator):
     """Phone lines as text."""
 
     kind = "voice"
@@ -66,7 +66,6 @@ class VoiceSimulator:
         "Phone lines as text: calls through menus by words and keys, and callers with a script; also in the shape of Twilio, with webhooks."
     )
     steps = ("call_arrives",)
-    open_paths = ()
     config_names = ("phone", "lines", *_LINE_NAMES)
     access = {"voice_url": "{url}/calls", "phone_number": "{phone}"}  # noqa: RUF012 - never changed
     access_defaults = {"phone": OWN_PHONE}  # noqa: RUF012 - never changed
@@ -94,15 +93,12 @@ class VoiceSimulator:
         add_line(call["id"], menus, desk.rows)
         keep_call(call, desk)
 
-    def handle(self, request: exchange.Request, desk: Desk) -> exchange.Response:
-        """Answer a request."""
-        try:
-            parts = exchange.split_path(request)
-            if request.method == exchange.GO_ON and parts[:1] == [CALLS] and len(parts) == 3:
-                return go_on(parts[1], parts[2], request, desk)
-            return handle_twilio(parts[1:], request, desk) if parts[:1] == [VERSION] else self._handle_plain(parts, request, desk)
-        except exchange.Refused as refused:
-            return refused.response
+    def answer(self, request: exchange.Request, desk: Desk) -> exchange.Response:
+        """Answer a request. Raises `Refused`."""
+        parts = exchange.split_path(request)
+        if request.method == exchange.GO_ON and parts[:1] == [CALLS] and len(parts) == 3:
+            return go_on(parts[1], parts[2], request, desk)
+        return handle_twilio(parts[1:], request, desk) if parts[:1] == [VERSION] else self._handle_plain(parts, request, desk)
 
     def _handle_plain(self, parts: list[str], request: exchange.Request, desk: Desk) -> exchange.Response:
         if parts[:1] != [CALLS] or len(parts) > 3 or (len(parts) == 3 and parts[2] not in ("answer", "turns", "hangup")):
@@ -190,7 +186,7 @@ def _read_line(line: dict[str, Json], at: str) -> Menus:
     if "ivr" in line:
         return read_menus(line["ivr"], join_place(at, "ivr"))
     opening = read_word(line.get("opening"), join_place(at, "opening"), default="")
-    return {START: Menu(say=opening, answers=read_script(line["answers"], join_place(at, "answers")))}
+    return {START: Menu(say=opening, answers=read_as(Script, line["answers"], join_place(at, "answers")))}
 
 
 SIMULATOR = VoiceSimulator()

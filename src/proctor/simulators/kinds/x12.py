@@ -21,14 +21,13 @@ from proctor.codecs.segments import Segment, X12Transaction, compile_segment_pat
 from proctor.model.evidence import Json, State, X12State
 from proctor.model.show import show
 from proctor.simulators import exchange
-from proctor.simulators.ports import Desk, Tool
+from proctor.simulators.ports import Desk, Simulator, Tool
 from proctor.simulators.rows import Draft
 from proctor.simulators.tools import make_tool
 from proctor.simulators.x12 import (
     CLAIM_STATUS,
     DECISIONS,
     KNOWN,
-    READ_DATASET,
     Claim,
     Dataset,
     Determination,
@@ -54,57 +53,49 @@ _CONFIG = "_config"
 _TRANSACTIONS = "transactions"
 
 
-class X12Simulator:
+class X12Simulator(Simulator):
     """A clearinghouse."""
 
     kind = "x12"
     summary = "A clearinghouse: eligibility as JSON, and raw 270, 276 and 278 answered with 271, 277, 278 or 999."
-    steps = ()
-    open_paths = ()
     config_names = ("payer", "members", "claims", "determinations", "default_determination")
     access = {"x12_url": "{url}", "eligibility_url": "{url}/eligibility", "response_url": "{url}/transactions"}  # noqa: RUF012 - never changed
 
     def seed(self, seed: Json, desk: Desk) -> None:
         """Read `payer`, `members`, `claims`, `determinations` and `default_determination`."""
-        desk.rows.put(_CONFIG, "dataset", msgspec.to_builtins(read_dataset(seed, self._load_dataset(desk.rows))))
+        desk.rows.put(_CONFIG, "dataset", msgspec.to_builtins(read_dataset(seed, _load_dataset(desk.rows))))
 
-    def perform(self, step: str, content: Json, desk: Desk) -> None:
-        """Do nothing: a clearinghouse has no steps."""
-
-    def handle(self, request: exchange.Request, desk: Desk) -> exchange.Response:
-        """Answer a request."""
-        try:
-            parts = exchange.split_path(request)
-            if parts[:1] == [_TRANSACTIONS] and len(parts) <= 2:
-                exchange.require_method(request, "GET", "HEAD")
-                names = parts[1:]
-                if not names:
-                    return exchange.answer_json(200, {_TRANSACTIONS: list(desk.rows.list(_TRANSACTIONS).values())})
-                if (row := desk.rows.get(_TRANSACTIONS, names[0])) is None:
-                    raise exchange.refuse(404, "not_found", f"there is no transaction {show(names[0])}")
-                return exchange.answer_json(200, row)
-            if parts == ["eligibility"]:
-                exchange.require_method(request, "POST")
-                return self._check_eligibility(exchange.read_object(request), desk)
-            if parts and (len(parts) > 1 or parts[0] not in KNOWN):
-                raise exchange.refuse(
-                    404, "not_found", f"there are /eligibility, /{_TRANSACTIONS} and {', '.join(f'/{kind}' for kind in KNOWN)}"
-                )
+    def answer(self, request: exchange.Request, desk: Desk) -> exchange.Response:
+        """Answer a request. Raises `Refused`."""
+        parts = exchange.split_path(request)
+        if parts[:1] == [_TRANSACTIONS] and len(parts) <= 2:
+            exchange.require_method(request, "GET", "HEAD")
+            names = parts[1:]
+            if not names:
+                return exchange.answer_json(200, {_TRANSACTIONS: list(desk.rows.list(_TRANSACTIONS).values())})
+            if (row := desk.rows.get(_TRANSACTIONS, names[0])) is None:
+                raise exchange.refuse(404, "not_found", f"there is no transaction {show(names[0])}")
+            return exchange.answer_json(200, row)
+        if parts == ["eligibility"]:
             exchange.require_method(request, "POST")
-            allowed = (parts[0],) if parts else tuple(KNOWN)
-            if len(request.body) > MOST_BYTES:
-                raise exchange.refuse(413, "too_large", f"an interchange has at most {MOST_BYTES} bytes")
-            text, is_json = exchange.read_payload(request)
-            row = self._answer(text, allowed, desk)
-            if is_json:
-                return exchange.answer_json(200, row)
-            return exchange.Response(status=200, body=row["response"].encode(), headers={"content-type": X12_TYPE})
-        except exchange.Refused as refused:
-            return refused.response
+            return self._check_eligibility(exchange.read_object(request), desk)
+        if parts and (len(parts) > 1 or parts[0] not in KNOWN):
+            raise exchange.refuse(
+                404, "not_found", f"there are /eligibility, /{_TRANSACTIONS} and {', '.join(f'/{kind}' for kind in KNOWN)}"
+            )
+        exchange.require_method(request, "POST")
+        allowed = (parts[0],) if parts else tuple(KNOWN)
+        if len(request.body) > MOST_BYTES:
+            raise exchange.refuse(413, "too_large", f"an interchange has at most {MOST_BYTES} bytes")
+        text, is_json = exchange.read_payload(request)
+        row = self._answer(text, allowed, desk)
+        if is_json:
+            return exchange.answer_json(200, row)
+        return exchange.Response(status=200, body=row["response"].encode(), headers={"content-type": X12_TYPE})
 
     def _answer(self, text: str, allowed: tuple[str, ...], desk: Desk) -> dict[str, Json]:
         """Answer an interchange, and store both."""
-        dataset = self._load_dataset(desk.rows)
+        dataset = _load_dataset(desk.rows)
         moment = re.sub(r"[^0-9]", "", desk.around.now())[:14]
         number = len(desk.rows.list(_TRANSACTIONS)) + 1
         transactions, rejected = read_interchange(text)
@@ -133,7 +124,7 @@ class X12Simulator:
 
     def _check_eligibility(self, members: dict[str, Json], desk: Desk) -> exchange.Response:
         """Answer eligibility as JSON; the 271 is written and stored too."""
-        dataset = self._load_dataset(desk.rows)
+        dataset = _load_dataset(desk.rows)
         patient = exchange.take_text(members, "patient_id", default="") or exchange.take_text(members, "member_id")
         service = exchange.take_text(members, "service_type", default="30")
         member = dataset.find_member(patient)
@@ -155,10 +146,6 @@ class X12Simulator:
             error = {"code": NOT_FOUND, "message": "Subscriber/Insured Not Found"}
             return exchange.answer_json(200, {**body, "active": False, "benefits": [], "errors": [error]})
         return exchange.answer_json(200, {**body, **_describe_coverage(member, service), "errors": []})
-
-    def _load_dataset(self, rows: Draft) -> Dataset:
-        config = rows.get(_CONFIG, "dataset")
-        return Dataset() if config is None else READ_DATASET.decode(msgspec.json.encode(config))
 
     def read_state(self, desk: Desk) -> State:
         """Return the answered interchanges."""
@@ -208,6 +195,10 @@ def _describe_coverage(member: Member, service: str) -> dict[str, Json]:
         "deductible_remaining": first.deductible_remaining if first is not None else None,
         "benefits": [msgspec.to_builtins(benefit) for benefit in benefits],
     }
+
+
+def _load_dataset(rows: Draft) -> Dataset:
+    return rows.load(_CONFIG, "dataset", Dataset) or Dataset()
 
 
 SIMULATOR = X12Simulator()

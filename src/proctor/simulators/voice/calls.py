@@ -25,16 +25,20 @@ from proctor.codecs.addresses import fold_address
 from proctor.errors import SpecError
 from proctor.model.evidence import Json
 from proctor.model.show import nearest, show
-from proctor.model.typed import make_json_decoder
-from proctor.simulators.persona import Script, find_answer, fold_words, read_script
+from proctor.model.typed import convert_to
+from proctor.simulators.persona import Script, find_answer, fold_words
 from proctor.simulators.ports import Desk
 from proctor.simulators.rows import Draft
-from proctor.simulators.seeds import join_place, read_flag, read_items, read_members, read_word
+from proctor.simulators.seeds import Words, join_place, read_as, read_members
 
 START = "start"
 _KEYS = re.compile(r"[0-9*#]{1,64}")
-_MENU_KEYS = ("say", "options", "ask", "accepts", "go", "answers", "hang_up", "otherwise")
 _WORDS = re.compile(r"\w+")
+
+
+def is_keys(text: str) -> bool:
+    """Return whether a text consists of phone keys."""
+    return bool(_KEYS.fullmatch(text))
 
 
 class Option(msgspec.Struct, frozen=True):
@@ -42,7 +46,13 @@ class Option(msgspec.Struct, frozen=True):
 
     go: str
     press: str = ""
-    hear: tuple[str, ...] = ()
+    hear: Words = ()
+
+    def __post_init__(self) -> None:
+        if self.press and not is_keys(self.press):
+            raise SpecError(f"expected keys of a phone, found {show(self.press)}", field="press")
+        if not self.press and not self.hear:
+            raise SpecError("expected press or hear")
 
 
 class Menu(msgspec.Struct, frozen=True, kw_only=True):
@@ -56,6 +66,10 @@ class Menu(msgspec.Struct, frozen=True, kw_only=True):
     answers: Script = ()
     hang_up: bool = False
     otherwise: str = "Sorry, I did not get that."
+
+    def __post_init__(self) -> None:
+        if self.ask and not self.go:
+            raise SpecError("ask needs go: where the call goes on")
 
 
 Menus = dict[str, Menu]
@@ -71,54 +85,19 @@ class Progress(msgspec.Struct, frozen=True):
     is_over: bool = False
 
 
-def is_keys(text: str) -> bool:
-    """Return whether a text consists of phone keys."""
-    return bool(_KEYS.fullmatch(text))
-
-
 def read_menus(value: Json, at: str) -> Menus:
     """Return the menus of a line. Raises `SpecError` for invalid ones, or those with an unknown target."""
     if isinstance(value, str):
         value = {"say": value}
-    if isinstance(value, dict) and START not in value and value and all(name in _MENU_KEYS for name in value):
+    if isinstance(value, dict) and START not in value and value and all(name in Menu.__struct_fields__ for name in value):
         value = {START: value}
     members = read_members(value, value if isinstance(value, dict) else (), at, required=(START,))
-    menus = {name: _read_menu(item, join_place(at, name)) for name, item in members.items()}
+    menus = {name: read_as(Menu, item, join_place(at, name)) for name, item in members.items()}
     for name, menu in menus.items():
         for go in (*(option.go for option in menu.options), *((menu.go,) if menu.go else ())):
             if go not in menus:
                 raise SpecError(f"there is no menu {show(go)}", field=join_place(at, name), nearest=nearest(go, menus))
     return menus
-
-
-def _read_menu(value: Json, at: str) -> Menu:
-    members = read_members(value, _MENU_KEYS, at)
-    ask = read_word(members.get("ask"), join_place(at, "ask"), default="")
-    go = read_word(members.get("go"), join_place(at, "go"), default="")
-    if ask and not go:
-        raise SpecError("ask needs go: where the call goes on", field=at)
-    return Menu(
-        say=read_word(members.get("say"), join_place(at, "say"), default=""),
-        options=tuple(_read_option(item, place) for place, item in read_items(members.get("options"), join_place(at, "options"))),
-        ask=ask,
-        accepts=tuple(read_word(item, place) for place, item in read_items(members.get("accepts"), join_place(at, "accepts"))),
-        go=go,
-        answers=read_script(members.get("answers"), join_place(at, "answers")),
-        hang_up=read_flag(members.get("hang_up"), join_place(at, "hang_up")),
-        otherwise=read_word(members.get("otherwise"), join_place(at, "otherwise"), default=Menu().otherwise),
-    )
-
-
-def _read_option(value: Json, at: str) -> Option:
-    members = read_members(value, ("press", "hear", "go"), at, required=("go",))
-    press = read_word(members.get("press"), join_place(at, "press"), default="")
-    if press and not is_keys(press):
-        raise SpecError(f"expected keys of a phone, found {show(press)}", field=join_place(at, "press"))
-    words = [members["hear"]] if isinstance(members.get("hear"), str) else members.get("hear")
-    hear = tuple(read_word(item, place) for place, item in read_items(words, join_place(at, "hear")))
-    if not press and not hear:
-        raise SpecError("expected press or hear", field=at)
-    return Option(read_word(members["go"], join_place(at, "go")), press, hear)
 
 
 def enter_menu(menus: Menus, progress: Progress, name: str) -> tuple[Progress, list[str]]:
@@ -160,8 +139,6 @@ _CONFIG, _PROGRESS = "_config", "_progress"
 _PHONE = "phone"
 OWN_PHONE = "+15550100"
 """The agent's default number."""
-_READ_MENUS = make_json_decoder(Menus)
-_READ_PROGRESS = make_json_decoder(Progress)
 
 
 def set_own_number(number: str, rows: Draft) -> None:
@@ -195,30 +172,30 @@ def keep_call(call: dict[str, Json], desk: Desk, progress: Progress | None = Non
 
 def has_line(call: dict[str, Json], rows: Draft) -> bool:
     """Return whether the other end is connected."""
-    return _find_line(call, rows) is not None
+    return rows.get(LINES, _name_line(call)) is not None
 
 
 def begin_talk(call: dict[str, Json], desk: Desk) -> dict[str, Json]:
     """Connect the call and let the other end speak first; return the stored call."""
-    progress, texts = enter_menu(_decode_menus(_find_line(call, desk.rows)), Progress(), START)
+    progress, texts = enter_menu(_load_menus(call, desk.rows), Progress(), START)
     return keep_call(_add_turns({**call, "status": "in-progress"}, texts, progress), desk, progress)
 
 
 def take_part(call: dict[str, Json], text: str, desk: Desk, *, is_pressed: bool) -> dict[str, Json]:
     """Add the agent's speech or keys and the answer of the other end; return the stored call."""
-    progress_before = _READ_PROGRESS.decode(msgspec.json.encode(desk.rows.get(_PROGRESS, call["id"])))
-    progress, texts = take_turn(_decode_menus(_find_line(call, desk.rows)), progress_before, text, is_pressed=is_pressed)
+    progress_before = desk.rows.load(_PROGRESS, call["id"], Progress) or Progress()
+    progress, texts = take_turn(_load_menus(call, desk.rows), progress_before, text, is_pressed=is_pressed)
     agent_turn: dict[str, Json] = {"speaker": "agent", "text": text, **({"digits": text} if is_pressed else {})}
     after = _add_turns({**call, "turns": [*call["turns"], agent_turn], "collected": progress.collected}, texts, progress)
     return keep_call(after, desk, progress)
 
 
-def _find_line(call: dict[str, Json], rows: Draft) -> Json:
-    return rows.get(LINES, call["id"] if call["direction"] == "inbound" else fold_address(call["to"]))
+def _name_line(call: dict[str, Json]) -> str:
+    return call["id"] if call["direction"] == "inbound" else fold_address(call["to"])
 
 
-def _decode_menus(line: Json) -> Menus:
-    return _READ_MENUS.decode(msgspec.json.encode(line))
+def _load_menus(call: dict[str, Json], rows: Draft) -> Menus:
+    return convert_to(rows.get(LINES, _name_line(call)), Menus)
 
 
 def _add_turns(call: dict[str, Json], texts: list[str], progress: Progress) -> dict[str, Json]:

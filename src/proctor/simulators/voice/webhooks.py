@@ -22,6 +22,7 @@ import hmac
 import re
 from collections.abc import Iterable
 from typing import Literal
+from urllib.parse import urljoin
 from xml.etree import ElementTree
 
 import msgspec
@@ -29,7 +30,6 @@ import msgspec
 from proctor.codecs.http import encode_query
 from proctor.model.evidence import Json
 from proctor.model.show import nearest, show
-from proctor.model.typed import make_json_decoder
 from proctor.simulators.exchange import Errand, Fetched, Request, Response, answer_json
 from proctor.simulators.ports import Desk
 from proctor.simulators.rows import Draft
@@ -57,8 +57,6 @@ MOST_LED = 20
 """Maximum concurrent calls with pending work."""
 EVENTS = ("initiated", "ringing", "answered", "completed")
 ADDRESS = re.compile(r"https?://[^\s]{1,2000}")
-_PARTS = re.compile(r"(https?:)(//[^/?#]*)([^?#]*)")
-_ABSOLUTE = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:")
 _TALKS = "_talks"
 _FORM = {"content-type": "application/x-www-form-urlencoded; charset=utf-8", "user-agent": "TwilioProxy/1.1 (simulated)"}
 
@@ -95,13 +93,9 @@ class Talk(msgspec.Struct, frozen=True, kw_only=True):
     """Errors, for the author."""
 
 
-_READ_TALK = make_json_decoder(Talk)
-
-
 def find_talk(id: str, rows: Draft) -> Talk | None:
     """Return the webhook state of a call; None if it has no webhooks."""
-    row = rows.get(_TALKS, id)
-    return None if row is None else _READ_TALK.decode(msgspec.json.encode(row))
+    return rows.load(_TALKS, id, Talk)
 
 
 def count_led(rows: Draft) -> int:
@@ -264,40 +258,15 @@ def _listen(verb: Verb, call: dict[str, Json], talk: Talk) -> tuple[Talk, bool]:
 
 
 def _ask(call: dict[str, Json], talk: Talk, address: str, method: str, fields: dict[str, str] | None = None) -> Talk:
-    url = join_address(talk.url, address)
+    try:
+        url = urljoin(talk.url, address)
+    except ValueError:
+        url = ""
     if not ADDRESS.fullmatch(url):
-        raise BadTwiml(f"not a valid address: {url[:200] or '(none)'}")
+        raise BadTwiml(f"not a valid address: {(url or address)[:200] or '(none)'}")
     if talk.made >= MOST_WEBHOOKS:
         raise BadTwiml(f"a call asks at most {MOST_WEBHOOKS} webhooks")
     return add_webhook(call, talk, url, method, fields)
-
-
-def join_address(base: str, address: str) -> str:
-    """Return an address in a document, which may be relative to the document's own."""
-    match = _PARTS.match(base)
-    if not address or match is None or _ABSOLUTE.match(address):
-        return address or base
-    scheme, host, path = match.groups()
-    if address.startswith("//"):
-        return scheme + address
-    if address.startswith("?"):
-        return f"{scheme}{host}{path}{address}"
-    name, mark, query = address.partition("?")
-    full_path = name if name.startswith("/") else f"{path.rpartition('/')[0]}/{name}"
-    return f"{scheme}{host}{_remove_dots(full_path)}{mark}{query}"
-
-
-def _remove_dots(path: str) -> str:
-    """Return an absolute path without `.` and `..`; a slash at its end and empty parts stay (RFC 3986, 5.2.4)."""
-    parts: list[str] = []
-    for part in path.split("/")[1:]:
-        if part == "..":
-            del parts[-1:]
-        elif part != ".":
-            parts.append(part)
-    if path.rpartition("/")[2] in (".", ".."):
-        parts.append("")
-    return "/" + "/".join(parts)
 
 
 def _describe(call: dict[str, Json], talk: Talk) -> dict[str, str]:

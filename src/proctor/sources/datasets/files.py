@@ -33,18 +33,23 @@ _DATA = re.compile(
 _MOST_ENDINGS = 5
 
 
+_TWO_NAMES = ("file has two names and is", "files have two names and are", "read once: {}")
+_LINK = ("link to a folder is", "links to folders are", "not followed: {}; name it as a place of its own")
+_BATCH = ("folder holds results of another batch and is", "folders hold results of other batches and are", "not read: {}")
+"""What is warned about: one, several, and the rest of the sentence with the first."""
+
+
 class Skipped:
     """Files that were found but are not read."""
 
     def __init__(self) -> None:
         self._endings: Counter[str] = Counter()
         self._first = ""
-        self.links: list[str] = []
-        """Links to folders."""
-        self.second_names: list[tuple[str, str]] = []
-        """Files with two names."""
-        self.batches: list[str] = []
-        """Outputs of other batches."""
+        self._others: dict[tuple[str, str, str], list[str]] = {}
+
+    def note(self, kind: tuple[str, str, str], name: str) -> None:
+        """Note a link, a second name or a folder."""
+        self._others.setdefault(kind, []).append(name)
 
     def note_file(self, name: str) -> None:
         """Note a file whose name no reader accepts."""
@@ -63,18 +68,10 @@ class Skipped:
                 f"{count_noun(number, 'file')} in the folders {verb} not read: {listed}, for example {self._first}; "
                 f"a batch reads files ending in {suffixes}"
             )
-        if self.second_names:
-            (name, first), count = self.second_names[0], len(self.second_names)
-            subject = "1 file has two names and is" if count == 1 else f"{count:,} files have two names and are"
-            yield f"{subject} read once: {name} is {first}"
-        if self.links:
-            subject = "1 link to a folder is" if len(self.links) == 1 else f"{len(self.links):,} links to folders are"
-            yield f"{subject} not followed: {self.links[0]}; name it as a place of its own"
-        if self.batches:
-            count = len(self.batches)
-            subject = "1 folder holds results of another batch and is"
-            subject = subject if count == 1 else f"{count:,} folders hold results of other batches and are"
-            yield f"{subject} not read: {self.batches[0]}"
+        for kind in (_TWO_NAMES, _LINK, _BATCH):
+            one, several, rest = kind
+            if names := self._others.get(kind):
+                yield f"{f'1 {one}' if len(names) == 1 else f'{len(names):,} {several}'} {rest.format(names[0])}"
 
 
 Kind = Literal["parquet", "lines", "spans", "merged"]
@@ -122,7 +119,7 @@ def list_files(places: Sequence[str], *, leave_out: str | Path | None = None, le
             any_here = True
             first = files.setdefault(_identify(file.root, file.path), file)
             if not file.root and first.path != file.path:
-                skipped.second_names.append((file.name, first.name))
+                skipped.note(_TWO_NAMES, f"{file.name} is {first.name}")
         if not any_here:
             raise InputError(f"nothing to read at {place!r}: expected files ending in {', '.join(SUFFIXES)}")
     return list(files.values())
@@ -234,12 +231,14 @@ def _walk_folder(folder: str, inside: tuple[str, ...] | None, skipped: Skipped) 
             folders.clear()
             continue
         if parent != folder and _is_batch(parent):
-            skipped.batches.append(parent)
+            skipped.note(_BATCH, parent)
             folders.clear()
             continue
         # Modified in place: `os.walk` continues with this list, in its order.
         folders[:] = sorted(name for name in folders if not name.startswith((".", "_")))
-        skipped.links += [path for name in folders if os.path.islink(path := os.path.join(parent, name))]
+        for name in folders:
+            if os.path.islink(path := os.path.join(parent, name)):
+                skipped.note(_LINK, path)
         yield from (os.path.join(parent, name) for name in sorted(files))
 
 

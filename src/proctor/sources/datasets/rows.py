@@ -60,46 +60,27 @@ def read_folder_keys(path: str) -> dict[str, str | None]:
 LEFT_OUT = b""
 
 
-_LOOKED_AT, _MOST_KEYS = 50, 200
-"""Lines of a partition whose keys are remembered, and how many keys."""
-
-
 class FilterNames:
-    """Checks the names in a condition on JSON lines: collects those that no line has, and some of the keys that the lines do have."""
+    """Collects the names in a condition that no JSON line has, and the comparisons that do not fit the values."""
 
     def __init__(self, where: Condition, path: str) -> None:
         folder = read_folder_keys(path)
         self.missing = {name for name in list_names(where) if name not in folder}
-        self.keys: dict[str, None] = {}
         self.lines = 0
         self.mismatched: dict[str, int] = {}
         """For each comparison, as text, the number of lines in which the value has another type than the constant."""
-        self._comparisons = [comparison for comparison in dict.fromkeys(list_comparisons(where)) if comparison.name not in folder]
+        self._comparisons = {
+            f"{one.name!r} with the {name_kind(one.value)} {one.value!r}": one for one in list_comparisons(where) if one.name not in folder
+        }
 
     def note_line(self, record: Json) -> None:
         """Note the names of one line."""
         self.lines += 1
-        mismatched = {
-            f"{comparison.name!r} with the {name_kind(comparison.value)} {comparison.value!r}"
-            for comparison in self._comparisons
-            if has_other_type(comparison, find_member(record, comparison.name))
-        }
-        for name in sorted(mismatched):
-            self.mismatched[name] = self.mismatched.get(name, 0) + 1
+        for text, comparison in self._comparisons.items():
+            if has_other_type(comparison, find_member(record, comparison.name)):
+                self.mismatched[text] = self.mismatched.get(text, 0) + 1
         if self.missing:
             self.missing = {name for name in self.missing if not has_member(record, name)}
-            if self.lines <= _LOOKED_AT:
-                _gather_keys(record, "", self.keys)
-
-
-def _gather_keys(record: Json, before: str, keys: dict[str, None]) -> None:
-    if isinstance(record, dict):
-        for key, value in record.items():
-            if len(keys) >= _MOST_KEYS:
-                return
-            keys.setdefault(f"{before}{key}"[:200])
-            if not before:
-                _gather_keys(value, f"{key}.", keys)
 
 
 class RowChoice(msgspec.Struct, frozen=True, kw_only=True):

@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 import zipfile
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,7 @@ from proctor.model.evidence import Json
 from proctor.model.problem import Origin
 from proctor.model.show import suggest_one
 from proctor.sources.scratch_files import FileTexts
-from proctor.sources.tables.text import MAX_FIELD, MAX_ROWS, check_names, check_size, make_json, refuse_at, refuse_more_rows
+from proctor.sources.tables.text import MAX_FIELD, MAX_ROWS, WholeRows, check_names, make_json, refuse_at, refuse_more_rows
 
 
 class SheetTexts(FileTexts):
@@ -70,22 +70,18 @@ MAX_UNPACKED = 512 * 1024 * 1024
 """Decompressed bytes: a small file can contain a huge amount of empty data."""
 
 
-class SheetTable:
+class SheetTable(WholeRows):
     """One sheet."""
 
     def __init__(self, path: Path, file: str, options: TableOptions) -> None:
-        check_size(path, file, MAX_PACKED)
-        self.file, self.stem = file, path.stem
-        self._path, self._options = path, options
+        super().__init__(path, file, MAX_PACKED)
+        self._options = options
         self._sheet = ""
         self.columns: tuple[str, ...] = ()
         # Read up to the first row, to know the header. The iterator is reused: opening the file again would decompress all its texts again.
         rows = self._read(path, options)
         first = next(rows, None)
         self._open_rows: Iterator[Row] | None = iter(()) if first is None else itertools.chain([first], rows)
-
-    def choose_columns(self, names: Sequence[str]) -> None:
-        """Do nothing: a row of a sheet is read completely."""
 
     def rows(self) -> Iterator[Row]:
         """Yield every row below the header."""

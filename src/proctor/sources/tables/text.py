@@ -125,16 +125,22 @@ class _Lines:
             raise refuse_at(self._file, self.number, message, hint="save the file as UTF-8", code="not_utf8") from None
 
 
-class _TextTable:
-    def __init__(self, path: Path, file: str, options: TableOptions) -> None:
-        check_size(path, file, MAX_FILE)
+class WholeRows:
+    """A table whose rows are read completely."""
+
+    def __init__(self, path: Path, file: str, most_bytes: int) -> None:
+        check_size(path, file, most_bytes)
+        self.file, self.stem = file, path.stem
         self._path = path
-        self._limit = options.limit
-        self.file = file
-        self.stem = path.stem
 
     def choose_columns(self, names: Sequence[str]) -> None:
-        """Do nothing: a line is read completely."""
+        """Do nothing."""
+
+
+class _TextTable(WholeRows):
+    def __init__(self, path: Path, file: str, options: TableOptions) -> None:
+        super().__init__(path, file, MAX_FILE)
+        self._limit = options.limit
 
     def _open(self) -> BinaryIO:
         try:
@@ -261,14 +267,13 @@ def read_object(data: bytes, file: str, line: int | None) -> dict[str, Json]:
     return {str(key): value for key, value in document.items()}
 
 
-class ListTable:
+class ListTable(WholeRows):
     """A JSON file with a list of objects, read completely, with the line of each."""
 
     columns = None
 
     def __init__(self, path: Path, file: str, options: TableOptions) -> None:
-        check_size(path, file, MAX_WHOLE)
-        self.file, self.stem = file, path.stem
+        super().__init__(path, file, MAX_WHOLE)
         try:
             reading = Reading(file=file, text=path.read_bytes().decode("utf-8-sig"))
         except OSError as error:
@@ -287,9 +292,6 @@ class ListTable:
             message = f"expected an object with the columns of a row, found {node.kind}"
             raise refuse_at(self.file, node.line, message, code="bad_json", path=node.path)
         return Row(node.plain(), Origin(file=self.file, line=node.line, column=node.column, path=node.path))
-
-    def choose_columns(self, names: Sequence[str]) -> None:
-        """Do nothing: the file has been read."""
 
     def rows(self) -> Iterator[Row]:
         """Yield every object of the list."""

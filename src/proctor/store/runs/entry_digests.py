@@ -14,9 +14,6 @@ from typing import Any
 import msgspec
 import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import AsyncConnection
-from sqlalchemy.ext.compiler import compiles
-from sqlalchemy.sql.compiler import SQLCompiler
-from sqlalchemy.sql.functions import FunctionElement
 
 from proctor.errors import StoreError
 from proctor.model.run import EntryDigest, RunEntry
@@ -24,6 +21,7 @@ from proctor.model.typed import make_json_decoder
 from proctor.model.verdict import Verdict
 from proctor.store.sql.compressed_json import expand_bytes
 from proctor.store.sql.pages import Row
+from proctor.store.sql.queries import DialectFunction
 from proctor.store.sql.tables import run_entries
 
 LARGEST_DIGEST = 4_000
@@ -46,25 +44,15 @@ Edge = tuple[str, str]
 _ORDER = (run_entries.c.created_at, run_entries.c.id)
 
 
-class _JoinedDigests(FunctionElement[bytes]):
+class _JoinedDigests(DialectFunction):
     """The digests of many rows in one value, separated by commas, and the columns that order them."""
 
     inherit_cache = True
-    type = sa.LargeBinary()
     name = "joined_digests"
-
-
-@compiles(_JoinedDigests)
-def _compile_string_agg(element: _JoinedDigests, compiler: SQLCompiler, **named: Any) -> str:
-    digest, at, key = (compiler.process(clause, **named) for clause in element.clauses)
-    return f"string_agg({digest}, ','::bytea ORDER BY {at}, {key})"
-
-
-@compiles(_JoinedDigests, "sqlite")
-def _compile_group_concat(element: _JoinedDigests, compiler: SQLCompiler, **named: Any) -> str:
-    # In the order of the subquery, which SQLite preserves for this function.
-    digest, *_ = (compiler.process(clause, **named) for clause in element.clauses)
-    return f"CAST(group_concat({digest}, ',') AS BLOB)"
+    type = sa.LargeBinary()
+    plain = "string_agg({}, ','::bytea ORDER BY {}, {})"
+    sqlite = "CAST(group_concat({}, ',') AS BLOB)"
+    """In the order of the subquery, which SQLite preserves for this function."""
 
 
 def make_digest(entry: bytes) -> bytes | None:

@@ -15,9 +15,6 @@ from typing import Any, NamedTuple
 
 import msgspec
 import sqlalchemy as sa
-from sqlalchemy.ext.compiler import compiles
-from sqlalchemy.sql.compiler import SQLCompiler
-from sqlalchemy.sql.functions import FunctionElement
 
 from proctor.errors import StoreError
 from proctor.model.evidence import Evidence, Json
@@ -25,7 +22,7 @@ from proctor.model.run import RunEntry
 from proctor.model.typed import convert_to, make_json_decoder
 from proctor.model.verdict import TextRange
 from proctor.store.sql.compressed_json import compress_bytes, expand_bytes, to_json
-from proctor.store.sql.queries import clean_text
+from proctor.store.sql.queries import DialectFunction, clean_text
 from proctor.store.sql.tables import run_entries
 
 MOST_ANSWERED, MOST_INPUT, MOST_REASONS = 8_000, 2_000, 2_000
@@ -36,22 +33,13 @@ SEARCHED = sa.case((run_entries.c.search_text.is_(None), run_entries.c.body), el
 """The columns to search attempts without a search text: their body."""
 
 
-class _Place(FunctionElement[int]):
+class _Place(DialectFunction):
     """The position of a text in another, from 1; 0 if it is not in it."""
 
     inherit_cache = True
-    type = sa.Integer()
     name = "place_in"
-
-
-@compiles(_Place)
-def _compile_strpos(element: _Place, compiler: SQLCompiler, **named: Any) -> str:
-    return f"strpos({compiler.process(element.clauses, **named)})"
-
-
-@compiles(_Place, "sqlite")
-def _compile_instr(element: _Place, compiler: SQLCompiler, **named: Any) -> str:
-    return f"instr({compiler.process(element.clauses, **named)})"
+    type = sa.Integer()
+    plain, sqlite = "strpos({}, {})", "instr({}, {})"
 
 
 def make_search_text(entry: RunEntry) -> str:

@@ -143,52 +143,34 @@ async def list_project_bounds(connection: AsyncConnection) -> list[ProjectBounds
     return [ProjectBounds(id=row[0], trace_days=row[1], run_days=row[2]) for row in await connection.execute(query.order_by(projects.c.id))]
 
 
-async def list_older_traces(connection: AsyncConnection, project_id: str, before: str, *, now: float, limit: int) -> list[Deletable]:
-    """Return unleased traces of a project from before a time, oldest first."""
-    return await _list_by_age(connection, "trace", *_match_older(traces, project_id, before), _is_unleased(now), limit=limit)
+async def list_older(connection: AsyncConnection, kind: Kind, project_id: str, before: str, *, now: float, limit: int) -> list[Deletable]:
+    """Return unleased traces or ended runs of a project from before a time, oldest first."""
+    unleased = [_is_unleased(now)] if kind == "trace" else []
+    return await _list_by_age(connection, kind, *_match_older(kind, project_id, before), *unleased, limit=limit)
 
 
-async def list_older_runs(connection: AsyncConnection, project_id: str, before: str, *, limit: int) -> list[Deletable]:
-    """Return ended runs of a project from before a time, oldest first."""
-    return await _list_by_age(connection, "run", *_match_older(runs, project_id, before), _HAS_ENDED, limit=limit)
+async def count_older(connection: AsyncConnection, kind: Kind, project_id: str, before: str, *, most: int) -> int:
+    """Return the number of traces or ended runs of a project from before a time, counted up to `most`."""
+    query = sa.select(_TABLES[kind].c.id).where(*_match_older(kind, project_id, before)).limit(most)
+    return int((await connection.execute(sa.select(sa.func.count()).select_from(query.subquery()))).scalar_one())
 
 
-async def count_older_traces(connection: AsyncConnection, project_id: str, before: str, *, most: int) -> int:
-    """Return the number of traces of a project from before a time, counted up to `most`."""
-    return await _count(connection, sa.select(traces.c.id).where(*_match_older(traces, project_id, before)), most)
-
-
-async def count_older_runs(connection: AsyncConnection, project_id: str, before: str, *, most: int) -> int:
-    """Return the number of ended runs of a project from before a time, counted up to `most`."""
-    return await _count(connection, sa.select(runs.c.id).where(*_match_older(runs, project_id, before), _HAS_ENDED), most)
-
-
-async def _count(connection: AsyncConnection, query: sa.Select[tuple[str]], most: int) -> int:
-    return int((await connection.execute(sa.select(sa.func.count()).select_from(query.limit(most).subquery()))).scalar_one())
-
-
-def _match_older(table: sa.Table, project_id: str, before: str) -> tuple[sa.ColumnElement[bool], ...]:
-    return (table.c.project_id == project_id, table.c.created_at < before)
+def _match_older(kind: Kind, project_id: str, before: str) -> list[sa.ColumnElement[bool]]:
+    table = _TABLES[kind]
+    return [table.c.project_id == project_id, table.c.created_at < before, *([_HAS_ENDED] if kind == "run" else [])]
 
 
 _STEP = 200
 """Rows deleted in one transaction, so that others can write in between."""
 
 
-async def delete_traces_of(
-    connection: AsyncConnection, organization_id: str, *, project_id: str | None = None, agent_id: str | None = None
+async def delete_some_of(
+    connection: AsyncConnection, kind: Kind, organization_id: str, *, project_id: str | None = None, agent_id: str | None = None
 ) -> int:
-    """Delete some traces with their results and return their number; 0 if none is left."""
-    where = (traces.c.organization_id == organization_id, _match_place(traces, project_id, agent_id))
-    deletable = await _list_by_age(connection, "trace", *where, limit=_STEP)
-    await delete_listed(connection, deletable)
-    return len(deletable)
-
-
-async def delete_runs_of(connection: AsyncConnection, organization_id: str, project_id: str) -> int:
-    """Delete some runs with their results and return their number; 0 if none is left."""
-    where = (runs.c.organization_id == organization_id, runs.c.project_id == project_id)
-    deletable = await _list_by_age(connection, "run", *where, limit=_STEP)
+    """Delete some traces or runs with their results and return their number; 0 if none is left."""
+    table = _TABLES[kind]
+    where = (table.c.organization_id == organization_id, _match_place(table, project_id, agent_id))
+    deletable = await _list_by_age(connection, kind, *where, limit=_STEP)
     await delete_listed(connection, deletable)
     return len(deletable)
 
@@ -197,7 +179,7 @@ async def delete_agents_of(
     connection: AsyncConnection, organization_id: str, *, project_id: str | None = None, agent_id: str | None = None
 ) -> int:
     """Delete agents with their cases and alerts, and the last of their traces; return the number of agents."""
-    while await delete_traces_of(connection, organization_id, project_id=project_id, agent_id=agent_id):
+    while await delete_some_of(connection, "trace", organization_id, project_id=project_id, agent_id=agent_id):
         # The service has already deleted most traces, in separate transactions. This deletes the rest.
         pass
     await delete_cases(connection, organization_id, _match_place(cases, project_id, agent_id))
@@ -220,7 +202,7 @@ async def delete_cases(connection: AsyncConnection, organization_id: str, *which
 
 async def delete_project_rows(connection: AsyncConnection, organization_id: str, id: str, now: str) -> list[str] | None:
     """Delete a project with all that belongs to it and revoke its keys; return the hashes of these, or None if it does not exist."""
-    while await delete_runs_of(connection, organization_id, id):
+    while await delete_some_of(connection, "run", organization_id, project_id=id):
         pass
     for table in (secrets, schedules, proposals):
         await connection.execute(sa.delete(table).where(table.c.organization_id == organization_id, table.c.project_id == id))

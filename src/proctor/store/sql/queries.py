@@ -141,26 +141,35 @@ class ListQuery(msgspec.Struct, frozen=True, kw_only=True):
         return self.path.where(*self.filters)
 
 
-class _OffIndex(FunctionElement[Any]):
+class DialectFunction(FunctionElement[Any]):
+    """SQL that differs between the databases, with `{}` for each argument."""
+
+    plain: str
+    sqlite: str
+
+
+@compiles(DialectFunction)
+def _compile_plain(element: DialectFunction, compiler: SQLCompiler, **named: Any) -> str:
+    return element.plain.format(*(compiler.process(clause, **named) for clause in element.clauses))
+
+
+@compiles(DialectFunction, "sqlite")
+def _compile_sqlite(element: DialectFunction, compiler: SQLCompiler, **named: Any) -> str:
+    return element.sqlite.format(*(compiler.process(clause, **named) for clause in element.clauses))
+
+
+class _OffIndex(DialectFunction):
     """A column that must not select an index: SQLite, without statistics, would otherwise use any index that fits."""
 
     inherit_cache = True
     name = "off_index"
+    plain = "{}"
+    sqlite = "+{}"
+    """SQLite's own idiom: a unary plus changes no value, and prevents the use of an index for the term."""
 
     def __init__(self, column: sa.Column[Any]) -> None:
         super().__init__(column)
         self.type = column.type
-
-
-@compiles(_OffIndex)
-def _compile_plain(element: _OffIndex, compiler: SQLCompiler, **named: Any) -> str:
-    return compiler.process(element.clauses.clauses[0], **named)
-
-
-@compiles(_OffIndex, "sqlite")
-def _compile_off_index(element: _OffIndex, compiler: SQLCompiler, **named: Any) -> str:
-    # SQLite's own idiom: a unary plus changes no value, and prevents the use of an index for the term.
-    return f"+{compiler.process(element.clauses.clauses[0], **named)}"
 
 
 def list_query(

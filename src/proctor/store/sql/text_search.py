@@ -7,32 +7,21 @@ from typing import Any
 
 import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import AsyncConnection
-from sqlalchemy.ext.compiler import compiles
-from sqlalchemy.sql.compiler import SQLCompiler
-from sqlalchemy.sql.functions import FunctionElement
 
 from proctor.store.sql.pages import Row, fetch_all
-from proctor.store.sql.queries import clean_text
+from proctor.store.sql.queries import DialectFunction, clean_text
 from proctor.store.sql.tables import records
 
 _NAME = "lower_text"
 
 
-class _LowerText(FunctionElement[str]):
+class _LowerText(DialectFunction):
     """A text in lower case."""
 
-    type = sa.Text()
     inherit_cache = True
-
-
-@compiles(_LowerText)
-def _write_lower(element: _LowerText, compiler: SQLCompiler, **options: Any) -> str:
-    return f"lower({compiler.process(element.clauses, **options)})"
-
-
-@compiles(_LowerText, "sqlite")
-def _write_sqlite_lower(element: _LowerText, compiler: SQLCompiler, **options: Any) -> str:
-    return f"{_NAME}({compiler.process(element.clauses, **options)})"
+    name = _NAME
+    type = sa.Text()
+    plain, sqlite = "lower({})", f"{_NAME}({{}})"
 
 
 def contains_text(column: sa.ColumnElement[Any], text: str) -> sa.ColumnElement[bool]:

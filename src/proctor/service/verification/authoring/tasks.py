@@ -46,7 +46,7 @@ def read_scenario(value: Json) -> tuple[ScenarioStep, ...]:
         return seeds.read_scenario(value)
     except SpecError as error:
         place = f"scenario.{error.field}" if error.field else "scenario"
-        raise invalid("task", {place: [error.message]}) from None
+        raise invalid("task", {place: [describe_spec_error(error.move_to(None))]}) from None
 
 
 async def _check_steps(hub: Hub, fields: Mapping[str, Json]) -> dict[str, Any]:

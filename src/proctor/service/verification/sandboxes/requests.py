@@ -31,7 +31,7 @@ from proctor.simulators.exchange import GO_ON, Errand, Fetched, Request, Respons
 from proctor.simulators.ports import Desk, Simulator, Tool, find_simulator, list_kinds
 from proctor.simulators.rows import SandboxClosed, SandboxFull
 from proctor.simulators.sandbox import Sandbox, answer_counted, is_open_path, join_state
-from proctor.simulators.tools import describe_wrong_call, find_tools, make_tool_request, write_tool_refusal, write_tool_result
+from proctor.simulators.tools import describe_wrong_call, make_tool_request, write_tool_refusal, write_tool_result
 from proctor.store.accounts.sandboxes import DatabaseStore, find_heads, find_open_of_run, list_open_of_run
 from proctor.store.sql.pages import Row
 
@@ -312,7 +312,7 @@ class ReachableSandboxes(msgspec.Struct, frozen=True):
 def list_system_tools(reached: ReachableSandboxes) -> dict[str, tuple[Row, Tool]]:
     """Return the tools of all systems by name, each with its sandbox."""
     # Tool names start with their kind, and a run has one system of a kind.
-    return {tool.name: (head, tool) for head in reached.heads for tool in find_tools(find_simulator(head["kind"]))}
+    return {tool.name: (head, tool) for head in reached.heads for tool in find_simulator(head["kind"]).list_tools()}
 
 
 async def call_system_tool(hub: Hub, reached: ReachableSandboxes, name: str, arguments: Mapping[str, Json]) -> dict[str, Json]:

@@ -32,9 +32,9 @@ def describe_access(
 ) -> dict[str, Json]:
     """Return the credentials of a sandbox; those with its token only if it is given."""
     simulator = find_simulator(kind)
-    names: Mapping[str, str] = getattr(simulator, "access", {f"{kind}_url": "{url}"})
+    names = simulator.access or {f"{kind}_url": "{url}"}
     values = {"url": url or f"/sandboxes/{sandbox}/{kind}", "sandbox": sandbox, "token": token or ""}
-    defaults: Mapping[str, str] = getattr(simulator, "access_defaults", {})
+    defaults = simulator.access_defaults
     if defaults:
         seed: Json = find_config_seed(kind, config) or {}
         values |= {name: str(seed.get(name) or default.format_map(values)) for name, default in defaults.items()}
@@ -65,6 +65,6 @@ def describe_endpoints(kinds: list[str], run_id: str) -> dict[str, Json]:
     for kind in dict.fromkeys(kinds):
         root = f"/v1/benchmark-runs/{run_id}/{kind}"
         endpoints[kind] = root
-        parts: Mapping[str, str] = getattr(find_simulator(kind), "endpoints", {})
+        parts = find_simulator(kind).endpoints
         endpoints.update({name: f"{root}{path}" for name, path in parts.items()})
     return {**endpoints, MCP: f"/v1/benchmark-runs/{run_id}/{MCP}"} if endpoints else {}
