@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gzip
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -154,6 +155,17 @@ def test_judged_rows_are_those_of_their_traces(tmp_path: Path) -> None:
         assert claim["outcome"] == ("pass" if number % 2 == 0 or row["case"] == "tone" else "fail"), row
     undecided = [row for row in read_results(tmp_path / "out") if row["case"] == "tone"]
     assert {row["outcome"] for row in undecided} == {"skip"} and undecided[0]["verdicts"][0]["code"] == "not_sampled"
+
+
+def test_a_judge_sees_the_traces_of_every_kind_of_file(tmp_path: Path) -> None:
+    traces = [{"messages": [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": f"run {number}"}]} for number in range(40)]
+    write_parquet(tmp_path / "data" / "a.parquet", traces[:15])
+    write_lines(tmp_path / "data" / "b.jsonl", traces[15:30])
+    (tmp_path / "data" / "c.jsonl.gz").write_bytes(gzip.compress("".join(json.dumps(trace) + "\n" for trace in traces[30:]).encode()))
+    judge = ScriptedJudge(say)
+    evaluate(tmp_path, JudgeBounds(sample=1000), judge)
+    answers = [str(question.material.subject) for question in judge.asked if question.criterion == "is short"]
+    assert sorted(answers) == sorted(f"run {number}" for number in range(40))
 
 
 def test_a_whole_sample_leaves_nothing_open(tmp_path: Path) -> None:

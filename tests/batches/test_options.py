@@ -8,13 +8,16 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
 import proctor as library
+from proctor.batches.run import BatchOptions, run_batch
+from proctor.decide.selection import select_ids
 from proctor.errors import InputError
-from tests.batches.batch_world import evaluate, make_trace, read_results, write_lines, write_parquet, write_suite
+from tests.batches.batch_world import InlineExecutor, evaluate, make_trace, read_results, write_lines, write_parquet, write_suite
 from tests.integration.running import proctor
 
 pytestmark = pytest.mark.timeout(120)
@@ -42,6 +45,18 @@ def test_a_sample_is_the_same_for_any_split_and_path(tmp_path: Path, monkeypatch
         assert (summary.records + summary.left_out, summary.records) == (150, summary.traces)
         found.append({row["trace"] for row in read_results(tmp_path / f"out{number}")})
     assert found[0] == found[1] and 20 < len(found[0]) < 70
+
+
+def test_only_whole_suites_with_cases_are_evaluated(tmp_path: Path) -> None:
+    suite = library.load_suite(write_suite(tmp_path))
+    options = BatchOptions(places=(str(tmp_path / "data"),), output=tmp_path / "out")
+    for wrong, message in (
+        (msgspec.structs.replace(suite, cases=()), "the suite has no cases"),
+        (select_ids(suite, {"refund"}), "a whole suite, not a selection"),
+    ):
+        with pytest.raises(InputError, match=message):
+            run_batch(wrong, options, InlineExecutor())
+    assert not (tmp_path / "out").exists()
 
 
 def test_columns_are_carried_into_the_results(tmp_path: Path) -> None:

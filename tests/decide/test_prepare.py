@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import hypothesis.strategies as st
@@ -10,7 +11,7 @@ from hypothesis import given, settings
 import proctor
 from proctor.checks.registry import Registry, check, read_entry
 from proctor.decide import cost
-from proctor.decide.prepare import PreparedCase, decide_guarded
+from proctor.decide.prepare import PreparedCase, PreparedSuite, decide_guarded
 from proctor.errors import CheckFault, EvidenceError, InputError
 from proctor.model.case import Assertion, Capture, Case, Skip
 from proctor.model.cost import PriceList
@@ -123,6 +124,26 @@ def test_an_assertion_of_a_turn_sees_only_that_turn() -> None:
 
 def test_evidence_without_turns_is_its_own_first_turn() -> None:
     assert outcomes(decide(Case(id="c", assertions=(claim("hi", turn=0),)), evidence("hi"))) == ["pass"]
+
+
+@pytest.mark.parametrize(
+    ("cases", "parts"),
+    [
+        ("[]", ()),
+        ("[{id: a, expect: [{response_contains: x}]}]", ("answer",)),
+        ("[{id: a, expect: [{response_contains: x}, {no_tools_called: {}}]}]", ("answer", "tool_calls")),
+        ("[{id: a, expect: [{response_contains: x}]}, {id: b, expect: [{node_called: x}]}]", ("answer", "nodes", "tool_calls")),
+        ("[{id: a, expect: [{node_called: x}]}, {id: b, expect: [{response_contains: x}]}]", ("answer", "nodes", "tool_calls")),
+        ("[{id: a, expect: [{judged: x}]}, {id: b, expect: [{response_contains: x}]}]", None),
+        ("[{id: a, extract: {days: 'in (.+) days'}, expect: [{response_contains: x}]}]", None),
+        ("[{id: a, turns: [{input: x, expect: [{response_contains: x}]}]}]", None),
+    ],
+)
+def test_the_parts_of_the_evidence_that_a_suite_reads(cases: str, parts: Sequence[str] | None) -> None:
+    suite = proctor.parse_suite(f"proctor: 1\ncases: {cases}")
+    assert PreparedSuite(suite).parts == (None if parts is None else frozenset(parts))
+    priced = PreparedSuite(msgspec.structs.replace(suite, prices=PriceList()))
+    assert priced.parts is None or not suite.cases
 
 
 def test_a_skipped_case_is_not_decided() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import sys
 from concurrent.futures import ThreadPoolExecutor
 
@@ -68,6 +69,15 @@ def test_the_quick_road_and_the_careful_one_agree_on_everything(claims: list[str
 def test_these_claims_take_the_quick_road(claims: list[str]) -> None:
     prepared = PreparedSuite(suite_of(claims))
     assert prepared.decides[0] != prepared.cases[0].decide
+
+
+def test_a_remembered_result_has_the_source_and_attempt_of_its_record() -> None:
+    decide = PreparedSuite(suite_of(["response_contains: done"])).decides[0]
+    places = list(itertools.product([None, Source(id="a"), Source(id="b")], [0, 1]))
+    # Neighbours differ in both, in the source only, and in the attempt only.
+    for source, attempt in [*places, *reversed(places), *places[::2], *places[1::2]]:
+        result = decide(evidence("done"), source, attempt, None)
+        assert (result.outcome, result.source, result.attempt) == ("pass", source, attempt)
 
 
 def test_no_thread_returns_the_verdicts_of_another() -> None:

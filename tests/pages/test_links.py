@@ -10,6 +10,7 @@ from proctor.model.verdict import Verdict
 from proctor.pages import drawing as draw
 from proctor.pages.pictures import RatePoint, draw_rates
 from tests.pages.markup import Markup
+from tests.pages.trace_seeds import add_trace, make_spans
 from tests.pages.world import BAD, GOOD, World, add_run, decide, decide_all, read_suite
 
 HOME = "/ui/p/proj_home"
@@ -155,6 +156,23 @@ def test_columns_of_traces_sort_by_links(seen: World) -> None:
     assert list_rows(text) == list_rows(seen.get(f"{HOME}/traces", "organization").text)[::-1]
     # A facet and the search keep the order.
     assert re.search(r'href="\?sort=received&amp;outcome=fail"', text) and '<input type="hidden" name="sort" value="received">' in text
+
+
+def test_the_cost_of_a_trace_is_shown_if_the_project_has_prices(world: World) -> None:
+    spans = make_spans()
+    for span in spans:
+        if span.name == "chat small":
+            span.attributes["gen_ai.usage.output_tokens"] = 10
+    world.service.run(lambda hub: add_trace(hub, "priced", spans))
+    paths = (f"{HOME}/traces?sort=cost", f"{HOME}/traces/trc_priced")
+    assert not [path for path in paths if "Cost" in world.get(path, "organization").text]
+    prices = {"small": {"input": 1, "output": 2, "per": 1000}}
+    headers = {"authorization": f"Bearer {world.keys['organization']}"}
+    assert world.ask("PATCH", "/api/projects/proj_home", json={"settings": {"prices": prices}}, headers=headers).status_code == 200
+    listed, page = (world.get(path, "organization").text for path in paths)
+    assert list_rows(listed)[0] == "trc_priced", "the cost of the others is unknown"
+    assert re.findall(r'<td data-label="Cost" class="number">(.+?)</td>', listed) == ["0.68 USD"]
+    assert "<dt>Cost</dt><dd>0.68 USD</dd>" in page
 
 
 def test_an_unknown_address_keeps_the_navigation_of_its_project(seen: World) -> None:

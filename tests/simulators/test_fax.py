@@ -12,6 +12,7 @@ import pytest
 
 from proctor.errors import SpecError
 from proctor.model.case import Step
+from proctor.simulators.kinds import fax
 from proctor.simulators.kinds.fax import count_sheets, read_document, write_pdf
 from tests.simulators.workplace import NOW, Workplace, read, refusal
 
@@ -115,6 +116,21 @@ def test_other_content_is_no_document(data: bytes) -> None:
 def test_an_unsendable_message_is_refused(line: Workplace, body: Any, status: int, code: str) -> None:
     assert refusal(line.ask("POST", "/faxes", body)) == (status, code)
     assert line.state().changes == ()
+
+
+def test_a_document_beyond_the_limit_is_refused(line: Workplace, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fax, "MOST_BYTES", 1_000)
+    monkeypatch.setattr(fax, "MOST_TEXT", 10)
+
+    def send(body: Any) -> int:
+        response = line.ask("POST", "/faxes?to=%2B15550199", body)
+        assert response.status == 201 or refusal(response)[1] == "too_large"
+        return response.status
+
+    largest, encoded = TIFF.ljust(1_000), base64.b64encode(TIFF.ljust(1_001)).decode()
+    assert [send(body) for body in (largest, largest + b" ", b" " * 2_001)] == [201, 413, 413]
+    assert send({"to": "+15550199", "document": encoded}) == 413
+    assert [send({"to": "+15550199", "text": "x" * length}) for length in (10, 11)] == [201, 413]
 
 
 def test_a_missing_resource_is_refused(line: Workplace) -> None:

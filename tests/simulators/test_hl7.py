@@ -9,6 +9,7 @@ import pytest
 from proctor.codecs.segments import compile_segment_path, read_messages
 from proctor.errors import SpecError
 from proctor.model.case import Step
+from proctor.simulators.kinds import hl7
 from tests.simulators.workplace import Workplace, read, refusal
 
 ADT = "MSH|^~\\&|CLINIC|A|ADT|B|20261116||ADT^A01|C-1|P|2.5\rEVN|A01\rPID|1||17^^^MRN||Smith^Ann\r"
@@ -75,12 +76,15 @@ def test_errors_are_reported_in_the_acknowledgement(feed: Workplace, message: st
     assert state.changes == () and len(state.requests or ()) == 1
 
 
-def test_a_body_that_is_no_json_and_no_message_is_refused_by_an_ack(feed: Workplace) -> None:
+def test_a_body_that_is_no_json_and_no_message_is_refused_by_an_ack(feed: Workplace, monkeypatch: pytest.MonkeyPatch) -> None:
     assert b"MSA|AR" in feed.ask("POST", "/outbound", b"\xff\xfe").body
     assert refusal(feed.ask("POST", "/outbound", b"{")) == (400, "bad_json")
     assert refusal(feed.ask("POST", "/outbound", {"payload": ["MSH"]})) == (422, "wrong_value")
     assert refusal(feed.ask("DELETE", "/outbound")) == (405, "method_not_allowed")
     assert refusal(feed.ask("GET", "/nothing")) == (404, "not_found")
+    monkeypatch.setattr(hl7, "MOST_BYTES", 100)
+    assert b"MSA|AR" in feed.ask("POST", "/outbound", b" " * 100).body
+    assert refusal(feed.ask("POST", "/outbound", b" " * 101)) == (413, "too_large")
 
 
 def test_messages_arrive_in_the_inbox() -> None:

@@ -19,10 +19,11 @@ from proctor.simulators.kinds.files import FilesSimulator
 from proctor.simulators.ports import Desk, Simulator, find_simulator, list_kinds
 from proctor.simulators.rows import Change, MemoryStore
 from proctor.simulators.sandbox import MOST_BODY, Sandbox, join_state, provision_rows
-from proctor.simulators.seeds import join_config
+from proctor.simulators.seeds import MOST_STEPS, ScenarioStep, join_config, read_scenario
 from tests.simulators.workplace import NOW, Workplace, make_surroundings, read
 
 SHOP: dict[str, Any] = {"orders": [{"id": "1", "status": "open"}, {"id": "2", "status": "paid"}]}
+DROP = {"step": "drop_file_inbox", "given": {"path": "a"}}
 
 
 def test_every_request_is_an_event() -> None:
@@ -164,6 +165,13 @@ def test_tools_do_what_requests_do() -> None:
         call("records_delet")
 
 
+def add_row(content: Any) -> System:
+    return System(name="a", kind="records", seed={"x": [{"id": 1}]}, scenario=(Step(name="add_row", given=content),))
+
+
+_ADDED = "a.scenario.0.add_row"
+
+
 @pytest.mark.parametrize(
     ("system", "field", "message"),
     [
@@ -176,12 +184,50 @@ def test_tools_do_what_requests_do() -> None:
         (System(name="a", kind="files", seed={"../x": ""}), "a.seed.../x", "inside the drop"),
         (System(name="a", kind="files", scenario=(Step(name="drop"),)), "a.scenario.0", "drop_file_inbox"),
         (System(name="a", kind="files", scenario=(Step(name="drop_file_inbox"),)), "a.scenario.0.drop_file_inbox", "path"),
+        (add_row(None), _ADDED, "collection and row"),
+        (add_row({"collection": "x"}), _ADDED, "collection and row"),
+        (add_row({"collection": 1, "row": {}}), _ADDED, "collection and row"),
+        (add_row({"collection": "y", "row": {}}), _ADDED, 'no collection "y"'),
+        (add_row({"collection": "x", "row": {"id": 1}}), _ADDED, "already"),
     ],
 )
 def test_an_unusable_seed_field_is_refused_at_its_place(system: System, field: str, message: str) -> None:
     with pytest.raises(SpecError, match=message) as caught:
         provision_rows((system,), make_surroundings())
     assert caught.value.field == field
+
+
+@pytest.mark.parametrize(
+    ("scenario", "field"),
+    [
+        ([], None),
+        ({"steps": [], "stepz": 1}, "stepz"),
+        ({"steps": {}}, "steps"),
+        ({"steps": [DROP] * (MOST_STEPS + 1)}, "steps"),
+        ({"steps": ["drop_file_inbox"]}, "steps.0"),
+        ({"steps": [DROP, {**DROP, "aftr_s": 1}]}, "steps.1.aftr_s"),
+        ({"steps": [{"given": {}}]}, "steps.0.step"),
+        ({"steps": [{**DROP, "after_s": -1}]}, "steps.0.after_s"),
+        ({"steps": [{**DROP, "after_s": 2e7}]}, "steps.0.after_s"),
+        ({"steps": [{**DROP, "after_s": True}]}, "steps.0.after_s"),
+        ({"steps": [{"step": "drop"}]}, "steps.0"),
+        ({"drop": {}}, "drop"),
+        ({"steps": [{**DROP, "simulator": "filez"}]}, "steps.0.simulator"),
+        ({"steps": [{**DROP, "simulator": "records"}]}, "steps.0.step"),
+    ],
+)
+def test_an_unusable_scenario_is_refused_at_its_place(scenario: Any, field: str | None) -> None:
+    with pytest.raises(SpecError) as caught:
+        read_scenario(scenario)
+    assert caught.value.field == field
+
+
+def test_a_scenario_has_a_short_and_a_long_form() -> None:
+    assert read_scenario(None) == ()
+    step = ScenarioStep(kind="files", step="drop_file_inbox", given={"path": "a"})
+    assert read_scenario({"drop_file_inbox": {"path": "a"}}) == read_scenario({"steps": [{**DROP, "simulator": "Files"}]}) == (step,)
+    steps = [{**DROP, "after_s": 10_000_000}] * MOST_STEPS
+    assert read_scenario({"steps": steps}) == (msgspec.structs.replace(step, after_s=1e7),) * MOST_STEPS
 
 
 def test_systems_of_one_sandbox_are_separate() -> None:

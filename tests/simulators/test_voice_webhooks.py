@@ -100,8 +100,10 @@ def test_webhooks_lead_a_call_through_a_menu_to_a_person() -> None:
         ("/menu", "Member services."),
         ("/menu", "It is 25 dollars."),
     ]
-    first = line.requests[0][1]
-    assert (first["CallSid"], first["AccountSid"], first["To"], first["CallStatus"]) == (call["id"], "AC1", NUMBER, "in-progress")
+    common = {"AccountSid": "AC1", "ApiVersion": "2010-04-01", "CallSid": call["id"], "Direction": "outbound-api"}
+    common.update({"Called": NUMBER, "To": NUMBER, "Caller": "+15550100", "From": "+15550100"})
+    assert line.requests[0][1] == {**common, "CallStatus": "in-progress"}
+    assert line.requests[2][1] == {**common, "CallStatus": "in-progress", "SpeechResult": "Member services.", "Confidence": "0.9"}
     events = line.phone.state().requests or ()
     assert [(one.method, one.status) for one in events][:5] == [("POST", 201)] + [("WEBHOOK", 200)] * 4
 
@@ -116,12 +118,14 @@ def test_keys_are_pressed_and_the_final_status_is_reported() -> None:
     assert [turn["text"] for turn in call["turns"] if turn["speaker"] == "agent"] == ["1", "999#", "W 12345"]
     paths = [path.partition("?")[0] for path, _ in line.requests]
     assert paths == ["/status", "/status", "/status", "/begin", "/end", "/status"]
-    assert [fields["CallStatus"] for path, fields in line.requests if path == "/status"] == [
-        "initiated",
-        "ringing",
-        "in-progress",
-        "completed",
+    statuses = [fields for path, fields in line.requests if path == "/status"]
+    assert [(fields["CallStatus"], fields["SequenceNumber"], fields.get("CallDuration")) for fields in statuses] == [
+        ("initiated", "0", None),
+        ("ringing", "1", None),
+        ("in-progress", "2", None),
+        ("completed", "3", "0"),
     ]
+    assert {fields["CallbackSource"] for fields in statuses} == {"call-progress-events"}
     last = line.requests[4][1]
     assert last["SpeechResult"].endswith("The coverage is active. Goodbye.") and last["CallStatus"] == "completed"
     assert (

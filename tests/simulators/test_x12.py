@@ -8,6 +8,7 @@ import pytest
 
 from proctor.codecs.segments import compile_segment_path, read_transactions
 from proctor.errors import SpecError
+from proctor.simulators.kinds import x12
 from tests.simulators.workplace import Workplace, read, refusal
 
 SEED: dict[str, Any] = {
@@ -149,6 +150,59 @@ def test_every_service_of_a_request_for_authorization_is_decided(house: Workplac
     assert find(state.x12.responses[0], *paths) == decided
 
 
+_PARTIES = "HL*1**20*1~NM1*X*2*ACME*****PI*1~NM1*41*2*CLINIC*****46*77~HL*2*1*21*1~NM1*1P*2*CLINIC*****XX*1234567893~"
+_SUBSCRIBER = "NM1*IL*1*SMITH*ANN****MI*W1~"
+_CLAIMS = f"BHT*0010*13*R*20261116*0930~{_PARTIES}HL*4*3*22*0~{_SUBSCRIBER}TRN*1*T-9~REF*1K*C-7~TRN*1*T-10~REF*EJ*C-8~TRN*1*T-11~"
+_SERVICE = (
+    f"BHT*0007*13*R*20261116*0930~{_PARTIES}HL*3*2*22*1~{_SUBSCRIBER}HL*4*3*EV*1~TRN*1*T~UM*HS*I*1*11:B~HL*5*4*SS*0~SV1*HC:99999*1*UN*1~"
+)
+_ANSWERS = {
+    "eligibility": (
+        inquiry(service="EQ*98^30"),
+        "GS*HB*ACME*CLINIC*20261116*0930*1*X*005010X279A1~ST*271*0001*005010X279A1~BHT*0022*11*REF-1*20261116*0930~"
+        "HL*1**20*1~NM1*PR*2*Acme Health*****PI*60054~HL*2*1*21*1~NM1*1P*2*CLINIC*****XX*1234567893~HL*3*2*22*0~TRN*2*T-1*9ORIGIN~"
+        "NM1*IL*1*Smith*Ann****MI*W1~DMG*D8*19800201*F~EB*1*IND*30**Gold~EB*B*IND*98***27*25~EB*A*IND*98***27**0.2~"
+        "EB*C*IND*30***23*500~EB*C*IND*30***29*120.5~SE*16*0001~GE*1*1~IEA*1*000000001~",
+    ),
+    "an unknown subscriber without a provider": (
+        interchange("270", "BHT*0022*13~HL*1~TRN*1*T-1~NM1*IL*1*X*Y****MI*W9~EQ*30~"),
+        "GS*HB*ACME*CLINIC*20261116*0930*1*X*005010X279A1~ST*271*0001*005010X279A1~BHT*0022*11*1*20261116*0930~"
+        "HL*1**20*1~NM1*PR*2*Acme Health*****PI*60054~HL*2*1*21*1~NM1*1P*2*PROVIDER*****XX*0000000000~HL*3*2*22*0~TRN*2*T-1~"
+        "NM1*IL*1*X*Y****MI*W9~AAA*N**75*C~SE*11*0001~GE*1*1~IEA*1*000000001~",
+    ),
+    "claims": (
+        interchange("276", _CLAIMS),
+        "GS*HN*ACME*CLINIC*20261116*0930*1*X*005010X212~ST*277*0001*005010X212~BHT*0010*08*R*20261116*0930*DG~"
+        "HL*1**20*1~NM1*PR*2*Acme Health*****PI*60054~HL*2*1*21*1~NM1*41*2*CLINIC*****46*77~HL*3*2*19*1~"
+        "NM1*1P*2*CLINIC*****XX*1234567893~HL*4*3*22*0~NM1*IL*1*Smith*Ann****MI*W1~"
+        "TRN*2*T-9~STC*F1:65*20261116**200*150~REF*1K*C-7~DTP*472*D8*20261001~TRN*2*T-10~STC*F2:585*20261116**0*0~REF*1K*C-8~"
+        "TRN*2*T-11~STC*A4:35*20261116~SE*20*0001~GE*1*1~IEA*1*000000001~",
+    ),
+    "authorization": (
+        interchange("278", _SERVICE),
+        "GS*HI*ACME*CLINIC*20261116*0930*1*X*005010X217~ST*278*0001*005010X217~BHT*0007*11*R*20261116*0930*18~"
+        "HL*1**20*1~NM1*X3*2*Acme Health*****PI*60054~HL*2*1*21*1~NM1*1P*2*CLINIC*****XX*1234567893~HL*3*2*22*1~"
+        "NM1*IL*1*Smith*Ann****MI*W1~HL*4*3*EV*1~TRN*2*T~UM*HS*I*1*11:B~HL*5*4*SS*0~SV1*HC:99999*1*UN*1~HCR*A3~MSG*not covered~"
+        "SE*16*0001~GE*1*1~IEA*1*000000001~",
+    ),
+    "a wrong count of segments": (
+        interchange("270", "BHT*1~HL*1~NM1*IL~", count=9),
+        "GS*FA*ACME*CLINIC*20261116*0930*1*X*005010X231A1~ST*999*0001*005010X231A1~AK1*HS*1*005010X279A1~AK2*270*0001*005010X279A1~"
+        "IK5*R*4~AK9*R*1*1*0~SE*6*0001~GE*1*1~IEA*1*000000001~",
+    ),
+    "a wrong control number": (
+        interchange("270", "BHT*1~", end="000000001"),
+        "TA1*000000905*261116*0930*R*001~IEA*0*000000001~",
+    ),
+}
+
+
+@pytest.mark.parametrize(("edi", "answer"), _ANSWERS.values(), ids=_ANSWERS)
+def test_an_answer_has_exactly_these_segments(house: Workplace, edi: str, answer: str) -> None:
+    head = "ISA*00*          *00*          *ZZ*ACME           *ZZ*CLINIC         *261116*0930*^*00501*000000001*0*P*:~"
+    assert house.ask("POST", "/", edi.encode()).body.decode() == head + answer
+
+
 @pytest.mark.parametrize("kind", ["270", "276", "278"])
 def test_a_second_subscriber_is_refused(house: Workplace, kind: str) -> None:
     body = "BHT*1~HL*1~TRN*1~UM*HS~NM1*IL*1*SMITH*ANN****MI*W1~NM1*IL*1*WHO*BOB****MI*W2~"
@@ -199,11 +253,14 @@ def test_an_interchange_with_an_invalid_number_is_rejected_without_one(house: Wo
     assert answer["kind"] == "TA1" and "~TA1*000000000*" in answer["response"]
 
 
-def test_bytes_and_wrong_paths_are_refused(house: Workplace) -> None:
+def test_bytes_and_wrong_paths_are_refused(house: Workplace, monkeypatch: pytest.MonkeyPatch) -> None:
     assert house.ask("POST", "/", b"\xff\x00").status == 200, "rejected by a TA1"
     assert refusal(house.ask("POST", "/837", b"")) == (404, "not_found")
     assert refusal(house.ask("GET", "/transactions/9")) == (404, "not_found")
     assert refusal(house.ask("POST", "/", b"{")) == (400, "bad_json")
+    monkeypatch.setattr(x12, "MOST_BYTES", 100)
+    assert house.ask("POST", "/", b" " * 100).status == 200, "rejected by a TA1"
+    assert refusal(house.ask("POST", "/", b" " * 101)) == (413, "too_large")
 
 
 def test_delimiters_in_a_name_end_nothing_early() -> None:

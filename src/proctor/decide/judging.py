@@ -43,9 +43,6 @@ async def settle(deliberation: Deliberation, ask: Ask) -> CaseResult:
             questions = deliberation.send(await ask(questions))
     except StopIteration as end:
         return end.value
-    finally:
-        # `ask` may raise or be cancelled, so the generator's resources are released here.
-        deliberation.close()
 
 
 def settle_all(

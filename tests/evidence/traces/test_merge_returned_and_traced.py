@@ -35,6 +35,8 @@ def test_two_tellings_make_one_evidence(row: dict[str, Any]) -> None:
         assert why in seen.account.unknown[part], seen.account
     for note in expect.get("notes", ()):
         assert any(note in text for text in seen.account.notes), seen.account.notes
+    for field, value in expect.get("fields", {}).items():
+        assert msgspec.json.decode(msgspec.json.encode(getattr(seen, field))) == value
     if "nested" in expect:
         assert [call.arguments for node in seen.nodes or () for call in node.tool_calls] == expect["nested"]
 

@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 
 from proctor.checks.registry import default_registry
+from proctor.evidence.otlp.spans import read_trace_groups
 from proctor.evidence.reading import read_document
 from proctor.model.evidence import Evidence
 from tests.evidence.test_readers import SAMPLES, at, plain_form
@@ -34,3 +35,10 @@ def test_a_trace_that_is_easily_misread_is_judged_right(row: dict[str, Any]) -> 
     assert [{**claim, "is": outcome_of(claim, evidence)} for claim in claims] == claims
     document = plain_form(evidence)
     assert {path: at(document, path) for path in row.get("expect", {})} == row.get("expect", {})
+
+
+def test_empty_groups_of_a_request_are_left_out() -> None:
+    span = {"traceId": "a" * 32, "spanId": "b" * 16, "name": "chat"}
+    request: dict[str, Any] = {"resourceSpans": [{}, {"scopeSpans": [{"spans": [span]}]}, None, {}]}
+    (group,) = read_trace_groups(request)
+    assert [read.name for read in group.spans] == ["chat"]

@@ -247,7 +247,9 @@ async def test_a_process_that_dies_takes_nothing_of_the_other_batch_along() -> N
     await pair.close()
 
 
-async def test_decisions_of_a_long_batch_are_taken_up_together_and_the_deadly_trace_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_decisions_of_a_long_batch_are_taken_up_together_and_the_deadly_trace_is_known(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
     rests: list[float] = []
     gather = child_process.ChildProcess.wait_for_frames
 
@@ -265,6 +267,7 @@ async def test_decisions_of_a_long_batch_are_taken_up_together_and_the_deadly_tr
         assert [decision.input_text for decision in found] == [f"question {number}" for number in range(120)]
         assert rests
         assert len(await decider.decide(Batch(cases=b"[]", tasks=[*whole[:70], deadly, *whole[70:]]), {})) == 70
+        assert [record.__dict__["exit_code"] for record in caplog.records if record.name == "proctor.serve"] == [9]
     await decider.close()
 
 
