@@ -164,7 +164,7 @@ def test_a_judge_sees_the_traces_of_every_kind_of_file(tmp_path: Path) -> None:
     (tmp_path / "data" / "c.jsonl.gz").write_bytes(gzip.compress("".join(json.dumps(trace) + "\n" for trace in traces[30:]).encode()))
     judge = ScriptedJudge(say)
     evaluate(tmp_path, JudgeBounds(sample=1000), judge)
-    answers = [str(question.material.subject) for question in judge.asked if question.criterion == "is short"]
+    answers = [str(question.material.subject) for question in judge.questions if question.criterion == "is short"]
     assert sorted(answers) == sorted(f"run {number}" for number in range(40))
 
 

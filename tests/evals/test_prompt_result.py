@@ -103,7 +103,7 @@ def test_several_prompts_are_one_conversation() -> None:
 
 
 def test_an_invalid_result_is_refused() -> None:
-    with pytest.raises(TypeError, match="nearest: 'tool_calls'"):
+    with pytest.raises(TypeError, match="tool_call"):
         PromptResult.from_(tool_call=[])
     with pytest.raises(TypeError, match="expected calls"):
         PromptResult(tool_calls=["a"])  # type: ignore[list-item]

@@ -171,7 +171,7 @@ def test_the_cost_of_a_trace_is_shown_if_the_project_has_prices(world: World) ->
     assert world.ask("PATCH", "/api/projects/proj_home", json={"settings": {"prices": prices}}, headers=headers).status_code == 200
     listed, page = (world.get(path, "organization").text for path in paths)
     assert list_rows(listed)[0] == "trc_priced", "the cost of the others is unknown"
-    assert re.findall(r'<td data-label="Cost" class="number">(.+?)</td>', listed) == ["0.68 USD"]
+    assert re.findall(r'<td data-label="Cost" class="number">([^<]+)</td>', listed) == ["0.68 USD"]
     assert "<dt>Cost</dt><dd>0.68 USD</dd>" in page
 
 

@@ -155,8 +155,8 @@ def test_a_log_is_described_with_a_mapping_that_reads_it(folder: Path, capsys: p
     shown = capsys.readouterr().out
     assert proposed["yaml"] in shown
     Path("proctor.yaml").write_text(proposed["yaml"], encoding="utf-8")
-    main(["describe", "evidence", "log.jsonl"])
-    assert "3 of the 3 records can be read" in capsys.readouterr().out
+    main(["describe", "evidence", "log.jsonl", "--format", "json"])
+    assert ["error" in record for record in json.loads(capsys.readouterr().out)["records"]] == [False] * 3
 
 
 def test_calls_below_the_data_of_a_service_are_proposed(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:

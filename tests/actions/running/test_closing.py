@@ -48,7 +48,7 @@ def built(things: Sequence[Any]) -> BuiltRun:
 
 def agents(things: Sequence[Any]) -> McplabTarget:
     models = {str(thing.number): thing for thing in things[1:]}
-    return McplabTarget(routes={}, agents={}, models=models, servers=things[0], name="agents")
+    return McplabTarget(rows=[], attachments={}, agents={}, models=models, servers=things[0], name="agents")
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,8 @@ import msgspec
 from proctor.evidence.messages.envelope import Entries, MessageFormat, Opened, list_parts, list_with_paths, read_all, without
 from proctor.evidence.shared.blocks import OMITS_ARGUMENTS
 from proctor.evidence.shared.calls import PROTOCOL_ERROR
-from proctor.evidence.shared.conversation import Message, mark_earlier
+from proctor.evidence.shared.conversation import mark_earlier
+from proctor.evidence.shared.message import Message
 from proctor.evidence.shared.usage import read_usage
 from proctor.evidence.unknowns.account import Unknowns
 from proctor.evidence.unknowns.markers import find_stop_marker

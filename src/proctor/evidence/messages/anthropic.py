@@ -7,7 +7,8 @@ from typing import Any
 import msgspec
 
 from proctor.evidence.messages.envelope import Entries, MessageFormat, Opened, list_parts, list_with_paths, open_answer, read_all, without
-from proctor.evidence.shared.conversation import Message, mark_earlier, mark_end, mark_later
+from proctor.evidence.shared.conversation import mark_earlier, mark_end, mark_later
+from proctor.evidence.shared.message import Message
 from proctor.evidence.shared.usage import find_usage
 from proctor.evidence.unknowns.account import Unknowns
 from proctor.evidence.unknowns.unrecognised import check_object, mark_kind

@@ -8,7 +8,8 @@ from typing import Any
 import msgspec
 
 from proctor.evidence.shared.blocks import PLAIN, Dialect
-from proctor.evidence.shared.conversation import ENDS_EMPTY, Message, mark_earlier
+from proctor.evidence.shared.conversation import ENDS_EMPTY, mark_earlier
+from proctor.evidence.shared.message import Message
 from proctor.evidence.shared.message_reader import read_message
 from proctor.evidence.unknowns.account import Unknowns
 from proctor.evidence.values.access import dict_or_empty, list_at, list_of

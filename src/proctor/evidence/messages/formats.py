@@ -15,7 +15,8 @@ from proctor.evidence.messages import ai_sdk, anthropic, frameworks, openai, pro
 from proctor.evidence.messages.envelope import Entries, MessageFormat, Opened, list_with_paths, read_all, without
 from proctor.evidence.plain.record import KEYS, read_plain
 from proctor.evidence.platforms import mcplab
-from proctor.evidence.shared.conversation import NO_BEGINNING, Message, build_evidence
+from proctor.evidence.shared.conversation import NO_BEGINNING, build_evidence
+from proctor.evidence.shared.message import Message
 from proctor.evidence.shared.usage import HOLDERS, find_usage
 from proctor.evidence.unknowns.account import Unknowns
 from proctor.evidence.unknowns.markers import find_marker, find_stop_marker

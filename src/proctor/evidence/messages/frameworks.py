@@ -22,7 +22,8 @@ from proctor.evidence.messages.envelope import (
 )
 from proctor.evidence.shared.blocks import IN_BLOCKS, RAISES, RAISES_IN_BLOCKS, Draft, read_counts
 from proctor.evidence.shared.calls import PROTOCOL_ERROR, is_error
-from proctor.evidence.shared.conversation import Message, mark_earlier, mark_end, mark_later
+from proctor.evidence.shared.conversation import mark_earlier, mark_end, mark_later
+from proctor.evidence.shared.message import Message
 from proctor.evidence.shared.message_reader import fill, find_role, mark_role
 from proctor.evidence.unknowns.account import Unknowns
 from proctor.evidence.unknowns.statuses import read_status

@@ -9,7 +9,8 @@ import msgspec
 from proctor.errors import EvidenceError
 from proctor.evidence.messages.envelope import Entries, MessageFormat, Opened, join_answers, list_with_paths, open_answer, without
 from proctor.evidence.shared.blocks import RAISES, Draft, find_action
-from proctor.evidence.shared.conversation import Message, compare_choices, mark_earlier, mark_end
+from proctor.evidence.shared.conversation import compare_choices, mark_earlier, mark_end
+from proctor.evidence.shared.message import Message
 from proctor.evidence.shared.message_reader import read_message
 from proctor.evidence.shared.usage import read_usage
 from proctor.evidence.unknowns.account import Unknowns

@@ -18,7 +18,8 @@ from proctor.evidence.messages.envelope import (
     without,
 )
 from proctor.evidence.shared.blocks import KEYED, KEYED_SILENT, OMITS_ARGUMENTS, Draft, read_counts
-from proctor.evidence.shared.conversation import Message, Role, compare_choices, mark_earlier
+from proctor.evidence.shared.conversation import compare_choices, mark_earlier
+from proctor.evidence.shared.message import Message, Role
 from proctor.evidence.shared.message_reader import draft_message, fill, find_role, mark_role, read_message
 from proctor.evidence.unknowns.account import Unknowns
 from proctor.evidence.unknowns.unrecognised import CONTENT_PARTS, check_object

@@ -7,7 +7,8 @@ from typing import Any
 import msgspec
 
 from proctor.evidence.shared.blocks import RAISES
-from proctor.evidence.shared.conversation import Message, build_evidence
+from proctor.evidence.shared.conversation import build_evidence
+from proctor.evidence.shared.message import Message
 from proctor.evidence.shared.message_reader import read_message
 from proctor.evidence.unknowns.account import Unknowns
 from proctor.evidence.unknowns.markers import check_markers

@@ -9,7 +9,8 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
 
 from proctor.evidence.shared.calls import CONTENT_ERROR, PROTOCOL_ERROR, is_error, open_payload, read_arguments
-from proctor.evidence.shared.conversation import ENDS_EMPTY, ENDS_WITH_REASONING, Message, Role, ToolResult, mark_earlier, mark_end
+from proctor.evidence.shared.conversation import ENDS_EMPTY, ENDS_WITH_REASONING, mark_earlier, mark_end
+from proctor.evidence.shared.message import Message, Role, ToolResult
 from proctor.evidence.shared.spoken_calls import call_in_words
 from proctor.evidence.shared.usage import read_usage
 from proctor.evidence.unknowns.account import Unknowns

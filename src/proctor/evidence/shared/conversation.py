@@ -1,14 +1,14 @@
-"""A conversation as messages in the common form of every reader, and the evidence in it."""
+"""A conversation as messages of one common form, and the evidence in it."""
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
-from typing import Literal
 
 import msgspec
 
 from proctor.evidence.shared.calls import CONTENT_ERROR
+from proctor.evidence.shared.message import Message, ToolResult
 from proctor.evidence.shared.usage import add_usage
 from proctor.evidence.unknowns.account import Unknowns
 from proctor.evidence.unknowns.markers import mark_removed
@@ -17,38 +17,6 @@ from proctor.model.account import CALL_PARTS, Part
 from proctor.model.evidence import Evidence, EvidenceTurn, Json, ToolCall, Usage, find_result_error
 from proctor.model.lazy_pattern import lazy_pattern
 from proctor.model.show import show
-
-Role = Literal["user", "assistant", "tool", "system"]
-
-
-class ToolResult(msgspec.Struct, frozen=True, kw_only=True):
-    """What a tool returned."""
-
-    id: str | None = None
-    name: str | None = None
-    value: Json = None
-    error: Json = None
-    kind: str | None = None
-    has_ended: bool = False
-    """Whether it reports that the call succeeded or failed."""
-
-
-class Message(msgspec.Struct, frozen=True, kw_only=True):
-    """One message. A user message may carry tool results (Anthropic); then only its text makes it a turn."""
-
-    role: Role
-    text: str | None = None
-    calls: tuple[ToolCall, ...] = ()
-    results: tuple[ToolResult, ...] = ()
-    usage: Usage | None = None
-    model: str | None = None
-    body: Json = None
-    """The structured answer, if the text does not contain it."""
-    waits: bool | None = None
-    """Whether it requests an approval or an input from a person; false if it answers such a request."""
-    end: str | None = None
-    """Why the agent had not finished with it: nothing but reasoning, or no content at all."""
-
 
 ENDS_WITH_CALL = "the messages end with a call of a tool, before the agent finished"
 ENDS_WITH_RESULT = "the messages end with the result of a tool, before the agent finished"

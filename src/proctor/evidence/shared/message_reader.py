@@ -16,7 +16,7 @@ from proctor.evidence.shared.blocks import (
     list_written_blocks,
     read_counts,
 )
-from proctor.evidence.shared.conversation import Message, Role
+from proctor.evidence.shared.message import Message, Role
 from proctor.evidence.shared.usage import find_usage, read_usage
 from proctor.evidence.unknowns.account import Unknowns
 from proctor.evidence.unknowns.unrecognised import CONTENT_PARTS, check_object, list_unrecognised, mark_kind

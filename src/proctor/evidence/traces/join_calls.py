@@ -16,7 +16,7 @@ from typing import NamedTuple
 import msgspec
 
 from proctor.evidence.shared.call_identity import can_agree, can_be_one_tool, match_calls, strip_framework_prefix
-from proctor.evidence.shared.conversation import ToolResult
+from proctor.evidence.shared.message import ToolResult
 from proctor.evidence.traces.request import Exchange
 from proctor.evidence.traces.step import Step
 from proctor.evidence.traces.tool_span import ExecutedTool

@@ -11,7 +11,7 @@ from typing import Any
 
 from proctor.evidence.otlp.spans import SpanEvent
 from proctor.evidence.shared.blocks import CALLS, GAPS, HOSTED_SUFFIXES, KEYED_CALLS, KEYED_RESULTS, RESULTS, SILENT, Dialect, Draft
-from proctor.evidence.shared.conversation import Message, Role, ToolResult
+from proctor.evidence.shared.message import Message, Role, ToolResult
 from proctor.evidence.shared.message_reader import CALL_LISTS, ROLES, fill, find_role, read_role
 from proctor.evidence.traces import vocabulary
 from proctor.evidence.unknowns.account import Unknowns

@@ -12,7 +12,7 @@ from collections.abc import Iterable
 
 from proctor.evidence.otlp.spans import Span
 from proctor.evidence.shared.blocks import HOSTED
-from proctor.evidence.shared.conversation import Message
+from proctor.evidence.shared.message import Message
 from proctor.evidence.traces import vocabulary
 from proctor.evidence.traces.step import Step
 from proctor.evidence.traces.tree import SpanTree

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from proctor.evidence.otlp.spans import Span
-from proctor.evidence.shared.conversation import Message, Role
+from proctor.evidence.shared.message import Message, Role
 from proctor.evidence.shared.usage import find_count, find_usage, read_count, read_usage
 from proctor.evidence.traces import vocabulary
 from proctor.evidence.traces.attribute_shapes import decode_attribute, find_decoded, find_shape, find_value, unflatten, unquote

@@ -15,7 +15,8 @@ from collections.abc import Collection, Sequence
 
 from proctor.evidence.otlp.spans import NOT_UNDERSTOOD, is_event_only
 from proctor.evidence.shared.call_identity import can_be_one_tool
-from proctor.evidence.shared.conversation import Message, compare_choices
+from proctor.evidence.shared.conversation import compare_choices
+from proctor.evidence.shared.message import Message
 from proctor.evidence.shared.spoken_calls import call_in_words
 from proctor.evidence.shared.usage import find_count, read_count
 from proctor.evidence.traces import vocabulary

@@ -33,7 +33,7 @@ ANSWER_FIELDS = frozenset(ANSWERS)
 DEFINING = frozenset(("tools", "functions"))
 _NOT_NEAR = frozenset(("context", "contents", "messages", "outputs", "results", "responses", "answers", "texts", "replay", "next", "test"))
 """Distinct words that are one letter away from an answer field."""
-_SUGGESTS = lazy_pattern(r"tool|call|action|function|invocation|command|steps", re.IGNORECASE)
+_SUGGESTS = lazy_pattern(r"tool|call|action|function|invocation|command", re.IGNORECASE)
 """Keys that suggest calls: next to a list of calls only these are examined."""
 _ACTING = lazy_pattern(r"tool|function|call|action|command|computer|code", re.IGNORECASE)
 _TEXT_FIELDS = ("text", "content", "output_text", "value", "message", "transcript", "markdown", "html", "caption", "body")

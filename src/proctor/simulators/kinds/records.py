@@ -382,6 +382,9 @@ class Collection(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     rules: tuple[Rule, ...] = ()
 
 
+_KEYS = ("rows", "schema", "unique", "read_only", "rules")
+
+
 def read_collection(name: str, settings: Json) -> tuple[Collection, list[dict[str, Json]]]:
     """Return a collection and its rows from a suite: a list of rows, or an object. Raises `SpecError`."""
     if not name or name.startswith("_") or "/" in name:
@@ -389,6 +392,7 @@ def read_collection(name: str, settings: Json) -> tuple[Collection, list[dict[st
     if not isinstance(settings, (dict, list)):
         raise SpecError(f"expected a list of rows or an object, found {kind_of(settings)}", field=name)
     config = {"rows": settings} if isinstance(settings, list) else dict(cast("dict[str, Json]", settings))
+    seeds.read_members(config, _KEYS, name)
     rows = config.pop("rows", [])
     if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
         raise SpecError("rows: expected a list of objects", field=f"{name}.rows")
